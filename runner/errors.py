@@ -1,0 +1,31 @@
+"""What can go wrong, by who has to mend it. Only `runner.cli` turns these into text and exit codes."""
+
+
+class BentpipeError(Exception):
+    """Base of every error with one clear sentence for the user. Exit code 3 unless a subclass says otherwise."""
+
+    exit_code = 3
+
+
+class UsageError(BentpipeError):
+    """The user's input is wrong: an option, a file, a name. The sentence says what was expected. Exit code 2."""
+
+    exit_code = 2
+
+
+class SetupError(BentpipeError):
+    """This host lacks something: Docker, a right, disk, a kernel feature, an image. Exit code 3."""
+
+
+class LaneError(BentpipeError):
+    """The harness could not run a job: an engine call failed, a holder died. Becomes the outcome `error` of that job."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class CaptureError(BentpipeError):
+    """A capture or key log can't be read at all: not a capture, unknown link type, empty. Exit code 2."""
+
+    exit_code = 2
