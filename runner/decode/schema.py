@@ -1,0 +1,193 @@
+"""The tables of one capture: what the decoder writes and `runner.trace` reads.
+
+Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for the client of the connection, 1 for its server and -1 when
+the connection is unknown. Packet numbers are full ones, reconstructed after RFC 9000 appendix A.3.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+DECODER_VERSION = 1
+
+CLIENT = 0
+SERVER = 1
+UNKNOWN = -1
+
+_NAME = pa.dictionary(pa.int8(), pa.string())
+_ADDRESS = pa.dictionary(pa.int32(), pa.string())
+
+# The columns by which every frame table can be read without a join; repeated from `packets` for speed.
+_OF_THE_PACKET = [("time_ns", pa.int64()), ("connection", pa.int32()), ("sender", pa.int8())]
+
+DATAGRAMS = pa.schema(
+    [
+        ("datagram", pa.int32()),  # row number
+        ("time_ns", pa.int64()),
+        ("src", _ADDRESS),
+        ("dst", _ADDRESS),
+        ("src_port", pa.uint16()),
+        ("dst_port", pa.uint16()),
+        ("connection", pa.int32()),  # -1: no connection of this capture
+        ("sender", pa.int8()),
+        ("payload_length", pa.int32()),  # of the UDP datagram, without its header
+        ("ip_length", pa.int32()),  # of the IP packet with its header
+        ("ecn", pa.int8()),  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
+        ("ip_version", pa.int8()),
+    ]
+)
+
+PACKETS = pa.schema(
+    [
+        ("packet", pa.int32()),  # row number
+        ("datagram", pa.int32()),
+        ("index", pa.int16()),  # place in the datagram, from 0
+        ("connection", pa.int32()),
+        ("sender", pa.int8()),
+        ("type", _NAME),  # PACKET_TYPES
+        ("version", pa.uint32()),  # null in short headers
+        ("dcid", pa.binary()),
+        ("scid", pa.binary()),  # null in short headers
+        ("packet_number", pa.int64()),  # null when the packet has none or was not decrypted
+        ("key_phase", pa.int8()),  # 1-RTT only
+        ("key_generation", pa.int16()),  # 1-RTT only: 0 until the first key update
+        ("length", pa.int32()),  # of this QUIC packet with header and tag
+        ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
+        ("token_length", pa.int32()),  # Initial and Retry only
+        ("suite", _NAME),  # of the packet protection, IANA name
+    ]
+)
+
+STREAM_FRAMES = pa.schema(
+    [
+        ("packet", pa.int32()),
+        ("frame", pa.int16()),  # place in the packet, from 0
+        ("stream_id", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int32()),
+        ("fin", pa.bool_()),
+        *_OF_THE_PACKET,
+        ("packet_number", pa.int64()),
+    ]
+)
+
+ACK_RANGES = pa.list_(pa.struct([("first", pa.int64()), ("last", pa.int64())]))
+
+ACK_FRAMES = pa.schema(
+    [
+        ("packet", pa.int32()),
+        ("frame", pa.int16()),
+        ("space", _NAME),  # SPACES
+        ("largest", pa.int64()),
+        ("delay_us", pa.int64()),  # scaled by the sender's ack_delay_exponent, 3 (RFC 9000 §18.2) when unknown
+        ("ranges", ACK_RANGES),  # both ends inclusive, highest range first
+        ("ect0", pa.int64()),  # null when the frame has no ECN counts
+        ("ect1", pa.int64()),
+        ("ce", pa.int64()),
+        *_OF_THE_PACKET,
+    ]
+)
+
+FRAMES = pa.schema(
+    [
+        ("packet", pa.int32()),
+        ("frame", pa.int16()),
+        ("type", pa.int64()),
+        ("name", _NAME),  # runner.decode.frames.FRAME_NAMES, `unknown`
+        ("stream_id", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int32()),  # of the data; of a run of PADDING, which is one row
+        ("value", pa.int64()),  # limit, sequence number or error code
+        ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
+        *_OF_THE_PACKET,
+    ]
+)
+
+CONNECTIONS = pa.schema(
+    [
+        ("connection", pa.int32()),  # row number
+        ("client_ip", pa.string()),
+        ("client_port", pa.uint16()),
+        ("server_ip", pa.string()),
+        ("server_port", pa.uint16()),
+        ("first_time_ns", pa.int64()),
+        ("version", pa.uint32()),  # the one of the last long header
+        ("original_version", pa.uint32()),
+        ("client_random", pa.binary()),
+        ("suite", pa.string()),  # negotiated, IANA name
+        ("alpn", pa.string()),  # negotiated (EncryptedExtensions)
+        ("sni", pa.string()),
+        ("offered_suites", pa.list_(pa.int32())),
+        ("offered_alpn", pa.list_(pa.string())),
+        ("odcid", pa.binary()),  # destination connection ID of the client's first Initial
+        ("retry", pa.bool_()),
+        ("resumed", pa.bool_()),  # null until a ServerHello was read
+        ("early_data_offered", pa.bool_()),
+        ("client_hello_count", pa.int32()),  # Initial packets from the client with CRYPTO data at offset 0
+        ("certificate", pa.bool_()),  # the server sent a Certificate message
+        ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
+        ("server_transport_parameters", pa.string()),
+        ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
+    ]
+)
+
+PACKET_TYPES = ("initial", "0rtt", "handshake", "1rtt", "retry", "version_negotiation", "stateless_reset", "unknown")
+SPACES = ("initial", "handshake", "application")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureMeta:
+    """What is true of the capture file as a whole."""
+
+    file_name: str
+    sha256: str
+    link_type: str
+    """libpcap's name without LINKTYPE_, such as `ETHERNET`; several are joined by a comma."""
+    packets: int
+    """Records in the file."""
+    non_quic: int
+    """Records that carry no QUIC datagram: other protocols, fragments, datagrams cut off before their first byte."""
+    fragments: int
+    """IP fragments, which are counted and not reassembled: QUIC forbids them (RFC 9000 §14)."""
+    snapped: int
+    """Records of which the capture kept only the beginning."""
+    truncated: bool
+    """The file ends within a record."""
+    kernel_drops: int | None
+    """Packets dropped by the kernel while capturing; None when nobody stored it."""
+    first_time_ns: int | None
+    decoder_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """Something that must hold on every sound trace, as a count. `holds` is None when the evidence is missing."""
+
+    name: str
+    holds: bool | None
+    expected: int
+    actual: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One decoded capture: the tables of the schemas above, the file's facts and the invariants."""
+
+    datagrams: pa.Table
+    packets: pa.Table
+    stream_frames: pa.Table
+    ack_frames: pa.Table
+    frames: pa.Table
+    connections: pa.Table
+    meta: CaptureMeta
+    invariants: list[Invariant]
+
+
+TABLES: dict[str, pa.Schema] = {
+    "datagrams": DATAGRAMS,
+    "packets": PACKETS,
+    "stream_frames": STREAM_FRAMES,
+    "ack_frames": ACK_FRAMES,
+    "frames": FRAMES,
+    "connections": CONNECTIONS,
+}
