@@ -1,0 +1,1 @@
+"""The frozen nouns of the project. Standard library only; no behaviour beyond arithmetic on their own fields."""

@@ -1,0 +1,103 @@
+"""The files that a job leaves, under fixed names, and the record of what happened while they were made."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+EVIDENCE_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointRecord:
+    """What the engine said of one endpoint's container."""
+
+    image: str
+    image_id: str
+    exit_code: int | None = None  # None: it never started, or was still running when the job ended
+    timed_out: bool = False  # killed because the case's time-out had passed
+    oom_killed: bool = False
+    stopped_by_us: bool = False  # the server after SIGTERM: its exit code is then no verdict
+    started: float | None = None  # seconds since the job began
+    ended: float | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    cpu_s: float = 0.0
+    throttled_s: float = 0.0  # the engine's CPU throttling; above the limit the job is disturbed
+    skipped_files: tuple[str, ...] = ()  # members of its folders that were not copied out: links, devices, over budget
+    volumes_full: tuple[str, ...] = ()  # its folders whose quota was used up, such as `/logs`
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """One requested file, compared by the harness when it collected. Sizes in bytes; `received` None: missing."""
+
+    name: str
+    size: int
+    received: int | None
+    equal: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """`evidence.json`: everything that a judge may know beside captures, key logs and qlogs. Written by deploy/collect."""
+
+    schema: int = EVIDENCE_SCHEMA
+    started_unix_s: float
+    wall_s: float  # the whole job
+    transfer_s: float  # from the client's start to its end
+    stages_s: dict[str, float]  # seconds of each stage, by name
+    client: EndpointRecord
+    server: EndpointRecord
+    server_ready: bool | None  # None: readiness was not asked for
+    files: tuple[FileRecord, ...]
+    extra_files: tuple[str, ...] = ()  # in /downloads, but never requested
+    capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
+    host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
+    error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """The job's folder, by name. Every path may be missing: the judge says what is."""
+
+    folder: Path
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / "evidence.json"
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "result.json"
+
+    @property
+    def series(self) -> Path:
+        return self.folder / "series.json"
+
+    @property
+    def client_capture(self) -> Path:
+        return self.folder / "sim" / "left.pcap"
+
+    @property
+    def server_capture(self) -> Path:
+        return self.folder / "sim" / "right.pcap"
+
+    @property
+    def link_truth(self) -> Path:
+        return self.folder / "sim" / "truth.json"
+
+    @property
+    def key_logs(self) -> tuple[Path, ...]:
+        """The key logs that exist and are not empty, the client's first."""
+        paths = (self.folder / "client" / "keys.log", self.folder / "server" / "keys.log")
+        return tuple(path for path in paths if path.is_file() and path.stat().st_size)
+
+    @property
+    def client_tables(self) -> Path:
+        return self.folder / "tables" / "client"
+
+    @property
+    def server_tables(self) -> Path:
+        return self.folder / "tables" / "server"
+
+    @property
+    def output_log(self) -> Path:
+        return self.folder / "output.log"

@@ -1,0 +1,34 @@
+"""A stack under test and the image that holds its endpoints."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """The side of a connection that an endpoint takes (RFC 9000 §1.2)."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """One entry of implementations.json. `build` is the folder that makes `image`, None when the image is only pulled."""
+
+    name: str
+    image: str
+    url: str
+    version: str
+    build: str | None = None
+    language: str = ""
+    roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
+    alpn: tuple[str, ...] = ("hq-interop",)
+    cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared, ask the image
+    congestion_control: str = ""  # the default controller as its developers name it
+    congestion_controls: tuple[str, ...] = ()  # what `CCA` may ask for
+    initial_window: int | None = None  # packets; None: unknown
+    initial_window_settable: bool = False
+
+    def claims(self, role: Role, wire_name: str) -> bool:
+        """Whether the entry doesn't rule the case out. An entry without a list claims everything."""
+        return role in self.roles and (not self.cases.get(role) or wire_name in self.cases[role])

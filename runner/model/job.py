@@ -1,0 +1,27 @@
+"""Pair × case × iteration: the unit of work, and the one place that knows its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True, kw_only=True)
+class Job:
+    """One run of one pair in one case. `iteration` counts from 1."""
+
+    server: str
+    client: str
+    case: str
+    iteration: int
+
+    @property
+    def pair(self) -> str:
+        """`<server>_<client>`, as in the folder's name."""
+        return f"{self.server}_{self.client}"
+
+    @property
+    def path(self) -> Path:
+        """The job's folder relative to the run's: `<server>_<client>/<case>/<iteration>`."""
+        return Path(self.pair) / self.case / str(self.iteration)
+
+    def __str__(self) -> str:
+        return self.path.as_posix()

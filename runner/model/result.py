@@ -1,0 +1,126 @@
+"""What is kept of a job for ever: outcome, findings, numbers. Written as `result.json`, numbers in SI units."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+RESULT_SCHEMA = 1
+
+
+class Outcome(StrEnum):
+    """Whose fault it was."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # the implementation
+    UNSUPPORTED = "unsupported"  # exit code 127, or declared so
+    ERROR = "error"  # our harness, set-up, missing evidence, or a disturbed job
+    SKIPPED = "skipped"  # a precondition did not hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Why a job did not succeed. `code` is stable; the other fields are sentences for people."""
+
+    code: str
+    requirement: str
+    expected: str
+    actual: str
+    role: str = ""  # whose duty it was: client, server, or empty
+    section: str = ""  # such as `RFC 9000 §8.1`
+    packets: tuple[int, ...] = ()  # numbers in the capture of `vantage` that prove it
+    vantage: str = ""  # client or server
+    log_tail: str = ""  # last lines of the endpoint's output, where they help
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invariant:
+    """Something that must hold on every trace. `holds` None: it could not be checked."""
+
+    name: str
+    holds: bool | None
+    expected: str
+    actual: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The numbers of one iteration (testcases.md, metrics). Data rates in bit/s, times in s; None: not measurable.
+
+    Three instants on the client-side trace fix every definition: the client's first Initial, the first and the last new
+    byte of response data. `first_server_1rtt` is the field's start of the goodput interval (thesis eq. 4.1).
+    """
+
+    file_size: int
+    goodput: float | None = None  # 8 · file size / (last new byte - first 1-RTT packet of the server), eq. 4.1
+    efficiency: float | None = None  # goodput / forward data rate, eq. 4.2
+    efficiency_exact: float | None = None  # … / (1 - loss), eq. 4.3
+    slow_start_bound: float | None = None  # efficiency of ideal doubling from the observed initial window
+    steady_state_efficiency: float | None = None  # between 50 % and 95 % of the bytes
+    first_server_1rtt: float | None = None  # from the client's first Initial, as all times below
+    handshake_time: float | None = None  # to the client's receipt of HANDSHAKE_DONE (RFC 9001 §4.1.2)
+    ttfb: float | None = None
+    ttlb: float | None = None
+    initial_window_bytes: int | None = (
+        None  # response bytes that the server sent before the first ACK of any could come
+    )
+    return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
+    ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
+    retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1
+    retransmitted_bytes: int | None = None
+    spurious_bytes: int | None = None  # of those, bytes whose first copy had arrived
+    stream_bytes_sent: int | None = None
+    rtt_min: float | None = None  # of 1-RTT packets, seen at the server's vantage point
+    rtt_median: float | None = None
+    one_way_delay_median: float | None = None  # server to client, both captures have one clock
+    data_packets: int | None = None
+    lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionTruth:
+    """What the simulator did to one direction. Packets and IP bytes; queue lengths in packets."""
+
+    packets_in: int
+    bytes_in: int
+    packets_out: int
+    bytes_out: int
+    dropped_queue: int
+    dropped_loss: int
+    queue_max_packets: float
+    queue_mean_packets: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTruth:
+    """The simulator's summary of a job. Lateness in seconds: how long after its nominal time a packet left."""
+
+    seed: int
+    forward: DirectionTruth
+    return_: DirectionTruth
+    lateness_p99: float
+    lateness_max: float
+    socket_drops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """`result.json`."""
+
+    schema: int = RESULT_SCHEMA
+    server: str
+    client: str
+    case: str
+    iteration: int
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    sample: Sample | None = None
+    truth: LinkTruth | None = None
+    invariants: tuple[Invariant, ...] = ()
+    attempts: int = 1  # runs of this job, disturbed ones included
+    disturbed: tuple[str, ...] = ()  # why earlier attempts did not count
+    started_unix_s: float = 0.0
+    wall_s: float = 0.0
+    transfer_s: float = 0.0
+    overhead_s: float = 0.0  # wall - transfer, analysis included
+    stages_s: dict[str, float] = field(default_factory=dict)
+    applied: dict[str, str] = field(default_factory=dict)  # CCA, IW as the endpoint said it applied them
+    captures_kept: bool = True
