@@ -18,7 +18,7 @@ class SetupError(BentpipeError):
 
 
 class LaneError(BentpipeError):
-    """The harness could not run a job: an engine call failed, a holder died. Becomes the outcome `error` of that job."""
+    """The harness could not run a job: an engine call failed, a holder died. The job becomes an `error`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

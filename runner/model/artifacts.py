@@ -37,7 +37,7 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """`evidence.json`: everything that a judge may know beside captures, key logs and qlogs. Written by deploy/collect."""
+    """`evidence.json`: what a judge may know beside captures, key logs and qlogs."""
 
     schema: int = EVIDENCE_SCHEMA
     started_unix_s: float

@@ -13,7 +13,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Implementation:
-    """One entry of implementations.json. `build` is the folder that makes `image`, None when the image is only pulled."""
+    """One entry of implementations.json. `build`: the folder that makes `image`, None when it is only pulled."""
 
     name: str
     image: str

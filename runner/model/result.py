@@ -59,9 +59,7 @@ class Sample:
     handshake_time: float | None = None  # to the client's receipt of HANDSHAKE_DONE (RFC 9001 §4.1.2)
     ttfb: float | None = None
     ttlb: float | None = None
-    initial_window_bytes: int | None = (
-        None  # response bytes that the server sent before the first ACK of any could come
-    )
+    initial_window_bytes: int | None = None  # response bytes sent before an ACK of any could have come
     return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
     ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
     retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1

@@ -29,9 +29,7 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.data_rate <= 0 or self.delay < 0 or not 0 <= self.loss <= 1:
-            raise ValueError(
-                "a link needs a data rate above 0 bit/s, a delay of at least 0 s and a loss between 0 and 1"
-            )
+            raise ValueError("a link has a data rate above 0 bit/s, a delay of at least 0 s, a loss of 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)
