@@ -1,0 +1,75 @@
+"""`run.json`: what was asked, of whom, with which parameters, on which host. Written before the first job."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from runner.model.job import Job
+
+RUN_SCHEMA = 1
+
+
+class Kind(StrEnum):
+    """A test case asks a yes/no question; a measurement asks for numbers, several times."""
+
+    TEST_CASE = "test case"
+    MEASUREMENT = "measurement"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkParameters:
+    """One direction as it was run. SI units; the queue resolved to packets of 1500 B."""
+
+    data_rate: int
+    delay: float
+    queue_packets: int
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseRecord:
+    """A case as it was when the run was planned, so that the page needs no code of that day."""
+
+    name: str
+    abbreviation: str
+    kind: Kind
+    description: str
+    scenario: str
+    forward: LinkParameters
+    return_: LinkParameters
+    wire_names: dict[str, str]  # role → TESTCASE
+    file_sizes: tuple[int, ...]
+    timeout: float
+    iterations: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImplementationRecord:
+    """A stack as it was run."""
+
+    name: str
+    version: str
+    url: str
+    image: str
+    language: str = ""
+    congestion_control: str = ""
+    initial_window: int | None = None
+    image_id: str = ""  # content digest that the engine gave; checked on resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """`run.json`. `order` is the order in which jobs were to run: shuffled by `seed` when it is set."""
+
+    schema: int = RUN_SCHEMA
+    name: str
+    started_unix_s: float
+    bentpipe_version: str
+    host: dict[str, str]
+    seed: int  # of links, file contents and, with `shuffled`, of the order
+    shuffled: bool
+    clients: tuple[str, ...]
+    servers: tuple[str, ...]
+    cases: dict[str, CaseRecord]
+    implementations: dict[str, ImplementationRecord]
+    order: tuple[Job, ...]
+    options: dict[str, str] = field(default_factory=dict)
