@@ -1,0 +1,77 @@
+"""What a case is: a declaration plus, for a test case, one pure function over facts.
+
+To add one, add a module to this package with a `CASE`. Nothing else has to know.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from runner.model.artifacts import Evidence
+from runner.model.implementation import Role
+from runner.model.result import Finding
+from runner.model.run import CaseRecord, Kind, LinkParameters
+from runner.model.scenario import Link, Scenario
+from runner.trace import TraceFacts
+from runner.units import MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseEvidence:
+    """What a check sees: facts from the packets and the harness's record, never packets or paths."""
+
+    facts: TraceFacts
+    evidence: Evidence
+    case: CaseRecord
+
+
+Check = Callable[[CaseEvidence], Iterable[Finding]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One question to a pair.
+
+    `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds from
+    the client's start to its end. Checks run in order; all findings are kept.
+    """
+
+    name: str
+    abbreviation: str
+    kind: Kind
+    description: str
+    wire_name: str
+    scenario: Scenario
+    files: tuple[int, ...]
+    checks: tuple[Check, ...]
+    timeout: float = 60.0
+    iterations: int = 1
+    wire_name_server: str | None = None
+
+    def wire(self, role: Role) -> str:
+        """The value of TESTCASE for this role."""
+        return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
+
+    def record(self) -> CaseRecord:
+        """The declaration with its scenario resolved, as `run.json` keeps it."""
+        return CaseRecord(
+            name=self.name,
+            abbreviation=self.abbreviation,
+            kind=self.kind,
+            description=self.description,
+            scenario=self.scenario.name,
+            forward=_parameters(self.scenario, self.scenario.forward),
+            return_=_parameters(self.scenario, self.scenario.return_),
+            wire_names={role.value: self.wire(role) for role in Role},
+            file_sizes=self.files,
+            timeout=self.timeout,
+            iterations=self.iterations,
+        )
+
+
+def _parameters(scenario: Scenario, link: Link) -> LinkParameters:
+    return LinkParameters(
+        data_rate=link.data_rate, delay=link.delay, queue_packets=scenario.queue_packets(link), loss=link.loss
+    )
+
+
+MEASURED_FILE = 10 * MIB  # what every measurement of the public runner and the thesis transfers

@@ -1,0 +1,116 @@
+"""Checks that several cases share. Each is a pure function from evidence to findings; none means that it holds."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from testcases.base import CaseEvidence, Check
+
+QUIC_V1 = 0x00000001
+
+
+def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
+    """The client saved exactly the requested files, byte for byte (contract.md, Files)."""
+    wrong = []
+    for file in case.evidence.files:
+        if file.received is None:
+            wrong.append(f"{file.name} is missing")
+        elif file.received != file.size:
+            wrong.append(f"{file.name} has {file.received} of {file.size} B")
+        elif not file.equal:
+            wrong.append(f"{file.name} has the right size, but other content")
+    if wrong:
+        yield Finding(
+            code="files-differ",
+            requirement="The client saves every requested file to /downloads, unchanged.",
+            expected=f"{len(case.evidence.files)} files equal to those in /www",
+            actual="; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""),
+            role="client",
+        )
+    if case.evidence.extra_files:
+        names = ", ".join(case.evidence.extra_files[:5])
+        yield Finding(
+            code="files-extra",
+            requirement="Nothing but the requested files is in /downloads.",
+            expected="no other file",
+            actual=f"{len(case.evidence.extra_files)} more: {names}",
+            role="client",
+        )
+
+
+def handshakes(expected: int) -> Check:
+    """Exactly `expected` connections completed their handshake (RFC 9001 §4.1.1)."""
+
+    def check(case: CaseEvidence) -> Iterator[Finding]:
+        completed = sum(connection.handshake_completed for connection in case.facts.connections)
+        if completed != expected:
+            yield Finding(
+                code="handshake-count",
+                requirement="The case runs over a fixed number of connections.",
+                expected=f"{expected} completed handshake{'s' if expected != 1 else ''}",
+                actual=f"{completed}",
+                section="RFC 9001 §4.1.1",
+            )
+
+    return check
+
+
+def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
+    """Every connection uses QUIC version 1 (RFC 9000 §15)."""
+    others = {connection.version for connection in case.facts.connections} - {QUIC_V1}
+    if others:
+        yield Finding(
+            code="wrong-version",
+            requirement="Cases that don't ask for another version run over QUIC version 1.",
+            expected="0x00000001",
+            actual=", ".join(f"0x{version:08x}" if version is not None else "none" for version in others),
+            section="RFC 9000 §15",
+        )
+
+
+def no_retry(case: CaseEvidence) -> Iterator[Finding]:
+    """The server sends no Retry where the case doesn't ask for address validation (RFC 9000 §8.1.2)."""
+    retries = sum(connection.retries for connection in case.facts.connections)
+    if retries:
+        yield Finding(
+            code="unexpected-retry",
+            requirement="Only the case `retry` asks the server to validate addresses by Retry.",
+            expected="no Retry packet",
+            actual=f"{retries}",
+            role="server",
+            section="RFC 9000 §8.1.2",
+        )
+
+
+def alpn_is(protocol: str) -> Check:
+    """Every connection negotiated `protocol` (RFC 7301)."""
+
+    def check(case: CaseEvidence) -> Iterator[Finding]:
+        others = {connection.alpn for connection in case.facts.connections if connection.handshake_completed}
+        others -= {protocol}
+        if others:
+            yield Finding(
+                code="wrong-alpn",
+                requirement=f"The case runs over {protocol}.",
+                expected=protocol,
+                actual=", ".join(str(other) for other in others),
+                section="RFC 7301 §3.1",
+            )
+
+    return check
+
+
+def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
+    """No side closed a connection with an error: NO_ERROR at the transport, or the application's own code 0."""
+    for number, connection in enumerate(case.facts.connections):
+        for close in connection.closes:
+            if close.code == 0:
+                continue
+            kind = "application" if close.application else "transport"
+            yield Finding(
+                code="closed-with-error",
+                requirement="Connections end without an error.",
+                expected="CONNECTION_CLOSE with code 0, or none",
+                actual=f"connection {number}: {kind} error 0x{close.code:x} ({close.reason or 'no reason given'})",
+                role=close.sender,
+                section="RFC 9000 §10.2",
+            )
