@@ -1,0 +1,153 @@
+"""What can be run: implementations.json and the modules of `testcases`, validated."""
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import testcases
+from runner.errors import UsageError
+from runner.model.implementation import Implementation, Role
+from testcases.base import Case
+
+ROOT = Path(__file__).resolve().parent.parent
+IMPLEMENTATIONS = ROOT / "implementations.json"
+CATALOG_SCHEMA = 1
+
+
+class _CongestionControl(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    default: str
+    options: list[str] = []
+
+
+class _InitialWindow(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    packets: int | None = Field(default=None, gt=0)
+    settable: bool = False
+
+
+class _Entry(BaseModel):
+    """One implementation as its submitter writes it."""
+
+    model_config = ConfigDict(extra="forbid")
+    image: str = Field(min_length=1)
+    build: str | None = None
+    url: str
+    version: str = ""
+    language: str = ""
+    roles: list[Role] = Field(min_length=1)
+    alpn: list[str] = Field(default=["hq-interop"], min_length=1)
+    cases: dict[Role, list[str]] = {}
+    congestion_controllers: _CongestionControl | None = None
+    initial_window: _InitialWindow | None = None
+    receive_window: dict[str, Any] = {}
+
+
+class _File(BaseModel):
+    """implementations.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: int = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
+    implementations: dict[str, _Entry] = Field(min_length=1)
+
+
+def implementations_schema() -> dict[str, Any]:
+    """The JSON Schema of implementations.json."""
+    return _File.model_json_schema(by_alias=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Everything that a selection can name."""
+
+    implementations: dict[str, Implementation]
+    cases: dict[str, Case]
+
+    def select_implementations(self, names: Iterable[str], role: Role) -> tuple[str, ...]:
+        """The named stacks, all when none is named, in catalogue order. Raises UsageError with the choices."""
+        able = [name for name, entry in self.implementations.items() if role in entry.roles]
+        return _select(names, able, what=role.value, option=f"--{role.value}")
+
+    def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named cases, by name or abbreviation; all when none is named. Raises UsageError with the choices."""
+        by_abbreviation = {case.abbreviation.lower(): name for name, case in self.cases.items()}
+        given = [by_abbreviation.get(name.lower(), name) for name in split(names)]
+        return _select(given, list(self.cases), what="case", option="--case")
+
+
+def split(names: Iterable[str]) -> list[str]:
+    """Names given as `--x a --x b` or `--x a,b`."""
+    return [part.strip() for name in names for part in name.split(",") if part.strip()]
+
+
+def _select(names: Iterable[str], choices: list[str], *, what: str, option: str) -> tuple[str, ...]:
+    wanted = split(names)
+    for name in wanted:
+        if name not in choices:
+            near = get_close_matches(name, choices, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{option}: there is no {what} '{name}'.{hint} Choices: {', '.join(choices)}.")
+    return tuple(name for name in choices if not wanted or name in wanted)
+
+
+def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
+    """The entries by name. Raises UsageError naming file, field and what was expected."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}.") from error
+    try:
+        file = _File.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+    for name in file.implementations:
+        if not name or set(name) & set("_/ ") or name.startswith("."):
+            raise UsageError(
+                f"{path}: '{name}' can't be a name, since folders are named after it: no '_', '/' or blank."
+            )
+    return {name: _implementation(name, entry) for name, entry in file.implementations.items()}
+
+
+def _implementation(name: str, entry: _Entry) -> Implementation:
+    control, window = entry.congestion_controllers, entry.initial_window
+    return Implementation(
+        name=name,
+        image=entry.image,
+        build=entry.build,
+        url=entry.url,
+        version=entry.version,
+        language=entry.language,
+        roles=tuple(entry.roles),
+        alpn=tuple(entry.alpn),
+        cases={role: tuple(names) for role, names in entry.cases.items()},
+        congestion_control=control.default if control else "",
+        congestion_controls=tuple(control.options) if control else (),
+        initial_window=window.packets if window else None,
+        initial_window_settable=window.settable if window else False,
+    )
+
+
+def load_cases() -> dict[str, Case]:
+    """Every module of `testcases` that has a CASE: test cases first, then measurements, each by their links' RTT."""
+    modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
+    cases = [module.CASE for module in modules if hasattr(module, "CASE")]
+    cases.sort(key=lambda case: (case.kind.value != "test case", case.scenario.rtt, case.timeout, case.name))
+    return {case.name: case for case in cases}
+
+
+def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
+    """implementations.json and all cases."""
+    return Catalog(implementations=load_implementations(path), cases=load_cases())

@@ -1,0 +1,25 @@
+"""H: one handshake on the default link."""
+
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case
+from testcases.scenarios import DEFAULT
+
+CASE = Case(
+    name="handshake",
+    abbreviation="H",
+    kind=Kind.TEST_CASE,
+    description="One handshake completes over QUIC version 1, without Retry, and a 1 KiB file arrives.",
+    wire_name="handshake",
+    scenario=DEFAULT,
+    files=(1 * KIB,),
+    checks=(
+        checks.files_are_equal,
+        checks.handshakes(1),
+        checks.version_is_1,
+        checks.no_retry,
+        checks.alpn_is("hq-interop"),
+        checks.closes_cleanly,
+    ),
+)

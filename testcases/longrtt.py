@@ -1,0 +1,44 @@
+"""LR: a handshake over an RTT of 1.5 s, longer than the initial probe time-out (RFC 9002 §6.2.2)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import LONGRTT
+
+
+def client_hello_was_repeated(case: CaseEvidence) -> Iterator[Finding]:
+    """The client's probe time-out (999 ms at the start, RFC 9002 §6.2.2) fired before any answer could arrive."""
+    sent = max((connection.client_hello_count for connection in case.facts.connections), default=0)
+    if sent < 2:
+        yield Finding(
+            code="client-hello-not-repeated",
+            requirement="Without an answer, a client sends its ClientHello again when its probe time-out expires.",
+            expected="at least 2 Initial packets with the start of the ClientHello",
+            actual=f"{sent}",
+            role="client",
+            section="RFC 9002 §6.2.2",
+        )
+
+
+CASE = Case(
+    name="longrtt",
+    abbreviation="LR",
+    kind=Kind.TEST_CASE,
+    description="The handshake survives an RTT of 1.5 s, and the client repeats its ClientHello meanwhile.",
+    wire_name="handshake",
+    scenario=LONGRTT,
+    files=(1 * KIB,),
+    checks=(
+        checks.files_are_equal,
+        checks.handshakes(1),
+        checks.version_is_1,
+        checks.no_retry,
+        checks.alpn_is("hq-interop"),
+        client_hello_was_repeated,
+        checks.closes_cleanly,
+    ),
+)

@@ -1,0 +1,22 @@
+"""What every measurement asks: a 10 MiB file over one connection, as often as it takes to know the number."""
+
+from runner.model.run import Kind
+from runner.model.scenario import Scenario
+from testcases import checks
+from testcases.base import MEASURED_FILE, Case
+
+
+def measurement(*, name: str, abbreviation: str, description: str, scenario: Scenario, timeout: float) -> Case:
+    """A transfer on `scenario`, 10 iterations (testcases.md). Sent as `transfer`, so that no image can special-case it."""
+    return Case(
+        name=name,
+        abbreviation=abbreviation,
+        kind=Kind.MEASUREMENT,
+        description=description,
+        wire_name="transfer",
+        scenario=scenario,
+        files=(MEASURED_FILE,),
+        checks=(checks.files_are_equal, checks.handshakes(1), checks.alpn_is("hq-interop")),
+        timeout=timeout,
+        iterations=10,
+    )
