@@ -115,9 +115,7 @@ def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementati
         raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
     for name in file.implementations:
         if not name or set(name) & set("_/ ") or name.startswith("."):
-            raise UsageError(
-                f"{path}: '{name}' can't be a name, since folders are named after it: no '_', '/' or blank."
-            )
+            raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")
     return {name: _implementation(name, entry) for name, entry in file.implementations.items()}
 
 

@@ -1,4 +1,4 @@
-"""Runs on disk: `run.json`, one `result.json` per job, written so that a kill at any instant loses at most the running job.
+"""Runs on disk: `run.json`, one `result.json` per job, so written that a kill at any instant loses at most one job.
 
 A run folder is self-contained; runs merge by copying job folders. `result.json` carries a schema number; older ones are
 migrated when they are read. This module knows no test case, so old results load after a case is gone.

@@ -31,7 +31,7 @@ Check = Callable[[CaseEvidence], Iterable[Finding]]
 class Case:
     """One question to a pair.
 
-    `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds from
+    `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds, from
     the client's start to its end. Checks run in order; all findings are kept.
     """
 

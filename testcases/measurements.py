@@ -7,7 +7,7 @@ from testcases.base import MEASURED_FILE, Case
 
 
 def measurement(*, name: str, abbreviation: str, description: str, scenario: Scenario, timeout: float) -> Case:
-    """A transfer on `scenario`, 10 iterations (testcases.md). Sent as `transfer`, so that no image can special-case it."""
+    """A transfer on `scenario`, 10 iterations. Sent as `transfer`, so that no image can special-case it."""
     return Case(
         name=name,
         abbreviation=abbreviation,

@@ -1,4 +1,4 @@
-"""DC: three files at once over one connection, which needs flow control to be extended and streams to be multiplexed."""
+"""DC: three files at once over one connection, which takes concurrent streams and extended flow control."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def window_was_extended(case: CaseEvidence) -> Iterator[Finding]:
-    """If the response was larger than the client's first flow-control window, the client extended it (RFC 9000 §4.2)."""
+    """If the response was larger than the client's first window, the client extended it (RFC 9000 §4.2)."""
     for connection in case.facts.connections:
         if connection.flow_window_exceeded and not connection.flow_window_extended:
             yield Finding(
@@ -42,7 +42,7 @@ CASE = Case(
     name="transfer",
     abbreviation="DC",
     kind=Kind.TEST_CASE,
-    description="Files of 2, 3 and 5 MiB arrive over one connection on concurrent streams; flow-control windows are extended.",
+    description="Files of 2, 3 and 5 MiB arrive over one connection on concurrent streams; windows are extended.",
     wire_name="transfer",
     scenario=DEFAULT,
     files=(2 * MIB, 3 * MIB, 5 * MIB),

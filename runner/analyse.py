@@ -1,0 +1,279 @@
+"""Job + artifacts + its case → result. Offline: reads the job's folder and nothing else, so it can be repeated next year."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner import store
+from runner.decode import Trace, cached_decode
+from runner.decode.invariants import job_invariants
+from runner.errors import CaptureError
+from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
+from runner.model.job import Job
+from runner.model.result import DirectionTruth, Finding, Invariant, LinkTruth, Outcome, Result, Sample
+from runner.model.run import CaseRecord
+from runner.trace import TraceFacts, facts, sample, series
+from testcases.base import Case, CaseEvidence
+
+UNSUPPORTED_EXIT = 127
+_LOG_LINES = 12
+# A packet may leave late by this much before the job no longer counts: 2 ms, or 1 % of the RTT where that is more.
+_LATENESS_FLOOR, _LATENESS_SHARE = 2e-3, 0.01
+_STEAL_LIMIT = 0.10  # of the CPU time of this host
+_THROTTLED_SHARE = 0.05  # of the transfer's time
+_APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
+
+
+def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:
+    """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
+    base = Result(
+        server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.SUCCEEDED
+    )
+    evidence = store.load_evidence(artifacts)
+    if evidence is None:
+        return _with(base, Outcome.ERROR, _harness("no-evidence", "evidence.json is missing or broken"))
+    truth = load_truth(artifacts.link_truth)
+    base = replace(
+        base,
+        truth=truth,
+        started_unix_s=evidence.started_unix_s,
+        wall_s=evidence.wall_s,
+        transfer_s=evidence.transfer_s,
+        stages_s=evidence.stages_s,
+        applied=_applied(artifacts),
+    )
+    if unsupported := _unsupported(evidence, record):
+        return _with(base, Outcome.UNSUPPORTED, unsupported)
+    traces = _Traces.read(artifacts, record)
+    base = replace(base, invariants=traces.invariants, sample=traces.sample)
+    if evidence.error:
+        return _with(base, Outcome.ERROR, _harness(evidence.error["code"], evidence.error["message"]))
+    if disturbance := disturbed(evidence, truth, record):
+        return _with(base, Outcome.ERROR, _harness("disturbed", disturbance))
+    failures = tuple(_execution(evidence, record, artifacts))
+    if failures:
+        return _with(base, Outcome.FAILED, *failures)
+    if missing := _missing_evidence(artifacts, traces):
+        return _with(base, Outcome.ERROR, missing)
+    assert traces.facts is not None  # guaranteed by _missing_evidence
+    context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record)
+    findings = tuple(finding for check in case.checks for finding in check(context))
+    return _with(base, Outcome.FAILED, *findings) if findings else base
+
+
+def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
+    return replace(result, outcome=outcome, findings=findings)
+
+
+def _harness(code: str, actual: str) -> Finding:
+    return Finding(
+        code=code, requirement="The harness runs the job undisturbed.", expected="a valid job", actual=actual
+    )
+
+
+def load_truth(path: Path) -> LinkTruth | None:
+    """The simulator's summary, None when it is missing or broken."""
+    try:
+        document = json.loads(path.read_bytes())
+        return LinkTruth(
+            seed=document["seed"],
+            forward=_direction(document["forward"]),
+            return_=_direction(document["return"]),
+            lateness_p99=document["lateness_s"]["p99"],
+            lateness_max=document["lateness_s"]["max"],
+            socket_drops=sum(side["kernel_drops"] for side in document["sockets"].values()),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _direction(document: dict[str, float]) -> DirectionTruth:
+    return DirectionTruth(
+        packets_in=int(document["packets_in"]),
+        bytes_in=int(document["bytes_in"]),
+        packets_out=int(document["packets_out"]),
+        bytes_out=int(document["bytes_out"]),
+        dropped_queue=int(document["dropped_queue"]),
+        dropped_loss=int(document["dropped_loss"]),
+        queue_max_packets=document["queue_max_packets"],
+        queue_mean_packets=document["queue_mean_packets"],
+    )
+
+
+def _applied(artifacts: Artifacts) -> dict[str, str]:
+    found = {}
+    for role in ("client", "server"):
+        log = artifacts.folder / role / "output.log"
+        match = _APPLIED.search(log.read_text(errors="replace")) if log.is_file() else None
+        if match:
+            found[role] = match[1].strip()
+    return found
+
+
+def _unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:
+    for role, endpoint in (("server", evidence.server), ("client", evidence.client)):
+        if endpoint.exit_code == UNSUPPORTED_EXIT and not endpoint.stopped_by_us:
+            return Finding(
+                code="unsupported",
+                requirement="An image that doesn't know a case exits with 127.",
+                expected=f"support of '{record.wire_names[role]}'",
+                actual=f"the {role} exited with 127",
+                role=role,
+            )
+    return None
+
+
+def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> str | None:
+    """Why the job's numbers can't be trusted, None when they can (design.md, Lanes)."""
+    if truth is None:
+        return "the simulator left no truth summary"
+    limit = max(_LATENESS_FLOOR, _LATENESS_SHARE * (record.forward.delay + record.return_.delay))
+    if truth.lateness_p99 > limit:
+        return f"the simulator was late: p99 {truth.lateness_p99 * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms"
+    if truth.socket_drops:
+        return f"the simulator's sockets dropped {truth.socket_drops} packets"
+    if evidence.capture_drops:
+        return f"the captures lost {evidence.capture_drops} packets"
+    if evidence.host_steal > _STEAL_LIMIT:
+        return f"{evidence.host_steal:.0%} of this host's CPU time was stolen by its hypervisor"
+    for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
+        if endpoint.throttled_s > _THROTTLED_SHARE * max(evidence.transfer_s, 1.0):
+            return f"the {role} was denied CPU for {endpoint.throttled_s:.2f} s by its limit"
+    return None
+
+
+def _log_tail(artifacts: Artifacts, role: str) -> str:
+    log = artifacts.folder / role / "output.log"
+    if not log.is_file():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+
+
+def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Iterator[Finding]:
+    """What the engine saw: readiness, exits, time-outs, full volumes."""
+    server, client = evidence.server, evidence.client
+    if server.exit_code is not None and not server.stopped_by_us:
+        yield _exit_finding("server", server, "runs until it gets SIGTERM", artifacts)
+    elif evidence.server_ready is False:
+        yield Finding(
+            code="server-not-ready",
+            requirement="The server listens on UDP port 443 and answers unknown versions (RFC 9000 §6.1).",
+            expected="Version Negotiation within 10 s",
+            actual="no answer",
+            role="server",
+            section="RFC 9000 §6.1",
+            log_tail=_log_tail(artifacts, "server"),
+        )
+    if client.timed_out:
+        yield Finding(
+            code="timeout",
+            requirement="The case ends within its time.",
+            expected=f"the client ends by itself within {record.timeout:g} s",
+            actual=f"still running after {record.timeout:g} s; {_progress(evidence)}",
+            role="client",
+            log_tail=_log_tail(artifacts, "client"),
+        )
+    elif client.exit_code not in (0, None):
+        yield _exit_finding("client", client, "exits with 0 when all files have arrived", artifacts)
+    for role, endpoint in (("client", client), ("server", server)):
+        if endpoint.volumes_full:
+            yield Finding(
+                code="volume-full",
+                requirement="An endpoint keeps its files within the quota of its folders.",
+                expected="less than the quota",
+                actual=f"{', '.join(endpoint.volumes_full)} is full",
+                role=role,
+            )
+
+
+def _progress(evidence: Evidence) -> str:
+    received, total = sum(file.received or 0 for file in evidence.files), sum(file.size for file in evidence.files)
+    return f"{received} of {total} B had been saved"
+
+
+def _exit_finding(role: str, endpoint: EndpointRecord, expected: str, artifacts: Artifacts) -> Finding:
+    killed = " (killed: out of memory)" if endpoint.oom_killed and endpoint.exit_code == 137 else ""
+    return Finding(
+        code=f"{role}-exit",
+        requirement=f"The {role} {expected}.",
+        expected="exit code 0" if role == "client" else "no exit before the client's",
+        actual=f"exit code {endpoint.exit_code}{killed}",
+        role=role,
+        log_tail=_log_tail(artifacts, role),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Traces:
+    """Both captures of a job, as far as they can be read."""
+
+    facts: TraceFacts | None = None
+    sample: Sample | None = None
+    invariants: tuple[Invariant, ...] = ()
+    problem: str = ""
+
+    @classmethod
+    def read(cls, artifacts: Artifacts, record: CaseRecord) -> "_Traces":
+        """Decode, establish facts, measure, and write `series.json`."""
+        try:
+            client_side = _decode(artifacts.client_capture, artifacts, artifacts.client_tables)
+            server_side = _decode(artifacts.server_capture, artifacts, artifacts.server_tables)
+        except CaptureError as error:
+            return cls(problem=str(error))
+        if client_side is None or server_side is None:
+            return cls(problem="a capture is missing")
+        found = facts(client_side, server_side)
+        numbers = sample(
+            client_side,
+            server_side,
+            found,
+            file_sizes=record.file_sizes,
+            forward=record.forward,
+            return_=record.return_,
+        )
+        plots = series(
+            client_side,
+            server_side,
+            found,
+            numbers,
+            file_sizes=record.file_sizes,
+            forward=record.forward,
+            return_=record.return_,
+        )
+        store.write_atomically(artifacts.series, json.dumps(plots, separators=(",", ":"), sort_keys=True).encode())
+        checked = job_invariants(client_side, server_side, file_sizes=record.file_sizes)
+        return cls(facts=found, sample=numbers, invariants=checked)
+
+
+def _decode(capture: Path, artifacts: Artifacts, tables: Path) -> Trace | None:
+    if not capture.is_file() and not tables.is_dir():
+        return None
+    return cached_decode(capture, artifacts.key_logs, tables)
+
+
+def _missing_evidence(artifacts: Artifacts, traces: _Traces) -> Finding | None:
+    """Without packets there is no verdict: never a pass, and not the implementation's failure either."""
+    if traces.facts is None:
+        return Finding(
+            code="no-capture",
+            requirement="Verdicts come from packets.",
+            expected="captures on both sides",
+            actual=traces.problem,
+        )
+    if not artifacts.key_logs:
+        return Finding(
+            code="no-key-log",
+            requirement="An endpoint writes its secrets to SSLKEYLOGFILE.",
+            expected="a key log from the client or the server",
+            actual="neither wrote one, so that its packets can't be read",
+        )
+    if not traces.facts.connections:
+        return Finding(
+            code="no-connection",
+            requirement="Verdicts come from packets.",
+            expected="a QUIC connection in the captures",
+            actual="none could be read",
+        )
+    return None

@@ -1,0 +1,100 @@
+"""Selection + catalogue → jobs in order; jobs − done → what is left. Pure."""
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runner.catalog import Catalog
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord
+
+# Seconds per job beside the transfer: holders, wiring, readiness, tear-down (benchmarks/line.py prints the measured value).
+_OVERHEAD = 2.0
+# A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
+_TRANSFER_FACTOR = 1.6
+_CAPTURE_OVERHEAD = 1.12  # bytes in one capture per byte of file: headers, ACKs, retransmissions
+_TABLES_SIZE = 700_000  # bytes of both vantage points' tables and series of a 10 MiB transfer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What the user asked for, resolved to names of the catalogue."""
+
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    cases: tuple[str, ...]
+    iterations: int | None = None  # None: what each case declares
+
+
+def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
+    """Every job of the selection. Iterations are the outer loop, so that an interrupted run has whole matrices.
+
+    With `shuffle_seed` the order is random and reproducible: neighbours in time are then no neighbours in the matrix.
+    """
+    ordered = [
+        Job(server=server, client=client, case=case, iteration=iteration)
+        for case in selection.cases
+        for iteration in range(1, iterations_of(selection, cases[case]) + 1)
+        for server in selection.servers
+        for client in selection.clients
+    ]
+    ordered.sort(key=lambda job: job.iteration)
+    if shuffle_seed is not None:
+        random.Random(shuffle_seed).shuffle(ordered)
+    return tuple(ordered)
+
+
+def iterations_of(selection: Selection, case: CaseRecord) -> int:
+    """How often the case runs: once for a test case unless it declares more, `--iterations` for the others."""
+    if selection.iterations is None or case.iterations == 1:
+        return case.iterations
+    return selection.iterations
+
+
+def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset[Outcome]) -> tuple[Job, ...]:
+    """Jobs without a result, and those whose outcome is to be tried again."""
+    return tuple(job for job in order if job not in done or done[job].outcome in retry)
+
+
+def job_seed(run_seed: int, job: Job) -> int:
+    """The seed of a job's link: 31 bits, the same whenever the job runs in this run."""
+    digest = hashlib.sha256(f"{run_seed}/{job}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
+    """Why the pair can't run the case by its own declaration, None when it can."""
+    case = catalog.cases[job.case]
+    for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
+        if not catalog.implementations[name].claims(role, case.wire(role)):
+            return f"{name} declares no support of '{case.wire(role)}' as {role.value}"
+    server, client = catalog.implementations[job.server], catalog.implementations[job.client]
+    if not set(server.alpn) & set(client.alpn):
+        return f"{job.server} speaks {', '.join(server.alpn)}, {job.client} speaks {', '.join(client.alpn)}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a plan costs: seconds with one lane, bytes on disk with all captures kept and with the default policy."""
+
+    seconds: float
+    bytes_all: int
+    bytes_default: int
+
+
+def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
+    """Sums over the jobs. The time is an estimate for average stacks: a slow server takes up to its time-out."""
+    seconds, bytes_all, bytes_default = 0.0, 0.0, 0.0
+    for job in order:
+        case = cases[job.case]
+        size, rtt = sum(case.file_sizes), case.forward.delay + case.return_.delay
+        lower_bound = 8 * size / case.forward.data_rate + 4 * rtt
+        seconds += min(case.timeout, lower_bound * _TRANSFER_FACTOR) + _OVERHEAD
+        captures = 2 * size * _CAPTURE_OVERHEAD
+        bytes_all += captures + _TABLES_SIZE
+        bytes_default += captures / max(1, case.iterations) + _TABLES_SIZE
+    return Estimate(seconds=seconds, bytes_all=round(bytes_all), bytes_default=round(bytes_default))
