@@ -1,4 +1,4 @@
-"""Job + artifacts + its case → result. Offline: reads the job's folder and nothing else, so it can be repeated next year."""
+"""Job + artifacts + its case → result. Offline: it reads the job's folder and nothing else, and can be repeated."""
 
 import json
 import re

@@ -11,7 +11,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord
 
-# Seconds per job beside the transfer: holders, wiring, readiness, tear-down (benchmarks/line.py prints the measured value).
+# Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
 _OVERHEAD = 2.0
 # A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
 _TRANSFER_FACTOR = 1.6

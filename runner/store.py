@@ -169,6 +169,11 @@ def load_evidence(artifacts: Artifacts) -> Evidence | None:
     return evidence
 
 
+def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
+    """Write `evidence.json`, the last file of a job that deploy and collect leave."""
+    write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
+
+
 def find_runs(logs: Path) -> list[RunFolder]:
     """The runs below `logs`, newest first. A folder whose run.json can't be read is an error, not left out."""
     folders = [RunFolder.open(path.parent) for path in logs.glob("*/run.json")]

@@ -31,8 +31,8 @@ Check = Callable[[CaseEvidence], Iterable[Finding]]
 class Case:
     """One question to a pair.
 
-    `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds, from
-    the client's start to its end. Checks run in order; all findings are kept.
+    `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds,
+    from the client's start to its end. Checks run in order; all findings are kept.
     """
 
     name: str

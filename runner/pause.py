@@ -1,0 +1,39 @@
+"""Hours of the day in which no job starts: a terminal that people use by day is measured by night."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+
+from runner.errors import UsageError
+
+_FORMAT = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)$")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """From `begin` to `end`, local time; may span midnight."""
+
+    begin: time
+    end: time
+    now: Callable[[], datetime] = datetime.now
+
+    @classmethod
+    def parse(cls, text: str, now: Callable[[], datetime] = datetime.now) -> "Pause":
+        """`18:00-23:00`. Raises UsageError for anything else, and for an empty span."""
+        match = _FORMAT.match(text.strip())
+        if match is None or match[1] + match[2] == match[3] + match[4]:
+            raise UsageError(f"--pause: '{text}' is not a span of hours: write it as 18:00-23:00.")
+        return cls(time(int(match[1]), int(match[2])), time(int(match[3]), int(match[4])), now)
+
+    def seconds_left(self) -> float:
+        """Seconds until the pause that holds now is over; 0 when none holds."""
+        moment = self.now()
+        clock = moment.time()
+        inside = self.begin <= clock < self.end if self.begin < self.end else clock >= self.begin or clock < self.end
+        if not inside:
+            return 0.0
+        over = datetime.combine(moment.date(), self.end)
+        if over <= moment:
+            over += timedelta(days=1)
+        return (over - moment).total_seconds()

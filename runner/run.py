@@ -1,0 +1,275 @@
+"""The loop: plan − done → lanes → collect → analyse → store, saved after every job, for as many lanes as are fit."""
+
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from runner import store
+from runner.analyse import analyse
+from runner.errors import BentpipeError, LaneError
+from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import CaseRecord
+from runner.pause import Pause
+from runner.plan import estimate
+from runner.retention import Retention, apply_retention
+from runner.store import RunFolder
+from runner.width import Width
+from testcases.base import Case
+
+MAX_ATTEMPTS = 3  # of a disturbed job, the first one included
+_ANALYSIS_NICENESS = 10  # the judge must not make the simulator late
+_WAIT = 0.2  # seconds between looks at events
+
+
+class Deployment(Protocol):
+    """Where jobs run: lanes, real links, or the replay of recorded jobs."""
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:
+        """Run `job`, leave its artifacts in `folder`. Raises LaneError when the harness could not."""
+
+    def stop(self) -> None:
+        """Make running jobs end soon; may be called from another thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What the loop tells whoever watches. `event`: started, finished, retried, paused, width."""
+
+    event: str
+    done: int
+    total: int
+    running: tuple[Job, ...]
+    lanes: int
+    seconds_left: float | None
+    job: Job | None = None
+    result: Result | None = None
+    message: str = ""
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """The work of one call: jobs of a run that are still to do. Thread-safe where it says so."""
+
+    folder: RunFolder
+    cases: Mapping[str, Case]
+    todo: tuple[Job, ...]
+    presets: Mapping[Job, Result]  # verdicts that need no run: declared unsupported
+    deployment: Deployment
+    width: Width
+    retention: Retention
+    watch: Callable[[Progress], None]
+    pause: Pause | None = None
+    clock: Callable[[], float] = time.monotonic
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _state: threading.Condition = field(default_factory=threading.Condition)
+    _running: dict[Job, float] = field(default_factory=dict)
+    _done: int = 0
+    _spent: float = 0.0  # seconds of lanes at work
+    _expected_left: dict[Job, float] = field(default_factory=dict)  # seconds that the plan expects of jobs not done
+    _expected_all: float = 0.0
+    _expected_done: float = 0.0
+    _failure: BaseException | None = None
+
+    def stop(self) -> None:
+        """End soon: no new job starts, running ones are given up and stay undone. Callable from a signal handler."""
+        self._stop.set()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def execute(self) -> dict[Job, Result]:
+        """Run everything that is left. Returns the results of this call; raises what a lane could not survive."""
+        results: dict[Job, Result] = {}
+        records = self.folder.run.cases
+        self._expected_left = {job: estimate((job,), records).seconds for job in self.todo if job not in self.presets}
+        self._expected_all = sum(self._expected_left.values())
+        for job, preset in self.presets.items():
+            self.folder.save_result(preset)
+            results[job] = preset
+            self._done += 1
+            self._tell("finished", job, preset)
+        work: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        for job in self.todo:
+            if job not in self.presets:
+                work.put(job)
+        shutil.rmtree(self.folder.path / ".partial", ignore_errors=True)
+        with ProcessPoolExecutor(1, initializer=_be_nice) as judge:
+            lanes = [
+                threading.Thread(target=self._lane, args=(number, work, judge, results), name=f"lane-{number}")
+                for number in range(self.width.most)
+            ]
+            for lane in lanes:
+                lane.start()
+            while any(lane.is_alive() for lane in lanes):
+                if self._stop.wait(_WAIT):
+                    self.deployment.stop()
+                    break
+            for lane in lanes:
+                lane.join()
+        shutil.rmtree(self.folder.path / ".partial", ignore_errors=True)
+        if self._failure is not None:
+            raise self._failure
+        return results
+
+    def _lane(
+        self, number: int, work: "queue.SimpleQueue[Job]", judge: ProcessPoolExecutor, results: dict[Job, Result]
+    ) -> None:
+        try:
+            while self._may_start(number, work):
+                try:
+                    job = work.get_nowait()
+                except queue.Empty:
+                    return
+                result = self._job(job, judge)
+                if result is None:
+                    return
+                with self._state:
+                    results[job] = result
+                    self._done += 1
+                self._tell("finished", job, result)
+        except BaseException as error:
+            self._failure = self._failure or error
+            self._stop.set()
+
+    def _may_start(self, number: int, work: "queue.SimpleQueue[Job]") -> bool:
+        """Wait until this lane is among those that are open and no pause holds. False when nothing is left to start."""
+        announced = False
+        while not self._stop.is_set() and not work.empty():
+            waiting = self.pause.seconds_left() if self.pause else 0.0
+            if number < self.width.now and not waiting:
+                return True
+            if waiting and not announced and number == 0:
+                self._tell("paused", message=f"paused until {self.pause.end:%H:%M}" if self.pause else "")
+                announced = True
+            with self._state:
+                self._state.wait(_WAIT)
+        return False
+
+    def _job(self, job: Job, judge: ProcessPoolExecutor) -> Result | None:
+        """Run one job until it counts. None when the campaign was stopped meanwhile."""
+        disturbances: list[str] = []
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            with self._state:
+                self._running[job] = self.clock()
+            self._tell("started", job)
+            try:
+                result = self._attempt(job, attempt, judge)
+            finally:
+                with self._state:
+                    self._spent += self.clock() - self._running.pop(job)
+                    self._state.notify_all()
+            if result is None:
+                return None
+            result = replace(result, attempts=attempt, disturbed=tuple(disturbances))
+            disturbance = next((finding.actual for finding in result.findings if finding.code == "disturbed"), None)
+            self.width.learn(result)
+            if disturbance is None or attempt == MAX_ATTEMPTS:
+                break
+            disturbances.append(disturbance)
+            self._tell("retried", job, result, message=disturbance)
+        self.folder.save_result(result)
+        apply_retention(self.folder, job, self.retention)
+        return result
+
+    def _attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
+        began = self.clock()
+        partial = self.folder.path / ".partial" / "-".join(job.path.parts)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        evidence: Evidence | None = None
+        try:
+            evidence = self.deployment.run(job, partial, attempt=attempt)
+        except LaneError as error:
+            evidence = _lost(error, time.time() - (self.clock() - began), self.clock() - began)
+        if self._stop.is_set():
+            return None
+        if not (partial / "evidence.json").exists():
+            store.save_evidence(Artifacts(partial), evidence)
+        final = self.folder.artifacts(job)
+        shutil.rmtree(final.folder, ignore_errors=True)
+        final.folder.parent.mkdir(parents=True, exist_ok=True)
+        partial.rename(final.folder)
+        record = self.folder.run.cases[job.case]
+        judged: Future[Result] = judge.submit(analyse, job, final, self.cases[job.case], record)
+        try:
+            result = judged.result()
+        except BentpipeError:
+            raise
+        except Exception as error:  # a fault of ours must cost one job, not the night
+            result = _judge_failed(job, error)
+        wall = self.clock() - began
+        return replace(result, wall_s=wall, overhead_s=wall - result.transfer_s)
+
+    def _tell(self, event: str, job: Job | None = None, result: Result | None = None, message: str = "") -> None:
+        with self._state:
+            if event == "finished" and job is not None:
+                self._expected_left.pop(job, None)
+                self._expected_done = self._expected_all - sum(self._expected_left.values())
+            pace = self._spent / self._expected_done if self._expected_done else None
+            progress = Progress(
+                event=event,
+                done=self._done,
+                total=len(self.todo),
+                running=tuple(self._running),
+                lanes=self.width.now,
+                seconds_left=None if pace is None else pace * sum(self._expected_left.values()) / self.width.now,
+                job=job,
+                result=result,
+                message=message,
+            )
+            self.watch(progress)
+
+
+def _be_nice() -> None:
+    os.nice(_ANALYSIS_NICENESS)
+    # Ctrl-C is the main process's to handle; the judge ends with it.
+    import signal  # noqa: PLC0415 - only the child needs it
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _lost(error: LaneError, started: float, wall: float) -> Evidence:
+    nobody = EndpointRecord(image="", image_id="")
+    return Evidence(
+        started_unix_s=started,
+        wall_s=wall,
+        transfer_s=0.0,
+        stages_s={},
+        client=nobody,
+        server=nobody,
+        server_ready=None,
+        files=(),
+        error={"code": error.code, "message": str(error)},
+    )
+
+
+def _judge_failed(job: Job, error: Exception) -> Result:
+    finding = Finding(
+        code="judge-failed",
+        requirement="The judge reads every job's folder.",
+        expected="a verdict",
+        actual=f"{type(error).__name__}: {error}",
+    )
+    return Result(
+        server=job.server,
+        client=job.client,
+        case=job.case,
+        iteration=job.iteration,
+        outcome=Outcome.ERROR,
+        findings=(finding,),
+    )
+
+
+def record_of(cases: Mapping[str, Case], names: tuple[str, ...]) -> dict[str, CaseRecord]:
+    """The declarations of the named cases as `run.json` keeps them."""
+    return {name: cases[name].record() for name in names}
