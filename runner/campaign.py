@@ -1,0 +1,171 @@
+"""From what the user asked to a run folder with its plan: new, resumed or extended. Knows no engine."""
+
+import os
+import platform
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from runner.catalog import ROOT, Catalog
+from runner.errors import UsageError
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import ImplementationRecord, Run
+from runner.plan import Selection, declared_unsupported, jobs
+from runner.run import record_of
+from runner.store import RunFolder
+
+VERSION = "0.1.0"
+LOGS = ROOT / "logs"
+
+
+def run_path(name: str | None) -> Path:
+    """The folder of `--run NAME|DIR`: a name lies below logs/, without one it is the date and time."""
+    if name is None:
+        return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
+    return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
+
+
+def select(
+    catalog: Catalog,
+    *,
+    servers: tuple[str, ...],
+    clients: tuple[str, ...],
+    cases: tuple[str, ...],
+    iterations: int | None,
+) -> Selection:
+    """Names resolved. Raises UsageError with the choices when one is unknown."""
+    return Selection(
+        servers=catalog.select_implementations(servers, Role.SERVER),
+        clients=catalog.select_implementations(clients, Role.CLIENT),
+        cases=catalog.select_cases(cases),
+        iterations=iterations,
+    )
+
+
+def new_run(
+    path: Path,
+    catalog: Catalog,
+    selection: Selection,
+    *,
+    seed: int | None,
+    shuffled: bool,
+    image_ids: Mapping[str, str],
+    timeout_scale: float,
+) -> Run:
+    """The record of a run that begins now. `image_ids` by stack. Without `seed`, one is drawn and recorded."""
+    seed = secrets.randbits(31) if seed is None else seed
+    cases = {
+        name: replace(record, timeout=record.timeout * timeout_scale)
+        for name, record in record_of(catalog.cases, selection.cases).items()
+    }
+    return Run(
+        name=path.name,
+        started_unix_s=time.time(),
+        bentpipe_version=VERSION,
+        host={
+            "name": socket.gethostname(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cores": str(os.cpu_count()),
+        },
+        seed=seed,
+        shuffled=shuffled,
+        clients=selection.clients,
+        servers=selection.servers,
+        cases=cases,
+        implementations=_implementations(catalog, selection, image_ids),
+        order=jobs(selection, cases, shuffle_seed=seed if shuffled else None),
+        options={"timeout_scale": f"{timeout_scale:g}"},
+    )
+
+
+def _implementations(
+    catalog: Catalog, selection: Selection, image_ids: Mapping[str, str]
+) -> dict[str, ImplementationRecord]:
+    names = dict.fromkeys((*selection.servers, *selection.clients))
+    return {
+        name: ImplementationRecord(
+            name=name,
+            version=entry.version,
+            url=entry.url,
+            image=entry.image,
+            language=entry.language,
+            congestion_control=entry.congestion_control,
+            initial_window=entry.initial_window,
+            image_id=image_ids.get(name, ""),
+        )
+        for name, entry in catalog.implementations.items()
+        if name in names
+    }
+
+
+def extend_run(folder: RunFolder, wanted: Run) -> Run:
+    """The stored run with whatever `wanted` adds. Raises UsageError when what both have differs: links, time-outs, images."""
+    stored = folder.run
+    for name, case in wanted.cases.items():
+        if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
+            raise UsageError(
+                f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
+            )
+    for name, entry in wanted.implementations.items():
+        before = stored.implementations.get(name)
+        if before is not None and before.image_id != entry.image_id:
+            raise UsageError(
+                f"The image of {name} has changed since {folder.path} began "
+                f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
+            )
+    known = set(stored.order)
+    return replace(
+        stored,
+        clients=_union(stored.clients, wanted.clients),
+        servers=_union(stored.servers, wanted.servers),
+        cases={**wanted.cases, **stored.cases},
+        implementations={**stored.implementations, **wanted.implementations},
+        order=stored.order + tuple(job for job in wanted.order if job not in known),
+    )
+
+
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def presets(
+    catalog: Catalog, todo: tuple[Job, ...], not_compliant: Mapping[tuple[str, Role], str]
+) -> dict[Job, Result]:
+    """Verdicts that need no run: declared unsupported, or an image that failed the compliance probe."""
+    found = {}
+    for job in todo:
+        if reason := declared_unsupported(catalog, job):
+            found[job] = _preset(job, Outcome.UNSUPPORTED, "declared-unsupported", "The pair can run the case.", reason)
+            continue
+        for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
+            if reason := not_compliant.get((name, role)):
+                requirement = "An image exits with 127 for a case that it doesn't know, within the time limit."
+                found[job] = _preset(job, Outcome.SKIPPED, "not-compliant", requirement, f"{name}: {reason}", role)
+    return found
+
+
+def _preset(job: Job, outcome: Outcome, code: str, requirement: str, actual: str, role: Role | None = None) -> Result:
+    finding = Finding(
+        code=code,
+        requirement=requirement,
+        expected="exit code 127" if role else "support",
+        actual=actual,
+        role=role or "",
+    )
+    return Result(
+        server=job.server,
+        client=job.client,
+        case=job.case,
+        iteration=job.iteration,
+        outcome=outcome,
+        findings=(finding,),
+        started_unix_s=time.time(),
+        captures_kept=False,
+    )

@@ -1,0 +1,210 @@
+"""How results look in a terminal: tables, the line of a job, progress. Prints only through the console given."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from runner.model.artifacts import Evidence
+from runner.model.job import Job
+from runner.model.result import LinkTruth, Outcome, Result, Sample
+from runner.model.run import CaseRecord, LinkParameters
+from runner.run import Progress as Event
+from runner.units import format_data_rate, format_duration
+
+STYLES = {
+    Outcome.SUCCEEDED: ("✓", "green"),
+    Outcome.FAILED: ("✗", "red"),
+    Outcome.UNSUPPORTED: ("–", "dim"),
+    Outcome.ERROR: ("!", "yellow"),
+    Outcome.SKIPPED: ("·", "dim"),
+}
+_TIMES = {
+    "first_server_1rtt",
+    "handshake_time",
+    "ttfb",
+    "ttlb",
+    "rtt_min",
+    "rtt_median",
+    "one_way_delay_median",
+}
+_RATES = {"goodput", "return_data_rate"}
+_FRACTIONS = {
+    "efficiency",
+    "efficiency_exact",
+    "slow_start_bound",
+    "steady_state_efficiency",
+    "retransmission_ratio",
+}
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """The outcome with its sign, coloured where the terminal can."""
+    sign, style = STYLES[outcome]
+    return f"[{style}]{sign} {outcome.value}[/{style}]"
+
+
+def result_line(result: Result) -> str:
+    """One line: pair, case, iteration, outcome, and the number or the reason."""
+    if result.findings:
+        detail = f"{result.findings[0].code}: {result.findings[0].actual}"
+    elif result.sample and result.sample.goodput and result.sample.efficiency is not None:
+        detail = f"{format_data_rate(result.sample.goodput)}, η {result.sample.efficiency:.0%}"
+    else:
+        detail = ""
+    name = f"{result.client} → {result.server}"
+    return f"{outcome_text(result.outcome):<28} {name:<22} {result.case} #{result.iteration}  {escape(detail)}"
+
+
+def link_text(link: LinkParameters) -> str:
+    """All parameters of one direction, the queue always among them."""
+    loss = f", loss {link.loss:g}" if link.loss else ""
+    delay, queue = format_duration(link.delay), link.queue_packets
+    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}"
+
+
+class RunWatch:
+    """Progress of a campaign: a line per finished job, and on a terminal a bar with what runs and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[running]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None, left="", running="")
+
+    def __enter__(self) -> "RunWatch":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        left = "" if event.seconds_left is None else f"about {format_duration(event.seconds_left)} left"
+        running = ", ".join(f"{job.client}→{job.server} {job.case}" for job in event.running[:3])
+        more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
+        self._progress.update(
+            self._task, total=event.total, completed=event.done, left=left, running=f"{running}{more}"
+        )
+        if event.event == "finished" and event.result is not None:
+            width = len(str(event.total))
+            rest = f" ({left})" if left and not self._console.is_terminal else ""
+            self._console.print(
+                f"{event.done:>{width}}/{event.total} {result_line(event.result)}{rest}", soft_wrap=True
+            )
+        elif event.event in ("retried", "paused"):
+            what = f"{event.job} again: " if event.job else ""
+            self._console.print(f"  [yellow]{escape(what + event.message)}[/yellow]", soft_wrap=True)
+
+
+def sample_table(sample: Sample) -> Table:
+    """Every number of an iteration with its unit."""
+    table = Table("metric", "value", box=None, pad_edge=False)
+    for item in fields(sample):
+        value = getattr(sample, item.name)
+        if value is not None:
+            table.add_row(item.name.replace("_", " "), _number(item.name, value))
+    return table
+
+
+def _number(name: str, value: float) -> str:
+    if name in _TIMES:
+        return format_duration(value)
+    if name in _RATES:
+        return format_data_rate(value)
+    if name in _FRACTIONS:
+        return f"{value:.2%}"
+    if isinstance(value, int):
+        return f"{value:,} B" if "bytes" in name or name == "file_size" else f"{value:,}"
+    return f"{value:.3f}"
+
+
+def truth_table(truth: LinkTruth) -> Table:
+    """What the simulator did to each direction."""
+    table = Table("link", "in", "out", "lost by model", "queue overflow", "highest queue", "mean queue", box=None)
+    for name, way in (("forward", truth.forward), ("return", truth.return_)):
+        table.add_row(
+            name,
+            f"{way.packets_in:,}",
+            f"{way.packets_out:,}",
+            f"{way.dropped_loss:,}",
+            f"{way.dropped_queue:,}",
+            f"{way.queue_max_packets:g}",
+            f"{way.queue_mean_packets:.1f}",
+        )
+    return table
+
+
+def summary_table(results: Mapping[Job, Result], cases: Mapping[str, CaseRecord]) -> Table:
+    """Outcomes by case."""
+    table = Table("case", *(outcome.value for outcome in Outcome), box=None)
+    for name, case in cases.items():
+        outcomes = [result.outcome for job, result in results.items() if job.case == name]
+        if outcomes:
+            table.add_row(f"{case.abbreviation} {name}", *(str(outcomes.count(outcome)) for outcome in Outcome))
+    return table
+
+
+def show_result(console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None) -> None:
+    """The verdict of one job, its evidence and its numbers."""
+    console.print(f"[bold]{result.client} → {result.server}, {result.case} #{result.iteration}[/bold]")
+    console.print(outcome_text(result.outcome))
+    if case is not None:
+        console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
+    for finding in result.findings:
+        section = f" ({finding.section})" if finding.section else ""
+        console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")
+        console.print(f"  requirement  {escape(finding.requirement)}{section}")
+        console.print(f"  expected     {escape(finding.expected)}\n  actual       {escape(finding.actual)}")
+        if finding.log_tail:
+            console.print(f"  last lines of its log:\n[dim]{escape(finding.log_tail)}[/dim]")
+    if result.sample is not None:
+        console.print()
+        console.print(sample_table(result.sample))
+    if result.truth is not None:
+        console.print()
+        console.print(truth_table(result.truth))
+        console.print(f"seed {result.truth.seed}, lateness p99 {result.truth.lateness_p99 * 1e3:.2f} ms")
+    _show_invariants(console, result)
+    for role, applied in result.applied.items():
+        console.print(f"applied by {role}: {escape(applied)}")
+    if evidence is not None:
+        for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
+            stopped = ", stopped by the runner" if endpoint.stopped_by_us else ""
+            console.print(f"{role}: {escape(endpoint.image)}, exit code {endpoint.exit_code}{stopped}")
+    stages = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in result.stages_s.items())
+    console.print(
+        f"took {format_duration(result.wall_s)}, of it {format_duration(result.overhead_s)} beside the transfer"
+    )
+    console.print(f"[dim]{stages}[/dim]")
+    for number, reason in enumerate(result.disturbed, start=1):
+        console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
+
+
+def _show_invariants(console: Console, result: Result) -> None:
+    if not result.invariants:
+        return
+    broken = [invariant for invariant in result.invariants if invariant.holds is False]
+    console.print(f"\n{len(result.invariants)} invariants of the trace, {len(broken)} broken")
+    for invariant in broken:
+        console.print(f"  [red]{invariant.name}[/red]: expected {invariant.expected}, got {invariant.actual}")
+
+
+def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
+    """Verdicts before and after a new judgement."""
+    table = Table("job", "before", "after", "why", box=None)
+    for job, before, after in changes:
+        why = after.findings[0].actual if after.findings else ""
+        table.add_row(str(job), outcome_text(before.outcome), outcome_text(after.outcome), escape(why))
+    return table
