@@ -106,7 +106,7 @@ def _implementations(
 
 
 def extend_run(folder: RunFolder, wanted: Run) -> Run:
-    """The stored run with whatever `wanted` adds. Raises UsageError when what both have differs: links, time-outs, images."""
+    """The stored run with whatever `wanted` adds. Raises UsageError when links, time-outs or images differ."""
     stored = folder.run
     for name, case in wanted.cases.items():
         if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
@@ -142,16 +142,31 @@ def presets(
     found = {}
     for job in todo:
         if reason := declared_unsupported(catalog, job):
-            found[job] = _preset(job, Outcome.UNSUPPORTED, "declared-unsupported", "The pair can run the case.", reason)
+            found[job] = _preset(
+                job,
+                Outcome.UNSUPPORTED,
+                "declared-unsupported",
+                requirement="The pair can run the case.",
+                actual=reason,
+            )
             continue
         for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
             if reason := not_compliant.get((name, role)):
                 requirement = "An image exits with 127 for a case that it doesn't know, within the time limit."
-                found[job] = _preset(job, Outcome.SKIPPED, "not-compliant", requirement, f"{name}: {reason}", role)
+                found[job] = _preset(
+                    job,
+                    Outcome.SKIPPED,
+                    "not-compliant",
+                    requirement=requirement,
+                    actual=f"{name}: {reason}",
+                    role=role,
+                )
     return found
 
 
-def _preset(job: Job, outcome: Outcome, code: str, requirement: str, actual: str, role: Role | None = None) -> Result:
+def _preset(
+    job: Job, outcome: Outcome, code: str, *, requirement: str, actual: str, role: Role | None = None
+) -> Result:
     finding = Finding(
         code=code,
         requirement=requirement,
@@ -168,4 +183,16 @@ def _preset(job: Job, outcome: Outcome, code: str, requirement: str, actual: str
         findings=(finding,),
         started_unix_s=time.time(),
         captures_kept=False,
+    )
+
+
+def rejudged(before: Result, after: Result) -> Result:
+    """A new verdict with what only the first one could know: times of the harness, attempts, which captures are kept."""
+    return replace(
+        after,
+        attempts=before.attempts,
+        disturbed=before.disturbed,
+        wall_s=before.wall_s,
+        overhead_s=before.overhead_s,
+        captures_kept=before.captures_kept,
     )

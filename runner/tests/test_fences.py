@@ -1,0 +1,77 @@
+"""The import fences of the design, checked on the source: who may import whom, and who owns which third party."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import ROOT
+
+# area → areas that it must not import (design.md, The tree)
+FORBIDDEN = {
+    "runner.render": ("testcases", "runner.decode", "runner.deploy", "runner.trace", "runner.analyse"),
+    "runner.deploy": ("testcases", "runner.analyse", "runner.run", "runner.cli", "runner.render"),
+    "runner.store": ("testcases", "runner.deploy", "runner.decode", "runner.trace"),
+    "runner.model": ("runner.store", "runner.deploy", "runner.decode", "runner.trace", "testcases"),
+    "runner.decode": ("runner.trace", "runner.deploy", "runner.store", "runner.render", "testcases"),
+    "runner.trace": ("runner.deploy", "runner.store", "runner.render", "runner.analyse", "testcases"),
+    "testcases": ("runner.deploy", "runner.store", "runner.render", "runner.run", "runner.analyse", "runner.decode"),
+    "runner.analyse": ("runner.deploy", "runner.render", "runner.run", "runner.cli"),
+}
+OWNERS = {
+    "click": ("runner.cli",),
+    "docker": ("runner.deploy",),
+    "paramiko": ("runner.deploy",),
+    "jinja2": ("runner.render",),
+    "plotly": ("runner.render",),
+    "cryptography": ("runner.decode", "runner.inputs"),
+    "pydantic": ("runner.store", "runner.catalog"),
+}
+SOURCES = sorted(
+    path
+    for package in ("runner", "testcases")
+    for path in (ROOT / package).rglob("*.py")
+    if "tests" not in path.parts and "benchmarks" not in path.parts
+)
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _inside(module: str, area: str) -> bool:
+    return module == area or module.startswith(area + ".")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_module)
+def test_imports_go_downwards_only(path: Path) -> None:
+    module = _module(path)
+    for area, forbidden in FORBIDDEN.items():
+        if _inside(module, area):
+            crossed = {name for name in _imports(path) for fence in forbidden if _inside(name, fence)}
+            assert not crossed, f"{module} must not import {', '.join(sorted(crossed))}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_module)
+def test_third_parties_have_one_owner(path: Path) -> None:
+    module = _module(path)
+    for library, owners in OWNERS.items():
+        if any(_inside(name, library) for name in _imports(path)):
+            assert any(_inside(module, owner) for owner in owners), f"{library} belongs to {', '.join(owners)}"
+
+
+def test_the_model_needs_the_standard_library_alone() -> None:
+    for path in (ROOT / "runner" / "model").glob("*.py"):
+        outside = {name.split(".")[0] for name in _imports(path)} - {"dataclasses", "enum", "pathlib", "runner"}
+        assert not outside, f"{path.name} imports {outside}"

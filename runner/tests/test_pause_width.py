@@ -1,0 +1,80 @@
+from datetime import datetime
+
+import pytest
+
+from runner.errors import UsageError
+from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, Result
+from runner.pause import Pause
+from runner.width import Width
+
+
+def at(clock: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-21T{clock}")
+
+
+@pytest.mark.parametrize(
+    ("span", "now", "seconds"),
+    [
+        ("18:00-23:00", "17:59:59", 0.0),
+        ("18:00-23:00", "18:00:00", 5 * 3600.0),
+        ("18:00-23:00", "22:59:30", 30.0),
+        ("18:00-23:00", "23:00:00", 0.0),
+        ("22:00-06:00", "23:00:00", 7 * 3600.0),
+        ("22:00-06:00", "05:00:00", 3600.0),
+        ("22:00-06:00", "12:00:00", 0.0),
+    ],
+)
+def test_seconds_until_the_pause_is_over(span: str, now: str, seconds: float) -> None:
+    assert Pause.parse(span, lambda: at(now)).seconds_left() == seconds
+
+
+@pytest.mark.parametrize("text", ["18-23", "25:00-26:00", "18:00", "18:00-18:00", ""])
+def test_a_span_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="18:00-23:00"):
+        Pause.parse(text)
+
+
+def job_result(lateness: float, *codes: str) -> Result:
+    way = DirectionTruth(
+        packets_in=1,
+        bytes_in=1,
+        packets_out=1,
+        bytes_out=1,
+        dropped_queue=0,
+        dropped_loss=0,
+        queue_max_packets=0,
+        queue_mean_packets=0,
+    )
+    truth = LinkTruth(seed=1, forward=way, return_=way, lateness_p99=lateness, lateness_max=lateness, socket_drops=0)
+    findings = tuple(Finding(code=code, requirement="", expected="", actual="") for code in codes)
+    return Result(
+        server="a", client="b", case="sat", iteration=1, outcome=Outcome.SUCCEEDED, truth=truth, findings=findings
+    )
+
+
+def test_auto_opens_lanes_while_it_is_calm_and_closes_one_when_disturbed() -> None:
+    width = Width.parse("auto")
+    begin = width.now
+    for _ in range(begin):
+        width.learn(job_result(1e-4))
+    assert width.now == begin + 1
+    width.learn(job_result(0.1, "disturbed"))
+    assert width.now == begin
+    for _ in range(1000):
+        width.learn(job_result(1e-4))
+    assert width.now == width.most
+    for _ in range(1000):
+        width.learn(job_result(0.1, "disturbed"))
+    assert width.now == 1
+
+
+def test_a_fixed_number_of_lanes_stays() -> None:
+    width = Width.parse("3")
+    width.learn(job_result(0.1, "disturbed"))
+    assert (width.now, width.most) == (3, 3)
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-1", "65", "1.5"])
+def test_a_number_of_lanes_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--lanes"):
+        Width.parse(text)

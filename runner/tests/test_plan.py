@@ -1,0 +1,123 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import campaign, plan
+from runner.catalog import Catalog, load_catalog
+from runner.errors import UsageError
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+def selection(catalog: Catalog, cases: tuple[str, ...], iterations: int | None = None) -> plan.Selection:
+    return campaign.select(catalog, servers=(), clients=("quinn",), cases=cases, iterations=iterations)
+
+
+def records(catalog: Catalog) -> dict[str, campaign.Run]:
+    return {name: case.record() for name, case in catalog.cases.items()}
+
+
+def result(job: Job, outcome: Outcome) -> Result:
+    return Result(server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=outcome)
+
+
+def test_iterations_are_the_outer_loop(catalog: Catalog) -> None:
+    chosen = selection(catalog, ("handshake", "sat"), iterations=2)
+    order = plan.jobs(chosen, records(catalog))
+    assert [job.iteration for job in order] == sorted(job.iteration for job in order)
+    assert len(order) == len(chosen.servers) * (1 + 2)
+    assert len(set(order)) == len(order)
+
+
+def test_a_test_case_runs_once_whatever_iterations_says(catalog: Catalog) -> None:
+    order = plan.jobs(selection(catalog, ("handshake",), iterations=7), records(catalog))
+    assert {job.iteration for job in order} == {1}
+
+
+def test_measurements_run_as_often_as_declared(catalog: Catalog) -> None:
+    order = plan.jobs(selection(catalog, ("sat",)), records(catalog))
+    assert {job.iteration for job in order} == set(range(1, 11))
+
+
+@given(seed=st.integers(0, 2**31 - 1))
+def test_shuffling_is_a_permutation_that_the_seed_repeats(seed: int) -> None:
+    catalog = load_catalog()
+    chosen = selection(catalog, ("sat", "goodput"), iterations=3)
+    plain = plan.jobs(chosen, records(catalog))
+    shuffled = plan.jobs(chosen, records(catalog), shuffle_seed=seed)
+    assert sorted(shuffled) == sorted(plain)
+    assert shuffled == plan.jobs(chosen, records(catalog), shuffle_seed=seed)
+
+
+def test_what_is_left_is_plan_minus_done_plus_retries(catalog: Catalog) -> None:
+    order = plan.jobs(selection(catalog, ("goodput",), iterations=3), records(catalog))
+    done = {order[0]: result(order[0], Outcome.SUCCEEDED), order[1]: result(order[1], Outcome.FAILED)}
+    assert plan.remaining(order, done, frozenset()) == order[2:]
+    assert plan.remaining(order, done, frozenset({Outcome.FAILED})) == order[1:]
+
+
+def test_job_seeds_differ_by_job_and_run_but_repeat() -> None:
+    first = Job(server="a", client="b", case="sat", iteration=1)
+    second = Job(server="a", client="b", case="sat", iteration=2)
+    assert plan.job_seed(1, first) == plan.job_seed(1, first)
+    assert len({plan.job_seed(1, first), plan.job_seed(1, second), plan.job_seed(2, first)}) == 3
+    assert 0 <= plan.job_seed(1, first) < 2**31
+
+
+def test_a_pair_without_a_common_protocol_is_unsupported_by_declaration(catalog: Catalog, tmp_path: Path) -> None:
+    text = (
+        '{"schema": 1, "implementations": {'
+        '"a": {"image": "a", "url": "u", "roles": ["server"], "alpn": ["h3"]},'
+        '"b": {"image": "b", "url": "u", "roles": ["client"], "alpn": ["hq-interop"]}}}'
+    )
+    path = tmp_path / "implementations.json"
+    path.write_text(text)
+    from runner.catalog import load_implementations
+
+    apart = Catalog(implementations=load_implementations(path), cases=catalog.cases)
+    job = Job(server="a", client="b", case="handshake", iteration=1)
+    assert plan.declared_unsupported(apart, job) == "a speaks h3, b speaks hq-interop"
+    preset = campaign.presets(apart, (job,), {})[job]
+    assert preset.outcome is Outcome.UNSUPPORTED
+
+
+def test_a_stack_that_fails_the_probe_is_skipped_with_the_reason(catalog: Catalog) -> None:
+    job = Job(server="quinn", client="aioquic", case="handshake", iteration=1)
+    presets = campaign.presets(catalog, (job,), {("quinn", Role.SERVER): "exited with 0"})
+    assert presets[job].outcome is Outcome.SKIPPED
+    assert "exited with 0" in presets[job].findings[0].actual
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (("quin",), "Did you mean quinn?"),
+        (("nothing-like-it",), "Choices: quic-go, quinn, aioquic."),
+    ],
+)
+def test_a_misspelt_stack_is_refused_with_the_choices(catalog: Catalog, names: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError, match="--server: there is no server"):
+        campaign.select(catalog, servers=names, clients=(), cases=(), iterations=None)
+    with pytest.raises(UsageError) as caught:
+        campaign.select(catalog, servers=names, clients=(), cases=(), iterations=None)
+    assert sentence in str(caught.value)
+
+
+def test_cases_are_chosen_by_name_or_abbreviation(catalog: Catalog) -> None:
+    assert catalog.select_cases(("SAT,h",)) == ("handshake", "sat")
+
+
+def test_the_estimate_grows_with_the_plan(catalog: Catalog) -> None:
+    cases = records(catalog)
+    small = plan.estimate(plan.jobs(selection(catalog, ("sat",), iterations=1), cases), cases)
+    large = plan.estimate(plan.jobs(selection(catalog, ("sat",), iterations=4), cases), cases)
+    assert large.seconds == pytest.approx(4 * small.seconds)
+    assert large.bytes_all == pytest.approx(4 * small.bytes_all, rel=1e-3)
