@@ -187,7 +187,7 @@ def _preset(
 
 
 def rejudged(before: Result, after: Result) -> Result:
-    """A new verdict with what only the first one could know: times of the harness, attempts, which captures are kept."""
+    """A new verdict with what only the first one could know: times of the harness, attempts, captures kept."""
     return replace(
         after,
         attempts=before.attempts,

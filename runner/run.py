@@ -33,8 +33,8 @@ _WAIT = 0.2  # seconds between looks at events
 class Deployment(Protocol):
     """Where jobs run: lanes, real links, or the replay of recorded jobs."""
 
-    def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:
-        """Run `job`, leave its artifacts in `folder`. Raises LaneError when the harness could not."""
+    def run(self, job: Job, folder: Path, *, attempt: int) -> object:
+        """Run `job`, leave its artifacts and at last `evidence.json` in `folder`. Raises LaneError when it can't."""
 
     def stop(self) -> None:
         """Make running jobs end soon; may be called from another thread."""
@@ -186,15 +186,13 @@ class Campaign:
         partial = self.folder.path / ".partial" / "-".join(job.path.parts)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        evidence: Evidence | None = None
         try:
-            evidence = self.deployment.run(job, partial, attempt=attempt)
+            self.deployment.run(job, partial, attempt=attempt)
         except LaneError as error:
-            evidence = _lost(error, time.time() - (self.clock() - began), self.clock() - began)
+            wall = self.clock() - began
+            store.save_evidence(Artifacts(partial), _lost(error, time.time() - wall, wall))
         if self._stop.is_set():
             return None
-        if not (partial / "evidence.json").exists():
-            store.save_evidence(Artifacts(partial), evidence)
         final = self.folder.artifacts(job)
         shutil.rmtree(final.folder, ignore_errors=True)
         final.folder.parent.mkdir(parents=True, exist_ok=True)

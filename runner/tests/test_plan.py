@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import campaign, plan
-from runner.catalog import Catalog, load_catalog
+from runner.catalog import Catalog, load_catalog, load_implementations
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.job import Job
@@ -80,8 +80,6 @@ def test_a_pair_without_a_common_protocol_is_unsupported_by_declaration(catalog:
     )
     path = tmp_path / "implementations.json"
     path.write_text(text)
-    from runner.catalog import load_implementations
-
     apart = Catalog(implementations=load_implementations(path), cases=catalog.cases)
     job = Job(server="a", client="b", case="handshake", iteration=1)
     assert plan.declared_unsupported(apart, job) == "a speaks h3, b speaks hq-interop"

@@ -1,0 +1,129 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner import campaign, store
+from runner.catalog import load_catalog
+from runner.errors import UsageError
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result, Sample
+from runner.model.run import Run
+from runner.store import RunFolder
+
+
+def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> Run:
+    catalog = load_catalog()
+    selection = campaign.select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
+    ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
+    return campaign.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
+
+
+def result(iteration: int = 1) -> Result:
+    return Result(
+        server="quinn",
+        client="aioquic",
+        case="sat",
+        iteration=iteration,
+        outcome=Outcome.FAILED,
+        findings=(Finding(code="timeout", requirement="r", expected="e", actual="a"),),
+        sample=Sample(file_size=10, goodput=1.5e6),
+    )
+
+
+def test_a_run_and_its_results_survive_the_disk(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    folder.save_result(result())
+    again = RunFolder.open(tmp_path / "run")
+    assert again.run == folder.run
+    assert again.results() == {Job(server="quinn", client="aioquic", case="sat", iteration=1): result()}
+
+
+def test_results_are_sorted_json_with_numbers(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    folder.save_result(result())
+    text = (tmp_path / "run/quinn_aioquic/sat/1/result.json").read_text()
+    document = json.loads(text)
+    assert list(document) == sorted(document)
+    assert document["sample"]["goodput"] == 1.5e6
+    assert document["schema"] == 1
+
+
+def test_runs_merge_by_copying_job_folders(tmp_path: Path) -> None:
+    first = RunFolder.create(tmp_path / "a", new(tmp_path / "a"))
+    second = RunFolder.create(tmp_path / "b", new(tmp_path / "b"))
+    first.save_result(result(1))
+    second.save_result(result(2))
+    source = second.artifacts(Job(server="quinn", client="aioquic", case="sat", iteration=2)).folder
+    source.rename(first.artifacts(Job(server="quinn", client="aioquic", case="sat", iteration=2)).folder)
+    assert [job.iteration for job in first.results()] == [1, 2]
+
+
+def test_a_second_runner_on_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    with folder.locked(), pytest.raises(UsageError, match="Another runner"), RunFolder.open(folder.path).locked():
+        pass
+    with folder.locked():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "can't be read as JSON"),
+        ("[]", "has no schema number"),
+        ('{"schema": 99}', "use a newer bentpipe"),
+        ('{"schema": 1, "server": "a"}', "field 'client'"),
+    ],
+)
+def test_a_broken_result_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    folder.save_result(result())
+    (tmp_path / "run/quinn_aioquic/sat/1/result.json").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        folder.results()
+    assert sentence in str(caught.value)
+    assert "result.json" in str(caught.value)
+
+
+def test_a_write_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    store.write_atomically(path, b"old")
+    with pytest.raises(TypeError):
+        store.write_atomically(path, "text, not bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    longer = campaign.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
+    assert len(longer.order) == 1 + 2
+    assert longer.order[0] == folder.run.order[0]
+    assert longer.seed == folder.run.seed
+
+
+def test_a_changed_image_is_refused_on_resume(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    with pytest.raises(UsageError, match="image of quinn has changed"):
+        campaign.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
+
+
+def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    wanted = new(tmp_path / "run")
+    case = wanted.cases["handshake"]
+    other = replace(wanted, cases={"handshake": replace(case, forward=replace(case.forward, delay=0.5))})
+    with pytest.raises(UsageError, match="handshake"):
+        campaign.extend_run(folder, other)
+
+
+def test_beginning_twice_is_refused_with_the_way_to_resume(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    with pytest.raises(UsageError, match="--run run"):
+        RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+
+
+def test_every_file_format_has_a_json_schema() -> None:
+    for name, schema in store.schemas().items():
+        assert "properties" in schema or "$ref" in schema, name
