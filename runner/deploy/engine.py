@@ -1,0 +1,194 @@
+"""The Docker Engine of this host: find it, else install it from the distribution, else start it."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+
+from runner.errors import SetupError
+
+SOCKET = Path("/var/run/docker.sock")
+LOG = Path("/var/log/bentpipe-dockerd.log")
+MINIMUM_API = (1, 41)  # Docker Engine 20.10, the oldest that this project was run on
+
+Progress = Callable[[str], None]
+Consent = Callable[[str], bool]
+
+_PID_FILE = Path("/var/run/docker.pid")
+_PACKAGES = ("docker.io", "iptables", "ca-certificates")
+_ANSWER_SECONDS = 30.0
+_CALL_SECONDS = 120
+
+
+class SocketState(Enum):
+    """What happens when this process connects to the engine's socket."""
+
+    ANSWERS = "answers"
+    FORBIDDEN = "forbidden"
+    SILENT = "silent"
+
+
+def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _: True) -> docker.DockerClient:
+    """Return a client of a Docker Engine that answers, installing and starting the engine where that is needed.
+
+    DOCKER_HOST is respected, and then nothing is installed or started. `progress` gets a sentence for each thing that
+    is done to the host, `consent` a question before something is installed; it answers whether to go on.
+    Raises SetupError.
+    """
+    path = socket_path()
+    state = SocketState.ANSWERS if path is None else socket_state(path)
+    if path is not None and state is SocketState.FORBIDDEN:
+        raise SetupError(forbidden(path))
+    if state is SocketState.SILENT and not os.environ.get("DOCKER_HOST"):
+        if os.geteuid() != 0:
+            raise SetupError("No Docker Engine answers here and starting one needs root: run `sudo ./bentpipe doctor`.")
+        if daemon() is None:
+            install_packages(_packages(), consent=consent, progress=progress, purpose="No Docker Engine is installed.")
+        _start(progress)
+    return _client()
+
+
+def socket_path() -> Path | None:
+    """The socket of the engine that DOCKER_HOST names, the usual one without; None when it isn't a local socket."""
+    url = os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
+    return Path(url.removeprefix("unix://")) if url.startswith("unix://") else None
+
+
+def socket_state(path: Path) -> SocketState:
+    """Connect to the engine's socket at `path` and tell what happened."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(5.0)
+        try:
+            probe.connect(str(path))
+        except PermissionError:
+            return SocketState.FORBIDDEN
+        except OSError:
+            return SocketState.SILENT
+    return SocketState.ANSWERS
+
+
+def forbidden(path: Path) -> str:
+    """The sentence for a user who may not use the engine's socket at `path`."""
+    return f"{_user()} may not use the Docker Engine ({path}): {join_group()}."
+
+
+def join_group() -> str:
+    """The mend for a user without the right to use the engine."""
+    return f"run `sudo usermod -aG docker {_user()}` and log in again, or run bentpipe as root"
+
+
+def daemon() -> str | None:
+    """The path of dockerd, None when it isn't installed. A user's PATH often lacks /usr/sbin, where it is."""
+    return shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def install_packages(packages: Sequence[str], *, consent: Consent, progress: Progress, purpose: str) -> None:
+    """Install distribution packages with apt-get. Raises SetupError without root, apt-get or consent."""
+    names = " ".join(packages)
+    mend = f"run `sudo apt-get install {names}`, then this command again"
+    if shutil.which("apt-get") is None:
+        raise SetupError(f"{purpose} This is neither Debian nor Ubuntu: install it by hand, then run this again.")
+    if os.geteuid() != 0:
+        raise SetupError(f"{purpose} Installing needs root: {mend}.")
+    if not consent(f"{purpose} Install {names} with apt-get?"):
+        raise SetupError(f"{purpose} Nothing was installed: {mend}.")
+    progress(f"installing {names} (apt-get)")
+    _apt("update")
+    _apt("install", "-y", "--no-install-recommends", *packages)
+
+
+def _packages() -> tuple[str, ...]:
+    # Where the kernel runs AppArmor, dockerd needs this package's parser to start containers.
+    enabled = Path("/sys/module/apparmor/parameters/enabled")
+    with_apparmor = enabled.exists() and enabled.read_text().startswith("Y")
+    return (*_PACKAGES, "apparmor") if with_apparmor else _PACKAGES
+
+
+def _apt(*arguments: str) -> None:
+    done = subprocess.run(
+        ["apt-get", "-o", "DPkg::Lock::Timeout=120", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        check=False,
+    )
+    if done.returncode != 0:
+        last = "\n".join(done.stdout.strip().splitlines()[-5:])
+        raise SetupError(f"`apt-get {' '.join(arguments)}` failed with exit code {done.returncode}:\n{last}")
+
+
+def _start(progress: Progress) -> None:
+    """Start the daemon and wait until it answers; the host's service manager does it where there is one."""
+    process: subprocess.Popen[bytes] | None = None
+    if Path("/run/systemd/system").is_dir():
+        progress("starting the Docker Engine (systemctl start docker)")
+        done = subprocess.run(["systemctl", "start", "docker"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SetupError(f"`systemctl start docker` failed: {done.stderr.strip()} Look at `journalctl -u docker`.")
+    elif not _runs():
+        path = daemon()
+        if path is None:
+            raise SetupError("docker.io is installed and yet there is no dockerd: reinstall docker.io.")
+        progress(f"starting the Docker Engine (dockerd; its log is {LOG})")
+        _PID_FILE.unlink(missing_ok=True)
+        with LOG.open("ab") as log:
+            process = subprocess.Popen(
+                [path], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            )
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while socket_state(SOCKET) is not SocketState.ANSWERS:
+        ended = process is not None and process.poll() is not None and not _runs()
+        if ended or time.monotonic() > deadline:
+            how = "ended at once" if ended else f"doesn't answer after {_ANSWER_SECONDS:.0f} s"
+            raise SetupError(f"The Docker Engine {how}. The last lines of its log ({LOG}):\n{_tail(LOG)}")
+        time.sleep(0.1)
+
+
+def _runs() -> bool:
+    """Whether the process of the pid file is a dockerd. After a crash the number may be another program's by now."""
+    try:
+        return Path(f"/proc/{int(_PID_FILE.read_text())}/comm").read_text().strip() == "dockerd"
+    except (OSError, ValueError):
+        return False
+
+
+def _tail(path: Path, lines: int = 8) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"({path} can't be read: {error.strerror})"
+
+
+def _client() -> docker.DockerClient:
+    where = os.environ.get("DOCKER_HOST") or str(SOCKET)
+    try:
+        client = docker.from_env(timeout=_CALL_SECONDS)
+        api = client.version()["ApiVersion"]
+    except (DockerException, OSError) as error:
+        cause: BaseException = error
+        while cause.__context__ is not None:
+            cause = cause.__context__
+        raise SetupError(f"No Docker Engine answers at {where} ({cause}): start it, or mend DOCKER_HOST.") from error
+    if tuple(int(part) for part in api.split(".")) < MINIMUM_API:
+        raise SetupError(
+            f"The Docker Engine at {where} speaks API {api}: Docker Engine 20.10 (API 1.41) or newer is needed."
+        )
+    return client
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
