@@ -1,0 +1,137 @@
+#include "direction_truth.h"
+
+#include <algorithm>
+
+namespace bentpipe
+{
+
+using ns3::MakeCallback;
+using ns3::Packet;
+using ns3::Ptr;
+using ns3::Simulator;
+using ns3::Time;
+
+DirectionTruth::DirectionTruth(Direction direction, Ptr<ns3::DropTailQueue<Packet>> queue, PacketLog* log)
+    : direction_(direction),
+      queue_(queue),
+      log_(log)
+{
+    queue_->TraceConnectWithoutContext("Enqueue", MakeCallback(&DirectionTruth::OnEnqueue, this));
+    queue_->TraceConnectWithoutContext("Dequeue", MakeCallback(&DirectionTruth::OnDequeue, this));
+    queue_->TraceConnectWithoutContext("DropBeforeEnqueue", MakeCallback(&DirectionTruth::OnQueueDrop, this));
+}
+
+void
+DirectionTruth::OnEnqueue(Ptr<const Packet> packet)
+{
+    AdvanceQueue();
+    const PacketFacts facts = Describe(packet);
+    ++counts_.packets_in;
+    counts_.bytes_in += facts.ip_length;
+    Log(PacketEvent::kEnqueue, facts, queue_packets_ - 1, Time(0));
+}
+
+void
+DirectionTruth::OnQueueDrop(Ptr<const Packet> packet)
+{
+    const PacketFacts facts = Describe(packet);
+    ++counts_.packets_in;
+    counts_.bytes_in += facts.ip_length;
+    ++counts_.dropped_queue;
+    Log(PacketEvent::kDropQueue, facts, queue_->GetNPackets(), Time(0));
+}
+
+void
+DirectionTruth::OnDequeue(Ptr<const Packet>)
+{
+    AdvanceQueue();
+    transmitting_ = true;
+    transmission_began_ = Simulator::Now();
+}
+
+void
+DirectionTruth::OnTransmitted()
+{
+    counts_.busy_s += (Simulator::Now() - transmission_began_).GetSeconds();
+    transmitting_ = false;
+    ++propagating_;
+}
+
+void
+DirectionTruth::OnLost(Ptr<const Packet> packet)
+{
+    --propagating_;
+    ++counts_.dropped_loss;
+    Log(PacketEvent::kDropLoss, Describe(packet), queue_->GetNPackets(), Time(0));
+}
+
+void
+DirectionTruth::OnSent(const PacketFacts& facts, Time lateness, bool taken)
+{
+    --propagating_;
+    if (!taken)
+    {
+        ++counts_.send_errors;
+        return;
+    }
+    ++counts_.packets_out;
+    counts_.bytes_out += facts.ip_length;
+    Log(PacketEvent::kDeliver, facts, queue_->GetNPackets(), lateness);
+}
+
+void
+DirectionTruth::AdvanceQueue()
+{
+    const Time now = Simulator::Now();
+    // A packet that finds the transmitter idle passes through the queue in no time; only lengths that last count.
+    if (now > queue_changed_)
+    {
+        queue_packet_seconds_ += queue_packets_ * (now - queue_changed_).GetSeconds();
+        counts_.queue_max_packets = std::max(counts_.queue_max_packets, queue_packets_);
+        queue_changed_ = now;
+    }
+    queue_packets_ = queue_->GetNPackets();
+}
+
+DirectionCounts
+DirectionTruth::Counts() const
+{
+    DirectionCounts counts = counts_;
+    const Time now = Simulator::Now();
+    if (transmitting_)
+    {
+        counts.busy_s += (now - transmission_began_).GetSeconds();
+    }
+    if (now > queue_changed_)
+    {
+        counts.queue_max_packets = std::max(counts.queue_max_packets, queue_packets_);
+    }
+    if (now.IsStrictlyPositive())
+    {
+        const double last = queue_packets_ * (now - queue_changed_).GetSeconds();
+        counts.queue_mean_packets = (queue_packet_seconds_ + last) / now.GetSeconds();
+    }
+    counts.in_flight = queue_->GetNPackets() + (transmitting_ ? 1 : 0) + propagating_;
+    return counts;
+}
+
+void
+DirectionTruth::Log(PacketEvent event, const PacketFacts& facts, uint32_t queue_packets, Time lateness)
+{
+    if (log_ == nullptr)
+    {
+        return;
+    }
+    PacketRecord record{};
+    record.time_ns = static_cast<uint64_t>(Simulator::Now().GetNanoSeconds());
+    record.id = facts.id;
+    record.lateness_ns = static_cast<uint32_t>(std::clamp<int64_t>(lateness.GetNanoSeconds(), 0, UINT32_MAX));
+    record.direction = static_cast<uint8_t>(direction_);
+    record.event = static_cast<uint8_t>(event);
+    record.queue_packets = static_cast<uint16_t>(std::min<uint32_t>(queue_packets, UINT16_MAX));
+    record.ip_length = facts.ip_length;
+    record.transport_checksum = facts.transport_checksum;
+    log_->Append(record);
+}
+
+}  // namespace bentpipe

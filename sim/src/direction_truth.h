@@ -1,0 +1,65 @@
+#pragma once
+
+#include "packet_facts.h"
+#include "packet_log.h"
+
+#include "ns3/core-module.h"
+#include "ns3/drop-tail-queue.h"
+
+#include <cstdint>
+
+namespace bentpipe
+{
+
+/// Totals of one direction.
+struct DirectionCounts
+{
+    uint64_t packets_in = 0;  ///< that reached the queue, accepted or not
+    uint64_t bytes_in = 0;    ///< IP bytes of these
+    uint64_t packets_out = 0;
+    uint64_t bytes_out = 0;
+    uint64_t dropped_queue = 0;
+    uint64_t dropped_loss = 0;
+    uint64_t send_errors = 0;  ///< that the kernel refused at the far interface
+    uint64_t in_flight = 0;    ///< waiting, being transmitted or propagating when the link stopped
+    uint32_t queue_max_packets = 0;
+    double queue_mean_packets = 0.0;  ///< weighted by time
+    double busy_s = 0.0;              ///< the transmitter was sending
+};
+
+/// Watches one direction of the path and keeps its totals and its part of the packet log.
+class DirectionTruth
+{
+  public:
+    /// `log` may be null. The object must outlive the simulation.
+    DirectionTruth(Direction direction, ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue, PacketLog* log);
+    DirectionTruth(const DirectionTruth&) = delete;
+    DirectionTruth& operator=(const DirectionTruth&) = delete;
+
+    void OnTransmitted();
+    void OnLost(ns3::Ptr<const ns3::Packet> packet);
+    void OnSent(const PacketFacts& facts, ns3::Time lateness, bool taken);
+
+    /// The totals from time 0 until now.
+    DirectionCounts Counts() const;
+
+  private:
+    void OnEnqueue(ns3::Ptr<const ns3::Packet> packet);
+    void OnDequeue(ns3::Ptr<const ns3::Packet> packet);
+    void OnQueueDrop(ns3::Ptr<const ns3::Packet> packet);
+    void AdvanceQueue();
+    void Log(PacketEvent event, const PacketFacts& facts, uint32_t queue_packets, ns3::Time lateness);
+
+    Direction direction_;
+    ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;
+    PacketLog* log_;
+    DirectionCounts counts_;
+    uint32_t queue_packets_ = 0;         // that have waited since queue_changed_
+    double queue_packet_seconds_ = 0.0;  // integral of the queue's length until queue_changed_
+    ns3::Time queue_changed_;
+    bool transmitting_ = false;
+    ns3::Time transmission_began_;
+    uint64_t propagating_ = 0;
+};
+
+}  // namespace bentpipe

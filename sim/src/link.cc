@@ -1,0 +1,203 @@
+#include "link.h"
+
+#include "loss.h"
+#include "raw_socket.h"
+
+#include "ns3/bridge-module.h"
+#include "ns3/network-module.h"
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <time.h>
+
+namespace bentpipe
+{
+
+namespace
+{
+
+// When its queue is full, FdNetDevice drops, leaks the buffer and sleeps 100 ms; the kernel's buffer must overflow first.
+constexpr uint32_t kPendingFrames = 100'000;
+constexpr uint32_t kRngSeed = 1;
+constexpr int64_t kForwardStream = 1;
+constexpr int64_t kReturnStream = 2;
+
+int64_t
+ReadClock(clockid_t clock)
+{
+    timespec now{};
+    clock_gettime(clock, &now);
+    return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+int64_t
+WallMinusSteady()
+{
+    return ReadClock(CLOCK_REALTIME) - ReadClock(CLOCK_MONOTONIC);
+}
+
+/// An address that no frame of the path is sent to: otherwise the bridge would keep the frame for itself.
+ns3::Mac48Address
+PrivateAddress()
+{
+    static uint8_t last = 0;
+    const std::array<uint8_t, 6> bytes{0x02, 'n', 's', '3', 0, ++last};
+    ns3::Mac48Address address;
+    address.CopyFrom(bytes.data());
+    return address;
+}
+
+void
+PrepareSimulator(uint32_t seed)
+{
+    ns3::GlobalValue::Bind("SimulatorImplementationType", ns3::StringValue("ns3::RealtimeSimulatorImpl"));
+    // HardLimit would abort the run at the first stall of the machine; BestEffort records it.
+    ns3::Config::SetDefault("ns3::RealtimeSimulatorImpl::SynchronizationMode", ns3::StringValue("BestEffort"));
+    // One fixed seed and a run number give independent replications (ns-3 manual, "Random Variables").
+    ns3::RngSeedManager::SetSeed(kRngSeed);
+    ns3::RngSeedManager::SetRun(seed);
+}
+
+SocketCounts
+CountSocket(const RawDevice& device, uint64_t kernel_drops)
+{
+    return {kernel_drops, device.Counters().too_long, device.Counters().checksum_missing};
+}
+
+}  // namespace
+
+Link::Link(const Parameters& parameters, PacketLog* log)
+{
+    truth_.parameters = parameters;
+    PrepareSimulator(parameters.seed);
+    const Interface left = FindInterface(parameters.left);
+    const Interface right = FindInterface(parameters.right);
+    const OwnAddresses own = ListOwnAddresses();
+    left_.fd = OpenRawSocket(left, own);
+    right_.fd = OpenRawSocket(right, own);
+    channel_ = ns3::CreateObject<AsymmetricChannel>();
+    BuildSide(left_, left, parameters.back, Direction::kReturn, log);
+    BuildSide(right_, right, parameters.forward, Direction::kForward, log);
+    Connect(left_, right_, parameters.back, kReturnStream);
+    Connect(right_, left_, parameters.forward, kForwardStream);
+    ns3::Simulator::Schedule(ns3::Time(0), &Link::OnStart, this, log);
+}
+
+Link::~Link()
+{
+    ns3::Simulator::Destroy();
+}
+
+void
+Link::BuildSide(Side& side, const Interface& interface, const LinkParameters& outgoing, Direction direction, PacketLog* log)
+{
+    side.node = ns3::CreateObject<ns3::Node>();
+
+    side.raw = ns3::CreateObject<RawDevice>();
+    side.raw->SetAddress(PrivateAddress());
+    side.raw->SetMtu(interface.mtu);
+    side.raw->SetIsMulticast(true);
+    side.raw->SetAttribute("RxQueueSize", ns3::UintegerValue(kPendingFrames));
+    side.raw->SetFileDescriptor(side.fd);
+    side.raw->AddLinkChangeCallback(ns3::MakeCallback(&Link::OnLinkUp, this));
+    side.node->AddDevice(side.raw);
+
+    side.queue = ns3::CreateObject<ns3::DropTailQueue<ns3::Packet>>();
+    side.queue->SetMaxSize(ns3::QueueSize(outgoing.queue));
+    side.truth = std::make_unique<DirectionTruth>(direction, side.queue, log);
+    side.device = ns3::CreateObject<ns3::SimpleNetDevice>();
+    side.device->SetAddress(PrivateAddress());
+    side.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(outgoing.rate_bps)));
+    side.device->SetQueue(side.queue);
+    side.device->SetChannel(channel_);
+    side.node->AddDevice(side.device);
+
+    // With two ports, what comes in by one goes out by the other; there is nothing to learn.
+    const auto bridge = ns3::CreateObject<ns3::BridgeNetDevice>();
+    bridge->SetAttribute("EnableLearning", ns3::BooleanValue(false));
+    bridge->SetAddress(PrivateAddress());
+    side.node->AddDevice(bridge);
+    bridge->AddBridgePort(side.raw);
+    bridge->AddBridgePort(side.device);
+}
+
+void
+Link::Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_stream)
+{
+    DirectionTruth* truth = from.truth.get();
+    const ns3::Time delay = ns3::NanoSeconds(std::llround(link.delay_s * 1e9));
+    channel_->Connect(from.device, to.device, delay, [truth] { truth->OnTransmitted(); });
+    if (const auto loss = MakeLossModel(link, truth_.parameters.loss_protocol, random_stream))
+    {
+        to.device->SetReceiveErrorModel(loss);
+    }
+    to.device->TraceConnectWithoutContext("PhyRxDrop", ns3::MakeCallback(&DirectionTruth::OnLost, truth));
+    to.raw->SetSentCallback([this, truth](const PacketFacts& facts, ns3::Time lateness, bool taken) {
+        truth_.lateness.Add(lateness.GetNanoSeconds());
+        truth->OnSent(facts, lateness, taken);
+    });
+}
+
+void
+Link::OnStart(PacketLog* log)
+{
+    wall_minus_steady_ns_ = WallMinusSteady();
+    const int64_t origin_ns = ReadClock(CLOCK_REALTIME) - RealtimeNow().GetNanoSeconds();
+    truth_.origin_unix_s = static_cast<double>(origin_ns) * 1e-9;
+    if (log != nullptr)
+    {
+        log->Begin(static_cast<uint64_t>(origin_ns));
+    }
+}
+
+void
+Link::OnLinkUp()
+{
+    if (++links_up_ == 2)
+    {
+        on_open_();
+    }
+}
+
+void
+Link::Run(std::function<void()> on_open)
+{
+    on_open_ = std::move(on_open);
+    ns3::Simulator::Run();
+}
+
+void
+Link::RequestStop()
+{
+    ns3::Simulator::ScheduleWithContext(ns3::Simulator::NO_CONTEXT, ns3::Time(0), &Link::OnStop, this);
+}
+
+void
+Link::OnStop()
+{
+    truth_.duration_s = ns3::Simulator::Now().GetSeconds();
+    truth_.clock_step_s = static_cast<double>(WallMinusSteady() - wall_minus_steady_ns_) * 1e-9;
+    truth_.forward = right_.truth->Counts();
+    truth_.back = left_.truth->Counts();
+    // The drops are read while the sockets are open; the devices' own counters once their threads have ended.
+    truth_.left.kernel_drops = ReadKernelDrops(left_.fd);
+    truth_.right.kernel_drops = ReadKernelDrops(right_.fd);
+    left_.raw->Stop(ns3::Time(0));
+    right_.raw->Stop(ns3::Time(0));
+    ns3::Simulator::Schedule(ns3::Time(0), static_cast<void (*)()>(&ns3::Simulator::Stop));
+}
+
+Truth
+Link::Summary() const
+{
+    Truth truth = truth_;
+    truth.left = CountSocket(*left_.raw, truth_.left.kernel_drops);
+    truth.right = CountSocket(*right_.raw, truth_.right.kernel_drops);
+    truth.receive_lateness.Merge(left_.raw->Counters().lateness);
+    truth.receive_lateness.Merge(right_.raw->Counters().lateness);
+    return truth;
+}
+
+}  // namespace bentpipe

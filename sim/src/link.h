@@ -1,0 +1,66 @@
+#pragma once
+
+#include "channel.h"
+#include "host.h"
+#include "parameters.h"
+#include "raw_device.h"
+#include "truth.h"
+
+#include <functional>
+#include <memory>
+
+namespace bentpipe
+{
+
+/// The path: two nodes, each a bridge between a raw socket and one end of an asymmetric channel.
+///
+///     left interface  RawDevice =bridge= SimpleNetDevice ---return-->  SimpleNetDevice =bridge= RawDevice  right interface
+///                                                        <--forward--
+///
+/// Frames cross unchanged. The sending SimpleNetDevice has the queue and the data rate, the channel has the delay, the
+/// receiving SimpleNetDevice has the loss.
+class Link
+{
+  public:
+    /// Opens the sockets; throws UserError. `log` may be null.
+    Link(const Parameters& parameters, PacketLog* log);
+    ~Link();
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+
+    /// Carries packets until RequestStop. `on_open` is called once both sockets forward.
+    void Run(std::function<void()> on_open);
+
+    /// Ends Run soon; from any thread.
+    void RequestStop();
+
+    /// What happened; after Run.
+    Truth Summary() const;
+
+  private:
+    struct Side
+    {
+        int fd = -1;
+        ns3::Ptr<ns3::Node> node;
+        ns3::Ptr<RawDevice> raw;
+        ns3::Ptr<ns3::SimpleNetDevice> device;
+        ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
+        std::unique_ptr<DirectionTruth> truth;  // of the packets that enter here
+    };
+
+    void BuildSide(Side& side, const Interface& interface, const LinkParameters& outgoing, Direction direction, PacketLog* log);
+    void Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_stream);
+    void OnStart(PacketLog* log);
+    void OnLinkUp();
+    void OnStop();
+
+    Truth truth_;
+    Side left_;
+    Side right_;
+    ns3::Ptr<AsymmetricChannel> channel_;
+    std::function<void()> on_open_;
+    int links_up_ = 0;
+    int64_t wall_minus_steady_ns_ = 0;
+};
+
+}  // namespace bentpipe

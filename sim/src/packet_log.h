@@ -1,0 +1,79 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace bentpipe
+{
+
+/// The direction of a packet on the path, as numbered in the log.
+enum class Direction : uint8_t
+{
+    kForward = 0,
+    kReturn = 1,
+};
+
+/// What happened to a packet, as numbered in the log.
+enum class PacketEvent : uint8_t
+{
+    kEnqueue = 0,
+    kDropQueue = 1,
+    kDropLoss = 2,
+    kDeliver = 3,
+};
+
+/// One record of the log, little-endian, as on disk.
+struct PacketRecord
+{
+    uint64_t time_ns;  ///< since the origin
+    uint32_t id;
+    uint32_t lateness_ns;  ///< of a delivery: real time minus `time_ns`; otherwise 0
+    uint8_t direction;
+    uint8_t event;
+    uint16_t queue_packets;  ///< waiting in this direction's queue, this packet not counted
+    uint16_t ip_length;
+    uint16_t transport_checksum;
+};
+static_assert(sizeof(PacketRecord) == 24);
+
+/// Writes the per-packet log from a thread of its own, so that a slow disk never makes the link late.
+class PacketLog
+{
+  public:
+    /// Creates the file; throws UserError.
+    explicit PacketLog(const std::string& path);
+    ~PacketLog();
+    PacketLog(const PacketLog&) = delete;
+    PacketLog& operator=(const PacketLog&) = delete;
+
+    /// Writes the file's header: the wall clock of time 0, ns since 1970.
+    void Begin(uint64_t origin_unix_ns);
+
+    void Append(const PacketRecord& record);
+
+    /// Writes what is left and closes the file; false when not all of it could be written.
+    bool Close();
+
+  private:
+    using Block = std::vector<uint8_t>;
+
+    void Hand();
+    void Write();
+
+    std::FILE* file_;
+    Block block_;
+    std::mutex mutex_;
+    std::condition_variable work_;
+    std::deque<Block> blocks_;
+    bool closing_ = false;
+    bool complete_ = true;
+    std::thread writer_;
+};
+
+}  // namespace bentpipe

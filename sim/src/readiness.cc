@@ -1,0 +1,95 @@
+#include "readiness.h"
+
+#include "parameters.h"
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace bentpipe
+{
+
+namespace
+{
+
+constexpr int kBacklog = 16;
+
+[[noreturn]] void
+Fail(int fd, uint16_t port)
+{
+    const std::string reason = std::strerror(errno);
+    close(fd);
+    throw UserError("The readiness port " + std::to_string(port) + " can't be opened: " + reason + "; choose another with --ready-port.");
+}
+
+}  // namespace
+
+Readiness::Readiness(uint16_t port)
+    : fd_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0))
+{
+    const int off = 0;
+    const int on = 1;
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    address.sin6_port = htons(port);
+    if (fd_ < 0 || setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) != 0 ||
+        setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+        bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    {
+        Fail(fd_, port);
+    }
+}
+
+Readiness::~Readiness()
+{
+    Close();
+}
+
+void
+Readiness::Open()
+{
+    if (listen(fd_, kBacklog) == 0)
+    {
+        thread_ = std::thread(&Readiness::Accept, this);
+    }
+}
+
+void
+Readiness::Accept()
+{
+    while (true)
+    {
+        const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+        if (connection >= 0)
+        {
+            close(connection);
+        }
+        else if (errno == EINVAL || errno == EBADF)
+        {
+            return;
+        }
+    }
+}
+
+void
+Readiness::Close()
+{
+    if (fd_ < 0)
+    {
+        return;
+    }
+    shutdown(fd_, SHUT_RDWR);  // wakes accept with EINVAL
+    if (thread_.joinable())
+    {
+        thread_.join();
+    }
+    close(fd_);
+    fd_ = -1;
+}
+
+}  // namespace bentpipe

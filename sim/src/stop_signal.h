@@ -1,0 +1,28 @@
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+namespace bentpipe
+{
+
+/// Turns SIGTERM and SIGINT into a call from an ordinary thread; also right for process 1 of a container.
+class StopSignal
+{
+  public:
+    /// Blocks the signals in this thread and in all that it starts later, so this comes before any thread.
+    StopSignal();
+    ~StopSignal();
+    StopSignal(const StopSignal&) = delete;
+    StopSignal& operator=(const StopSignal&) = delete;
+
+    /// Calls `stop` once, when the first signal comes.
+    void Watch(std::function<void()> stop);
+
+  private:
+    sigset_t set_;
+    std::thread thread_;
+};
+
+}  // namespace bentpipe

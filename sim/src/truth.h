@@ -1,0 +1,55 @@
+#pragma once
+
+#include "direction_truth.h"
+#include "histogram.h"
+#include "parameters.h"
+
+#include <cstdint>
+#include <string>
+
+namespace bentpipe
+{
+
+/// What one raw socket saw.
+struct SocketCounts
+{
+    uint64_t kernel_drops = 0;      ///< frames that the kernel dropped because the receive buffer was full
+    uint64_t too_long = 0;          ///< frames longer than the MTU allows
+    uint64_t checksum_missing = 0;  ///< frames that came without a checksum (tx offload on at the sender)
+};
+
+/// What the link did, as far as it can know; the README describes the file.
+struct Truth
+{
+    Parameters parameters;
+    double origin_unix_s = 0.0;  ///< wall clock of simulation time 0
+    double duration_s = 0.0;
+    double clock_step_s = 0.0;  ///< how far the wall clock moved against the steady clock
+    DirectionCounts forward;
+    DirectionCounts back;
+    SocketCounts left;
+    SocketCounts right;
+    Histogram lateness;          ///< real time minus nominal time, at every packet handed to the kernel
+    Histogram receive_lateness;  ///< kernel's receive time to the link's, at every packet received
+};
+
+/// The truth file: created empty under a temporary name at the start, so that a bad path fails before the run.
+class TruthFile
+{
+  public:
+    /// Throws UserError.
+    explicit TruthFile(const std::string& path);
+    ~TruthFile();
+    TruthFile(const TruthFile&) = delete;
+    TruthFile& operator=(const TruthFile&) = delete;
+
+    /// Writes, syncs and renames; throws std::runtime_error.
+    void Commit(const Truth& truth);
+
+  private:
+    std::string path_;
+    std::string temporary_;
+    int fd_;
+};
+
+}  // namespace bentpipe
