@@ -16,10 +16,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner import campaign, plan, terminal
+from runner import campaign, plan, store, terminal
 from runner.analyse import analyse
 from runner.campaign import LOGS, VERSION
-from runner.catalog import ROOT, Catalog, load_catalog, load_implementations
+from runner.catalog import ROOT, Catalog, implementations_schema, load_catalog, load_implementations
 from runner.errors import BentpipeError, UsageError
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.artifacts import Artifacts
@@ -296,6 +296,16 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
     for invariant in document["invariants"]:
         sign = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "?"}[invariant["holds"]]
         out.print(f"{sign} {invariant['name']}: expected {invariant['expected']}, got {invariant['actual']}")
+
+
+@main.command()
+@click.argument("name", metavar="FILE")
+def schema(name: str) -> None:
+    """The JSON Schema of a file format: run.json, result.json, evidence.json or implementations.json."""
+    schemas = {**store.schemas(), "implementations.json": implementations_schema()}
+    if name not in schemas:
+        raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")
+    click.echo(json.dumps(schemas[name], indent=1))
 
 
 @main.command()
