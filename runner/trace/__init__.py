@@ -1,0 +1,23 @@
+"""Tables → facts → numbers → plot series. Pure functions over the decoder's tables of one or both captures."""
+
+from runner.trace.bounds import Bound, rate_bound, slow_start_bound
+from runner.trace.establish import facts
+from runner.trace.nouns import Close, ConnectionFacts, EcnCounts, EcnFacts, Path, StreamFacts, TraceFacts
+from runner.trace.measure import sample
+from runner.trace.plot import series
+
+__all__ = [
+    "Bound",
+    "Close",
+    "ConnectionFacts",
+    "EcnCounts",
+    "EcnFacts",
+    "Path",
+    "StreamFacts",
+    "TraceFacts",
+    "facts",
+    "rate_bound",
+    "sample",
+    "series",
+    "slow_start_bound",
+]

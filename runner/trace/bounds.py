@@ -1,0 +1,44 @@
+"""What no sender can beat on a link: the data rate itself, and doubling from an initial window until it is reached."""
+
+from dataclasses import dataclass
+
+Line = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """The fastest possible reception. `line` is (seconds since the first byte could arrive, bytes), a polyline."""
+
+    time: float
+    efficiency: float
+    line: Line
+
+
+def rate_bound(*, file_size: int, data_rate: float) -> Bound:
+    """The link filled from the first byte to the last, without a header. `file_size` in bytes, `data_rate` in bit/s."""
+    time = 8 * file_size / data_rate
+    return Bound(time=time, efficiency=1.0, line=((0.0, 0.0), (time, float(file_size))))
+
+
+def slow_start_bound(*, file_size: int, data_rate: float, rtt: float, initial_window: int) -> Bound:
+    """Ideal slow start (RFC 9002 §7.3.1) without loss, headers and limits of the receiver.
+
+    Round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate; as soon
+    as a window fills a round, data flow without a gap. `efficiency` is goodput / data rate, with the goodput's interval
+    from the first to the last byte (thesis eq. 4.1). Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises
+    ValueError unless all are positive (`rtt` may be 0).
+    """
+    if file_size <= 0 or data_rate <= 0 or rtt < 0 or initial_window <= 0:
+        raise ValueError("file size, data rate and initial window must be positive, the RTT at least 0")
+    byte_rate = data_rate / 8
+    begin, sent, window = 0.0, 0.0, float(initial_window)
+    line = [(0.0, 0.0)]
+    while window < byte_rate * rtt and sent + window < file_size:
+        sent += window
+        line.append((begin + window / byte_rate, sent))
+        begin += rtt
+        line.append((begin, sent))
+        window *= 2
+    time = begin + (file_size - sent) / byte_rate
+    line.append((time, float(file_size)))
+    return Bound(time=time, efficiency=file_size / byte_rate / time, line=tuple(line))

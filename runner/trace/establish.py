@@ -1,0 +1,80 @@
+"""Recording → facts, each question asked where its answer can be seen."""
+
+from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.trace import handshake, packets
+from runner.trace.nouns import ConnectionFacts, TraceFacts
+from runner.trace.scope import Scope, integer_parameter, values
+from runner.trace.streams import Streams, flow_control, max_streams
+from runner.trace.vantage import Recording
+
+
+def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
+    """What both captures of a job establish. Either may be missing: what only it could show is then None.
+
+    Never raises on tables that keep to the schema, however odd the trace is.
+    """
+    recording = Recording(client_side, server_side)
+    streams = Streams(recording)
+    versions = frozenset[int]()
+    for vantage in recording.vantages:
+        versions |= values(vantage.datagrams["ip_version"])
+    return TraceFacts(
+        connections=tuple(
+            _connection(Scope(recording, number), streams) for number in range(len(recording.connections))
+        ),
+        origin_unix_ns=recording.origin_ns,
+        client_side=recording.client is not None,
+        server_side=recording.server is not None,
+        ip_versions=versions,
+    )
+
+
+def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
+    row = scope.row
+    streams = all_streams.of_connection(scope.number)
+    echoed, reset = handshake.after_retry(scope)
+    exceeded, extended = flow_control(scope, all_streams)
+    first_max_streams, last_max_streams = max_streams(scope)
+    return ConnectionFacts(
+        version=row.value("version"),
+        original_version=row.value("original_version"),
+        alpn=row.value("alpn"),
+        offered_alpn=tuple(row.value("offered_alpn") or ()),
+        suite=row.value("suite"),
+        offered_suites=tuple(row.value("offered_suites") or ()),
+        sni=row.value("sni"),
+        client_parameters=scope.client_parameters,
+        server_parameters=scope.server_parameters,
+        version_negotiations=scope.count(SERVER, "version_negotiation"),
+        client_hello_count=row.value("client_hello_count") or 0,
+        handshake_completed=handshake.completed(scope),
+        certificate_sent=bool(row.either("certificate")),
+        resumed=row.either("resumed"),
+        retries=scope.count(SERVER, "retry"),
+        retry_token_echoed=echoed,
+        packet_number_reset=reset,
+        retry_integrity_ok=row.value("retry_integrity_ok"),
+        early_data_offered=bool(row.either("early_data_offered")),
+        early_data_accepted=handshake.early_data_accepted(scope),
+        early_data_bytes=all_streams.early_bytes(scope.number),
+        early_data_requests=sum(stream.early_data for stream in streams if stream.stream_id % 4 == 0),
+        first_initial=scope.first_at_client(CLIENT, "initial"),
+        first_server_1rtt=scope.first_at_client(SERVER, "1rtt"),
+        handshake_confirmed=handshake.confirmed(scope),
+        closes=handshake.closes(scope),
+        streams=streams,
+        max_concurrent_streams=all_streams.max_concurrent(scope.number),
+        initial_max_streams_bidi=first_max_streams,
+        max_streams_bidi=last_max_streams,
+        initial_max_data=integer_parameter(scope.client_parameters, "initial_max_data"),
+        initial_max_stream_data=integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local"),
+        flow_window_exceeded=exceeded,
+        flow_window_extended=extended,
+        client_key_updates=packets.key_updates(scope, CLIENT),
+        server_key_updates=packets.key_updates(scope, SERVER),
+        client_ecn=packets.ecn(scope, CLIENT),
+        server_ecn=packets.ecn(scope, SERVER),
+        paths=packets.paths(scope),
+        ip_versions=packets.ip_versions(scope),
+        undecrypted_packets=packets.undecrypted(scope),
+    )

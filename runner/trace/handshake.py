@@ -1,0 +1,97 @@
+"""How a connection came about and how it ended: Retry, 0-RTT, completion, CONNECTION_CLOSE."""
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.nouns import Close
+from runner.trace.scope import ROLES, Scope
+from runner.trace.vantage import APPLICATION, NULL, Vantage
+
+
+def completed(scope: Scope) -> bool:
+    """Whether the handshake completed at both ends: a server says HANDSHAKE_DONE, or processes 1-RTT packets and
+    acknowledges them, only then (RFC 9001 §4.1.2, §5.7)."""
+    for vantage in scope.recording.vantages:
+        if len(scope.frames(vantage, SERVER, "handshake_done")) or _acknowledged(scope, vantage, "1rtt"):
+            return True
+    return False
+
+
+def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
+    """Whether the server acknowledged a packet of the client of this type, as far as this capture shows."""
+    rows = scope.packets(vantage, CLIENT, packet_type)
+    numbers = np.sort(vantage.packets["packet_number"][rows])
+    numbers = numbers[numbers >= 0]
+    acks = vantage.ack_frames
+    if not len(numbers):
+        return False
+    mine = scope.mine(acks, SERVER) & (vantage.ack_space == APPLICATION) & (acks["largest"] >= numbers[0])
+    for row in np.flatnonzero(mine):
+        for acknowledged in acks.cell("ranges", int(row)) or ():
+            low = np.searchsorted(numbers, acknowledged["first"])
+            if low < np.searchsorted(numbers, acknowledged["last"], side="right"):
+                return True
+    return False
+
+
+def early_data_accepted(scope: Scope) -> bool | None:
+    """Whether the server acknowledged a 0-RTT packet; packet numbers of rejected ones are not used again. None when the
+    client sent none that could be read."""
+    readable = [
+        vantage
+        for vantage in scope.recording.vantages
+        if (vantage.packets["packet_number"][scope.packets(vantage, CLIENT, "0rtt")] != NULL).any()
+    ]
+    if not readable:
+        return None
+    return any(_acknowledged(scope, vantage, "0rtt") for vantage in readable)
+
+
+def confirmed(scope: Scope) -> float | None:
+    """When the first HANDSHAKE_DONE arrived at the client."""
+    client = scope.recording.client
+    if client is None:
+        return None
+    rows = scope.frames(client, SERVER, "handshake_done")
+    return scope.recording.seconds(float(client.frames["time_ns"][rows].min())) if len(rows) else None
+
+
+def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
+    """(token echoed, packet numbers reset) after the first Retry; None without Retry or Initials around it."""
+    vantage = scope.best(CLIENT)
+    packets = vantage.packets
+    retries = scope.packets(vantage, SERVER, "retry")
+    initials = scope.packets(vantage, CLIENT, "initial")
+    if not len(retries):
+        return None, None
+    retry = int(retries[0])
+    before, after = initials[initials < retry], initials[initials > retry]
+    # A client that hasn't read the Retry yet may send its first flight again: look for the new destination.
+    source = packets.cell("scid", retry)
+    answers = [int(row) for row in after if packets.cell("dcid", int(row)) == source]
+    if not answers:
+        return (False if len(after) else None), None
+    length = packets["token_length"][retry]
+    echoed = bool(length > 0 and packets["token_length"][answers[0]] == length)
+    earlier = packets["packet_number"][before]
+    later = packets["packet_number"][answers[0]]
+    reset = bool(later <= earlier.max()) if len(earlier) and later != NULL and earlier.max() != NULL else None
+    return echoed, reset
+
+
+def closes(scope: Scope) -> tuple[Close, ...]:
+    """Every different CONNECTION_CLOSE, of both sides, in order of time."""
+    found: dict[tuple[str, bool, int, str], float] = {}
+    for sender, role in ROLES.items():
+        for vantage in scope.recording.vantages:
+            frames = vantage.frames
+            for row in scope.frames(vantage, sender, "connection_close", "application_close"):
+                application = bool(frames["type"][row] == 0x1D)
+                reason = (frames.cell("payload", int(row)) or b"").decode(errors="replace")
+                key = (role, application, int(frames["value"][row]), reason)
+                time_ns = float(frames["time_ns"][row])
+                found[key] = min(time_ns, found.get(key, time_ns))
+    return tuple(
+        Close(sender=role, application=application, code=code, reason=reason, time=scope.recording.seconds(time_ns))
+        for (role, application, code, reason), time_ns in sorted(found.items(), key=lambda item: item[1])
+    )

@@ -1,0 +1,167 @@
+"""Recording → the numbers of one iteration, by the definitions of `runner.model.result.Sample`."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.result import Sample
+from runner.model.run import LinkParameters
+from runner.trace.bounds import slow_start_bound
+from runner.trace.nouns import TraceFacts
+from runner.trace.rtt import one_way_delays, rtt_samples
+from runner.trace.transfer import Transfer
+from runner.trace.vantage import APPLICATION, NULL, Recording
+
+_STEADY_FROM, _STEADY_TO = 0.50, 0.95  # of the bytes
+
+
+def sample(
+    client_side: Trace | None,
+    server_side: Trace | None,
+    facts: TraceFacts,
+    *,
+    file_sizes: Sequence[int],
+    forward: LinkParameters,
+    return_: LinkParameters,
+) -> Sample:
+    """The numbers of one iteration; None for each that these captures can't give.
+
+    `file_sizes` in bytes; several files count together, from the first connection's start to the last one's end.
+    """
+    recording = Recording(client_side, server_side)
+    return measure(Transfer(recording), facts, file_sizes=file_sizes, forward=forward, return_=return_)
+
+
+def measure(
+    transfer: Transfer,
+    facts: TraceFacts,
+    *,
+    file_sizes: Sequence[int],
+    forward: LinkParameters,
+    return_: LinkParameters,
+) -> Sample:
+    """`sample` for a transfer that was joined already."""
+    recording = transfer.recording
+    file_size = sum(file_sizes)
+    first_1rtt = _earliest(connection.first_server_1rtt for connection in facts.connections)
+    ttfb, ttlb, complete = _reception(transfer, file_size)
+    goodput = None
+    if complete and first_1rtt is not None and ttlb is not None and ttlb > first_1rtt:
+        goodput = 8 * file_size / (ttlb - first_1rtt)
+    steady = _steady_goodput(transfer) if complete else None
+    rtts = rtt_samples(recording.server).rtt if recording.server else np.empty(0)
+    rtt_min = float(rtts.min()) if len(rtts) else None
+    delays = one_way_delays(recording)
+    window = transfer.initial_window_bytes
+    sent, unique, retransmitted, spurious = _sent(transfer)
+    return Sample(
+        file_size=file_size,
+        goodput=goodput,
+        efficiency=goodput / forward.data_rate if goodput is not None else None,
+        efficiency_exact=goodput / (forward.data_rate * (1 - forward.loss)) if goodput and forward.loss < 1 else None,
+        slow_start_bound=_slow_start(file_size, forward, return_, rtt_min, window),
+        steady_state_efficiency=steady / forward.data_rate if steady is not None else None,
+        first_server_1rtt=first_1rtt,
+        handshake_time=_earliest(connection.handshake_confirmed for connection in facts.connections),
+        ttfb=ttfb,
+        ttlb=ttlb if complete else None,
+        initial_window_bytes=window,
+        return_data_rate=_return_data_rate(recording, first_1rtt, ttlb),
+        ack_ratio=_ack_ratio(transfer),
+        retransmission_ratio=sent / unique - 1 if sent is not None and unique else None,
+        retransmitted_bytes=retransmitted,
+        spurious_bytes=spurious,
+        stream_bytes_sent=sent,
+        rtt_min=rtt_min,
+        rtt_median=float(np.median(rtts)) if len(rtts) else None,
+        one_way_delay_median=float(np.median(delays)) if len(delays) else None,
+        data_packets=_data_packets(transfer),
+        lost_packets=_lost_packets(transfer),
+    )
+
+
+def _earliest(times: Iterable[float | None]) -> float | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _reception(transfer: Transfer, file_size: int) -> tuple[float | None, float | None, bool]:
+    """(first new byte, last new byte, whether all bytes and FINs arrived) at the client's vantage point."""
+    received = transfer.received
+    if received is None:
+        return None, None, False
+    new = received.new
+    times = received.time_ns[new > 0]
+    if not len(times):
+        return None, None, False
+    finished = np.zeros(len(transfer.layout.size), dtype=bool)
+    finished[received.stream[received.fin]] = True
+    # With every stream finished, no gap is left when the unique bytes are as many as the streams are long.
+    complete = bool(finished.all()) and int(new.sum()) == int(transfer.layout.size.sum()) >= file_size
+    seconds = transfer.recording.seconds
+    return seconds(float(times.min())), seconds(float(times.max())), complete
+
+
+def _steady_goodput(transfer: Transfer) -> float | None:
+    """bit/s between the moments when 50 % and 95 % of the response's bytes had arrived."""
+    received = transfer.received
+    if received is None:
+        return None
+    arrived = np.cumsum(received.new)
+    first, last = (int(np.searchsorted(arrived, share * arrived[-1])) for share in (_STEADY_FROM, _STEADY_TO))
+    time = (received.time_ns[last] - received.time_ns[first]) / 1e9
+    return float(8 * (arrived[last] - arrived[first]) / time) if time > 0 else None
+
+
+def _slow_start(
+    file_size: int, forward: LinkParameters, return_: LinkParameters, rtt_min: float | None, window: int | None
+) -> float | None:
+    """The bound's efficiency. A real link has no configured delay: then with the smallest measured RTT."""
+    rtt = forward.delay + return_.delay or rtt_min
+    if not window or rtt is None or file_size <= 0:
+        return None
+    bound = slow_start_bound(file_size=file_size, data_rate=forward.data_rate, rtt=rtt, initial_window=window)
+    return bound.efficiency
+
+
+def _sent(transfer: Transfer) -> tuple[int | None, int | None, int | None, int | None]:
+    """Response bytes that the server sent: (all, unique, repeated, spurious)."""
+    if transfer.sent is None or transfer.resent is None or not transfer.sent_completely:
+        return None, None, None, None
+    repeated, spurious = (int(counts.sum()) for counts in transfer.resent)
+    total = int(transfer.sent.length.sum())
+    return total, total - repeated, repeated, spurious if transfer.arrived is not None else None
+
+
+def _return_data_rate(recording: Recording, begin: float | None, end: float | None) -> float | None:
+    """bit/s of IP packets that the client sent during the goodput's interval."""
+    if recording.client is None or recording.origin_ns is None or begin is None or end is None or end <= begin:
+        return None
+    datagrams = recording.client.datagrams
+    time = (datagrams["time_ns"] - recording.origin_ns) / 1e9
+    during = (datagrams["sender"] == CLIENT) & (time >= begin) & (time <= end)
+    return float(8 * datagrams["ip_length"][during].sum() / (end - begin))
+
+
+def _ack_ratio(transfer: Transfer) -> float | None:
+    """Packets with an ACK of application data that the client sent, per packet with response data that it received."""
+    client, received = transfer.recording.client, transfer.received
+    if client is None or received is None or not len(received.packet):
+        return None
+    acks = client.ack_frames
+    mine = (acks["sender"] == CLIENT) & (client.ack_space == APPLICATION)
+    return len(np.unique(acks["packet"][mine])) / len(np.unique(received.packet))
+
+
+def _data_packets(transfer: Transfer) -> int | None:
+    if transfer.sent is None or not transfer.sent_completely:
+        return None
+    return len(np.unique(transfer.sent.packet))
+
+
+def _lost_packets(transfer: Transfer) -> int | None:
+    recording = transfer.recording
+    if recording.server is None or recording.arrival is None or not transfer.sent_completely:
+        return None
+    sent = (recording.server.packets["sender"] == SERVER) & (recording.server.packet_key != NULL)
+    return int((recording.arrival[sent] == NULL).sum())

@@ -1,0 +1,179 @@
+"""What two captures establish about connections, before any verdict. Test cases see this and nothing below it.
+
+Times are seconds since the client's first Initial of the whole recording. None means that the evidence is missing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Close:
+    """A CONNECTION_CLOSE (RFC 9000 §19.19); copies of it count once."""
+
+    sender: str
+    """client or server."""
+    application: bool
+    """Type 0x1d: `code` is the application's."""
+    code: int
+    reason: str
+    time: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFacts:
+    """One stream. Bytes are unique ones, counted where they arrive when there is a capture, else where they leave."""
+
+    stream_id: int
+    client_bytes: int
+    server_bytes: int
+    client_fin: int | None
+    """Final size (RFC 9000 §4.5) of what the client sent; None: no FIN was seen."""
+    server_fin: int | None
+    request: float | None
+    """When the client's first frame on the stream passed the client's vantage point."""
+    first_new_byte: float | None
+    """When the first byte from the server arrived at the client."""
+    last_new_byte: float | None
+    early_data: bool
+    """The client's first byte went in a 0-RTT packet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcnCounts:
+    """Packets by ECN codepoint (RFC 3168 §5)."""
+
+    not_ect: int = 0
+    ect0: int = 0
+    ect1: int = 0
+    ce: int = 0
+
+    @property
+    def ect(self) -> int:
+        """Packets of an ECN-capable transport as they were sent: ECT(0) and ECT(1)."""
+        return self.ect0 + self.ect1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcnFacts:
+    """What one endpoint did about ECN (RFC 9000 §13.4)."""
+
+    sent: EcnCounts | None
+    """QUIC packets that it sent, at its own vantage point."""
+    received: EcnCounts | None
+    """QUIC packets for it that arrived at its own vantage point."""
+    reported: EcnCounts
+    """The highest counts of its ACK frames, all packet number spaces together; `not_ect` is always 0."""
+    ack_frames: int
+    ack_frames_with_counts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """A pair of addresses of the connection, as seen at the server's vantage point (else at the client's)."""
+
+    client: str
+    server: str
+    first_seen: float | None
+    client_datagrams: int
+    server_datagrams: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionFacts:
+    """One connection, from its first Initial to its end."""
+
+    # Negotiation
+    version: int | None
+    original_version: int | None
+    alpn: str | None
+    offered_alpn: tuple[str, ...]
+    suite: str | None
+    """Negotiated cipher suite, IANA name."""
+    offered_suites: tuple[int, ...]
+    sni: str | None
+    client_parameters: Mapping[str, object]
+    """Transport parameters by their names in RFC 9000 §18.2; empty when not seen."""
+    server_parameters: Mapping[str, object]
+    version_negotiations: int
+    """Version Negotiation packets from the server."""
+
+    # Handshake
+    client_hello_count: int
+    """Initial packets with the start of the ClientHello, at the client's vantage point when there is one."""
+    handshake_completed: bool
+    """At both ends: the server said HANDSHAKE_DONE or acknowledged a 1-RTT packet (RFC 9001 §4.1.2, §5.7)."""
+    certificate_sent: bool
+    resumed: bool | None
+    retries: int
+    retry_token_echoed: bool | None
+    """The client's first Initial after Retry has a token as long as the Retry's and its source CID as destination."""
+    packet_number_reset: bool | None
+    """After Retry the client started its Initial packet numbers anew (forbidden by RFC 9000 §17.2.5.3)."""
+    retry_integrity_ok: bool | None
+
+    # 0-RTT
+    early_data_offered: bool
+    early_data_accepted: bool | None
+    """The server acknowledged a 0-RTT packet; None when none was sent, False also when no ACK could be read."""
+    early_data_bytes: int
+    """Unique STREAM bytes that the client sent in 0-RTT packets."""
+    early_data_requests: int
+    """Request streams whose first byte went in a 0-RTT packet."""
+
+    # Instants
+    first_initial: float | None
+    first_server_1rtt: float | None
+    """At the client's vantage point."""
+    handshake_confirmed: float | None
+    """First HANDSHAKE_DONE at the client's vantage point."""
+    closes: tuple[Close, ...]
+
+    # Streams
+    streams: tuple[StreamFacts, ...]
+    max_concurrent_streams: int
+    """Request streams open at the same time: from the request to the last byte of the response."""
+    initial_max_streams_bidi: int | None
+    """The server's first limit for request streams."""
+    max_streams_bidi: int | None
+    """The server's last limit for request streams: the first one and what MAX_STREAMS frames raised it to."""
+
+    # Flow control of response data
+    initial_max_data: int | None
+    """The client's first limit for the connection, bytes."""
+    initial_max_stream_data: int | None
+    """The client's first limit for each request stream, bytes."""
+    flow_window_exceeded: bool | None
+    """The server sent more than one of the first limits."""
+    flow_window_extended: bool | None
+    """The client raised one of them by MAX_DATA or MAX_STREAM_DATA."""
+
+    # Packets
+    client_key_updates: int
+    server_key_updates: int
+    client_ecn: EcnFacts
+    server_ecn: EcnFacts
+    paths: tuple[Path, ...]
+    ip_versions: frozenset[int]
+    undecrypted_packets: int
+    """Protected packets that could not be read, at the vantage point that has more of them."""
+
+    @property
+    def request_streams(self) -> tuple[StreamFacts, ...]:
+        """Bidirectional streams that the client opened."""
+        return tuple(stream for stream in self.streams if stream.stream_id % 4 == 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFacts:
+    """Everything that is established about a recording."""
+
+    connections: tuple[ConnectionFacts, ...]
+    """In order of their first packet."""
+    origin_unix_ns: int | None
+    """The client's first Initial at the client's vantage point, where times are 0."""
+    client_side: bool
+    """There is a capture at the client."""
+    server_side: bool
+    ip_versions: frozenset[int]
+    """Of all datagrams that carry QUIC, of known connections or not."""

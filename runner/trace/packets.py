@@ -1,0 +1,102 @@
+"""What packets show without their content: key updates, ECN, addresses."""
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.nouns import EcnCounts, EcnFacts, Path
+from runner.trace.scope import Scope, values
+from runner.trace.vantage import APPLICATION, HANDSHAKE, INITIAL, Vantage
+
+_NOT_ECT, _ECT1, _ECT0, _CE = range(4)
+
+
+def key_updates(scope: Scope, sender: int) -> int:
+    """How many times the 1-RTT keys of `sender` changed (RFC 9001 §6)."""
+    generations = [
+        int(vantage.packets["key_generation"][rows].max())
+        for vantage in scope.recording.vantages
+        if len(rows := scope.packets(vantage, sender, "1rtt"))
+    ]
+    return max([0, *generations])
+
+
+def ecn(scope: Scope, sender: int) -> EcnFacts:
+    """Marks on `sender`'s packets, on those that reached it, and what its ACKs say of them."""
+    near = scope.recording.near(sender)
+    best = scope.best(sender)
+    acks = best.ack_frames
+    mine = scope.mine(acks, sender)
+    counted = mine & (acks["ect0"] >= 0)
+    highest = np.zeros(3, dtype=np.int64)
+    for space in (INITIAL, HANDSHAKE, APPLICATION):
+        rows = counted & (best.ack_space == space)
+        if rows.any():
+            highest += [acks[name][rows].max() for name in ("ect0", "ect1", "ce")]
+    return EcnFacts(
+        sent=_marks(scope, near, sender) if near else None,
+        received=_marks(scope, near, 1 - sender) if near else None,
+        reported=EcnCounts(ect0=int(highest[0]), ect1=int(highest[1]), ce=int(highest[2])),
+        ack_frames=int(mine.sum()),
+        ack_frames_with_counts=int(counted.sum()),
+    )
+
+
+def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
+    marks = vantage.packet_ecn[scope.mine(vantage.packets, sender)]
+    counts = np.bincount(marks[(marks >= 0) & (marks <= _CE)], minlength=4)
+    return EcnCounts(
+        not_ect=int(counts[_NOT_ECT]), ect0=int(counts[_ECT0]), ect1=int(counts[_ECT1]), ce=int(counts[_CE])
+    )
+
+
+def paths(scope: Scope) -> tuple[Path, ...]:
+    """The pairs of addresses, in order of their first datagram, as the server sees them: behind a NAT."""
+    vantage = scope.best(SERVER)
+    datagrams = vantage.datagrams
+    rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
+    (source, addresses), (target, others) = datagrams.words("src"), datagrams.words("dst")
+    ends = [(source * (len(others) + 1) + target)[rows], datagrams["src_port"][rows], datagrams["dst_port"][rows]]
+    key = ends[0] << 32 | ends[1] << 16 | ends[2]
+    found: dict[tuple[str, str], tuple[int, list[int]]] = {}
+    for distinct in np.unique(key):
+        same = rows[key == distinct]
+        row, sender = same[0], datagrams["sender"][same[0]]
+        pair = [
+            endpoint(addresses[source[row]], datagrams["src_port"][row]),
+            endpoint(others[target[row]], datagrams["dst_port"][row]),
+        ]
+        client, server = pair if sender == CLIENT else reversed(pair)
+        first, counts = found.setdefault((client, server), (int(datagrams["time_ns"][row]), [0, 0]))
+        counts[sender] += len(same)
+        found[client, server] = (min(first, int(datagrams["time_ns"][row])), counts)
+    return tuple(
+        Path(
+            client=client,
+            server=server,
+            first_seen=scope.recording.seconds(first),
+            client_datagrams=counts[CLIENT],
+            server_datagrams=counts[SERVER],
+        )
+        for (client, server), (first, counts) in sorted(found.items(), key=lambda item: item[1][0])
+    )
+
+
+def endpoint(address: str, port: int) -> str:
+    """An address with its port, IPv6 in brackets (RFC 3986 §3.2.2)."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def ip_versions(scope: Scope) -> frozenset[int]:
+    """The IP versions that carried the connection, at either vantage point."""
+    seen = frozenset[int]()
+    for vantage in scope.recording.vantages:
+        seen |= values(vantage.datagrams["ip_version"][scope.mine(vantage.datagrams)])
+    return seen
+
+
+def undecrypted(scope: Scope) -> int:
+    """Protected packets that could not be read, at the vantage point that has more of them."""
+    return max(
+        int((scope.mine(vantage.packets) & (vantage.packets["decrypted"] == 0)).sum())
+        for vantage in scope.recording.vantages
+    )

@@ -1,0 +1,220 @@
+"""Recording → `series.json`: what the page draws of a job, as small integers. The format is described in `series`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.result import Sample
+from runner.model.run import LinkParameters
+from runner.trace.bounds import Line, rate_bound, slow_start_bound
+from runner.trace.nouns import TraceFacts
+from runner.trace.intervals import Bools, Ints
+from runner.trace.transfer import StreamData, Transfer
+from runner.trace.vantage import Recording
+
+SERIES_SCHEMA = 1
+
+_MAX_BINS = 600
+_INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+_SPARK_POINTS = 40
+# More frames than this are joined where they touch: a plot is some 2000 pixels wide.
+_MAX_FRAMES = 20_000
+_JOIN_SHARE = 2000
+
+
+def series(
+    client_side: Trace | None,
+    server_side: Trace | None,
+    facts: TraceFacts,
+    sample: Sample,
+    *,
+    file_sizes: Sequence[int],
+    forward: LinkParameters,
+    return_: LinkParameters,
+) -> dict[str, object]:
+    """The content of `series.json`.
+
+    `origin_unix_ns`: the client's first Initial at the client's vantage point. `client`, `server`: response data that
+    passed each vantage point, per frame: `t_us` since the origin, `offset` (streams laid end to end), `length` and
+    `kind` (0 new, 1 retransmission, 2 spurious retransmission). `lost`: frames that never reached the client. `rate`:
+    bit/s per bin of `interval_s` at the client. `marks`: instants in seconds since the origin. `bounds`: what this link
+    allows at best, from the request's arrival at the server, as it would be received by the client. `spark`: per mille
+    of the time and of the bytes. Lists named `t_us` and `offset` are delta-coded.
+    """
+    transfer = Transfer(Recording(client_side, server_side))
+    return draw(transfer, facts, sample, file_sizes=file_sizes, forward=forward, return_=return_)
+
+
+def draw(
+    transfer: Transfer,
+    facts: TraceFacts,
+    sample: Sample,
+    *,
+    file_sizes: Sequence[int],
+    forward: LinkParameters,
+    return_: LinkParameters,
+) -> dict[str, object]:
+    """`series` for a transfer that was joined already."""
+    origin = _origin(transfer)
+    request = _request(facts)
+    return {
+        "schema": SERIES_SCHEMA,
+        "origin_unix_ns": origin,
+        "file_size": sum(file_sizes),
+        "files": list(file_sizes),
+        "client": _vantage(transfer.received, transfer.received_kind, origin),
+        "server": _vantage(transfer.sent, transfer.sent_kind, origin),
+        "lost": _lost(transfer, origin),
+        "rate": _rate(transfer, origin),
+        "marks": {
+            "first_server_1rtt": sample.first_server_1rtt,
+            "handshake_confirmed": sample.handshake_time,
+            "request": request,
+            "ttfb": sample.ttfb,
+            "ttlb": sample.ttlb,
+        },
+        "bounds": _bounds(transfer, sample, request, forward=forward, return_=return_),
+        "spark": _spark(transfer, origin),
+    }
+
+
+def _origin(transfer: Transfer) -> int:
+    """The recording's origin; without a capture at the client, the first datagram of the other one, 0 without any."""
+    if transfer.recording.origin_ns is not None:
+        return transfer.recording.origin_ns
+    first = [
+        int(vantage.datagrams["time_ns"].min()) for vantage in transfer.recording.vantages if len(vantage.datagrams)
+    ]
+    return min(first, default=0)
+
+
+def _request(facts: TraceFacts) -> float | None:
+    """When the client sent its first request."""
+    times = [stream.request for connection in facts.connections for stream in connection.request_streams]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _microseconds(time_ns: Ints, origin: int) -> Ints:
+    return (time_ns - origin) // 1000
+
+
+def _delta(values: Ints) -> list[int]:
+    """Delta-coded: the first value, then differences."""
+    coded: list[int] = np.diff(values, prepend=0).tolist()
+    return coded
+
+
+def _vantage(data: StreamData | None, kind: Ints | None, origin: int) -> dict[str, list[int]]:
+    if data is None or kind is None:
+        return {"t_us": [], "offset": [], "length": [], "kind": []}
+    filled = data.length > 0
+    time, start, length, kind = (
+        column[filled] for column in (_microseconds(data.time_ns, origin), data.start, data.length, kind)
+    )
+    if len(time) > _MAX_FRAMES:
+        time, start, length, kind = _join(time, start, length, kind)
+    return {"t_us": _delta(time), "offset": _delta(start), "length": length.tolist(), "kind": kind.tolist()}
+
+
+def _join(time: Ints, start: Ints, length: Ints, kind: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Frames of one kind that continue each other within less than a pixel become one."""
+    pixel = max(1, int(time[-1] - time[0]) // _JOIN_SHARE)
+    follows = (start[1:] == start[:-1] + length[:-1]) & (kind[1:] == kind[:-1])
+    follows &= time[1:] // pixel == time[:-1] // pixel
+    heads = np.flatnonzero(np.append(True, ~follows))
+    return time[heads], start[heads], np.add.reduceat(length, heads), kind[heads]
+
+
+def _lost(transfer: Transfer, origin: int) -> dict[str, list[int]]:
+    data, arrived = transfer.sent, transfer.arrived
+    if data is None or arrived is None:
+        return {"t_us": [], "offset": []}
+    chosen = ~arrived & (data.length > 0)
+    return {"t_us": _delta(_microseconds(data.time_ns[chosen], origin)), "offset": _delta(data.start[chosen])}
+
+
+def _rate(transfer: Transfer, origin: int) -> dict[str, object]:
+    """Data rates at the client's vantage point, up to the last datagram of response data (else of anything)."""
+    client = transfer.recording.client
+    if client is None or not len(client.datagrams):
+        return {"interval_s": _INTERVALS[0], "forward_raw": [], "forward_goodput": [], "return_raw": []}
+    datagrams = client.datagrams
+    time = (datagrams["time_ns"] - origin) / 1e9
+    data = transfer.received
+    end = float(time.max()) if data is None or not len(data.time_ns) else (float(data.time_ns.max()) - origin) / 1e9
+    interval = next((step for step in _INTERVALS if end / step <= _MAX_BINS - 1), max(end / (_MAX_BINS - 1), 0.1))
+    bins = max(0, int(end / interval)) + 1
+
+    def rates(times: NDArray[np.float64], sizes: Ints) -> list[int]:
+        index = np.floor(times / interval).astype(np.int64)
+        inside = (index >= 0) & (index < bins)
+        sums = np.bincount(index[inside], weights=sizes[inside], minlength=bins)
+        found: list[int] = np.rint(8 * sums / interval).astype(np.int64).tolist()
+        return found
+
+    forward, back = datagrams["sender"] == SERVER, datagrams["sender"] == CLIENT
+    goodput = rates((data.time_ns - origin) / 1e9, data.new) if data is not None else [0] * bins
+    return {
+        "interval_s": interval,
+        "forward_raw": rates(time[forward], datagrams["ip_length"][forward]),
+        "forward_goodput": goodput,
+        "return_raw": rates(time[back], datagrams["ip_length"][back]),
+    }
+
+
+def _bounds(
+    transfer: Transfer, sample: Sample, request: float | None, *, forward: LinkParameters, return_: LinkParameters
+) -> dict[str, object]:
+    """The polylines begin when the request reaches the server; a byte needs the forward delay to reach the client."""
+    rtt = forward.delay + return_.delay or sample.rtt_min
+    window = sample.initial_window_bytes
+    begin = _request_at_server(transfer, request, return_)
+    ideal: list[list[float]] = []
+    slow_start: list[list[float]] = []
+    size = sample.file_size
+    if begin is not None and size > 0:
+        delay = forward.delay or sample.one_way_delay_median or 0.0
+        ideal = _shift(rate_bound(file_size=size, data_rate=forward.data_rate).line, begin, delay)
+        if rtt is not None and window:
+            bound = slow_start_bound(file_size=size, data_rate=forward.data_rate, rtt=rtt, initial_window=window)
+            slow_start = _shift(bound.line, begin, delay)
+    return {
+        "forward_rate": forward.data_rate,
+        "rtt": rtt,
+        "initial_window_bytes": window,
+        "ideal": ideal,
+        "slow_start": slow_start,
+    }
+
+
+def _request_at_server(transfer: Transfer, request: float | None, return_: LinkParameters) -> float | None:
+    """When the first request passed the server's vantage point; without that capture, after the return link's delay."""
+    server = transfer.recording.server
+    if server is not None:
+        frames = server.stream_frames
+        asked = frames["time_ns"][(frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)]
+        if len(asked):
+            return transfer.recording.seconds(float(asked.min()))
+    return request + return_.delay if request is not None else None
+
+
+def _shift(line: Line, begin: float, delay: float) -> list[list[float]]:
+    return [[round(begin, 6), 0], *([round(begin + delay + time, 6), round(size)] for time, size in line)]
+
+
+def _spark(transfer: Transfer, origin: int) -> list[list[int]]:
+    """The client-side curve of unique bytes, in 40 points: per mille of the time since the origin, of the bytes."""
+    data = transfer.received
+    if data is None or not data.new.any():
+        return []
+    fresh = data.new > 0
+    time, size = data.time_ns[fresh] - origin, np.cumsum(data.new[fresh])
+    grid = np.linspace(time[0], time[-1], _SPARK_POINTS)
+    index = np.searchsorted(time, grid, side="right") - 1
+    whole = max(int(time[-1]), 1)
+    return [
+        [round(1000 * at / whole), round(1000 * int(size[row]) / int(size[-1]))]
+        for at, row in zip(grid.tolist(), index.tolist(), strict=True)
+    ]

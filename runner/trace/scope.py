@@ -1,0 +1,81 @@
+"""One connection of a recording: where its rows are, and the simplest questions to them."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.intervals import Bools, Ints
+from runner.trace.vantage import NULL, Columns, ConnectionRow, Recording, Vantage
+
+ROLES = {CLIENT: "client", SERVER: "server"}
+
+
+class Scope:
+    """Questions about one connection. What an endpoint sent is asked at its own vantage point when it has one."""
+
+    def __init__(self, recording: Recording, number: int) -> None:
+        self.recording = recording
+        self.number = number
+        self.row: ConnectionRow = recording.connections[number]
+
+    @cached_property
+    def client_parameters(self) -> Mapping[str, object]:
+        """The client's transport parameters, empty when not seen."""
+        return _parameters(self.row.value("client_transport_parameters"))
+
+    @cached_property
+    def server_parameters(self) -> Mapping[str, object]:
+        """The server's transport parameters, empty when not seen."""
+        return _parameters(self.row.value("server_transport_parameters"))
+
+    def best(self, sender: int) -> Vantage:
+        """The vantage point that saw what `sender` sent; the other one when it has no capture."""
+        vantage = self.recording.near(sender) or self.recording.far(sender)
+        assert vantage is not None  # a connection was seen by someone
+        return vantage
+
+    def mine(self, columns: Columns, sender: int | None = None) -> Bools:
+        """The rows of a table that belong to this connection, and were sent by `sender`."""
+        rows: Bools = columns["connection"] == self.number
+        return rows if sender is None else rows & (columns["sender"] == sender)
+
+    def packets(self, vantage: Vantage, sender: int, *types: str) -> Ints:
+        """Rows of this connection's packets of these types."""
+        return np.flatnonzero(self.mine(vantage.packets, sender) & vantage.packets.named("type", *types))
+
+    def count(self, sender: int, packet_type: str) -> int:
+        """Packets of a type that `sender` sent."""
+        return len(self.packets(self.best(sender), sender, packet_type))
+
+    def first_at_client(self, sender: int, packet_type: str) -> float | None:
+        """When the first packet of a type passed the client's vantage point."""
+        if self.recording.client is None:
+            return None
+        rows = self.packets(self.recording.client, sender, packet_type)
+        return self.recording.seconds(float(self.recording.client.packet_time[rows].min())) if len(rows) else None
+
+    def frames(self, vantage: Vantage, sender: int, *names: str) -> Ints:
+        """Rows of this connection's frames of these names."""
+        return np.flatnonzero(self.mine(vantage.frames, sender) & vantage.frames.named("name", *names))
+
+
+def _parameters(text: str | None) -> Mapping[str, object]:
+    try:
+        parsed = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def integer_parameter(parameters: Mapping[str, object], name: str) -> int | None:
+    """A transport parameter that is a number; 0 when it was left out (RFC 9000 §18.2), None when none were seen."""
+    value = parameters.get(name, 0) if parameters else None
+    return value if isinstance(value, int) else None
+
+
+def values(column: Ints) -> frozenset[int]:
+    """The distinct values of a column without nulls."""
+    return frozenset(int(value) for value in np.unique(column) if value != NULL)

@@ -1,0 +1,229 @@
+"""One or two captures of the same connections, as arrays that are converted when they are asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.trace.intervals import Bools, Ints
+
+NULL = -1
+"""Stands for null in arrays: no column of a trace has a negative value otherwise."""
+
+INITIAL, HANDSHAKE, APPLICATION = 0, 1, 2
+"""Packet number spaces (RFC 9000 §12.3)."""
+
+_SPACES: Mapping[str, int] = {"initial": INITIAL, "handshake": HANDSHAKE, "application": APPLICATION}
+_SPACE_OF_TYPE: Mapping[str, int] = {
+    "initial": INITIAL,
+    "handshake": HANDSHAKE,
+    "0rtt": APPLICATION,
+    "1rtt": APPLICATION,
+}
+_NUMBER_BITS = 44  # of a packet number that are compared: 1.7e13 packets
+
+
+class Columns:
+    """The columns of one table as int64 arrays; null becomes NULL. `connection` is the number shared by both captures."""
+
+    def __init__(self, table: pa.Table, connections: Ints) -> None:
+        self._table = table
+        self._connections = np.append(connections, NULL)  # index -1, a packet of no connection, stays -1
+        self._arrays: dict[str, Ints] = {}
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, name: str) -> Ints:
+        if name not in self._arrays:
+            column = self._table.column(name)
+            if column.null_count:
+                column = column.cast(pa.int64()).fill_null(NULL)
+            array = column.to_numpy().astype(np.int64, copy=False)
+            self._arrays[name] = self._connections[array] if name == "connection" else array
+        return self._arrays[name]
+
+    def words(self, name: str) -> tuple[Ints, list[str]]:
+        """A column of strings as indices into a list of words; null is NULL."""
+        column = self._table.column(name)
+        if not len(column):
+            return np.empty(0, dtype=np.int64), []
+        column = column.unify_dictionaries().combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0)
+        indices = column.indices.cast(pa.int64()).fill_null(NULL).to_numpy(zero_copy_only=False)
+        return indices, column.dictionary.to_pylist()
+
+    def codes(self, name: str, codes: Mapping[str, int]) -> Ints:
+        """A column of strings as numbers: `codes` of each, NULL for a string without code."""
+        indices, words = self.words(name)
+        return np.array([*(codes.get(word, NULL) for word in words), NULL], dtype=np.int64)[indices]
+
+    def named(self, name: str, *words: str) -> Bools:
+        """Where a column of strings has one of the words."""
+        chosen: Bools = self.codes(name, dict.fromkeys(words, 1)) == 1
+        return chosen
+
+    def cell(self, name: str, row: int) -> Any:
+        """One value as a Python object, for columns that are not numbers."""
+        return self._table.column(name)[row].as_py()
+
+
+class Vantage:
+    """One capture. `numbers[i]` is the shared number of the capture's connection i."""
+
+    def __init__(self, trace: Trace, numbers: Sequence[int]) -> None:
+        self.trace = trace
+        connections = np.array(numbers, dtype=np.int64)
+        self.datagrams = Columns(trace.datagrams, connections)
+        self.packets = Columns(trace.packets, connections)
+        self.stream_frames = Columns(trace.stream_frames, connections)
+        self.ack_frames = Columns(trace.ack_frames, connections)
+        self.frames = Columns(trace.frames, connections)
+
+    @cached_property
+    def packet_time(self) -> Ints:
+        """Per packet: ns since the Unix epoch."""
+        return self.datagrams["time_ns"][self.packets["datagram"]]
+
+    @cached_property
+    def packet_ecn(self) -> Ints:
+        """Per packet: the ECN codepoint of its datagram."""
+        return self.datagrams["ecn"][self.packets["datagram"]]
+
+    @cached_property
+    def packet_space(self) -> Ints:
+        """Per packet: its packet number space, NULL for packets of none."""
+        return self.packets.codes("type", _SPACE_OF_TYPE)
+
+    @cached_property
+    def packet_key(self) -> Ints:
+        """Per packet: a number that is the same for the same packet in both captures; NULL without a packet number."""
+        packets, space = self.packets, self.packet_space
+        connection, sender, number = packets["connection"], packets["sender"], packets["packet_number"]
+        key = packet_key(connection, sender, space, number)
+        return np.where((connection < 0) | (sender < 0) | (space < 0) | (number < 0), NULL, key)
+
+    @cached_property
+    def ack_space(self) -> Ints:
+        """Per ACK frame: the packet number space that it acknowledges."""
+        return self.ack_frames.codes("space", _SPACES)
+
+
+def packet_key(connection: Ints, sender: Ints | int, space: Ints | int, number: Ints) -> Ints:
+    """What `Vantage.packet_key` holds for this packet."""
+    return ((connection * 2 + sender) * 4 + space) << _NUMBER_BITS | (number & ((1 << _NUMBER_BITS) - 1))
+
+
+def find(keys: Ints, wanted: Ints) -> Ints:
+    """Per wanted key: the index of its first place in `keys`, NULL when it isn't there or is NULL itself."""
+    if not len(keys):
+        return np.full(len(wanted), NULL, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    index = order[place]
+    return np.where((keys[index] == wanted) & (wanted != NULL), index, NULL)
+
+
+@dataclass(frozen=True)
+class ConnectionRow:
+    """What the connection tables say of one connection: the rows at the client's and the server's vantage point."""
+
+    client: dict[str, Any] | None
+    server: dict[str, Any] | None
+
+    def value(self, name: str) -> Any:
+        """The first that is known, the client side's before the server side's."""
+        for row in (self.client, self.server):
+            if row is not None and row[name] is not None:
+                return row[name]
+        return None
+
+    def either(self, name: str) -> bool | None:
+        """Whether one of the two says so; None when neither knows."""
+        said = [row[name] for row in (self.client, self.server) if row is not None and row[name] is not None]
+        return any(said) if said else None
+
+
+class Recording:
+    """Both captures, with their connections joined: the same number means the same connection everywhere."""
+
+    def __init__(self, client_side: Trace | None, server_side: Trace | None) -> None:
+        clients = client_side.connections.to_pylist() if client_side else []
+        servers = server_side.connections.to_pylist() if server_side else []
+        partners = _partners(clients, servers)
+        rows = [
+            ConnectionRow(row, servers[at] if at is not None else None)
+            for row, at in zip(clients, partners, strict=True)
+        ]
+        numbers = {at: number for number, at in enumerate(partners) if at is not None}
+        for at, row in enumerate(servers):
+            if at not in numbers:
+                numbers[at] = len(rows)
+                rows.append(ConnectionRow(None, row))
+        self.connections = tuple(rows)
+        self.client = Vantage(client_side, range(len(clients))) if client_side else None
+        self.server = Vantage(server_side, [numbers[at] for at in range(len(servers))]) if server_side else None
+
+    @property
+    def vantages(self) -> tuple[Vantage, ...]:
+        """Those that exist, the client's first."""
+        return tuple(vantage for vantage in (self.client, self.server) if vantage is not None)
+
+    def near(self, sender: int) -> Vantage | None:
+        """The vantage point at `sender`, where everything is seen that it sent."""
+        return self.client if sender == CLIENT else self.server
+
+    def far(self, sender: int) -> Vantage | None:
+        """The vantage point at the receiver of what `sender` sends."""
+        return self.near(SERVER - sender)
+
+    @cached_property
+    def origin_ns(self) -> int | None:
+        """When the client sent its first Initial, None without a capture at the client."""
+        if self.client is None:
+            return None
+        packets = self.client.packets
+        initials = packets.named("type", "initial") & (packets["sender"] == CLIENT)
+        return int(self.client.packet_time[initials].min()) if initials.any() else None
+
+    def seconds(self, time_ns: float | None) -> float | None:
+        """A time of the captures as seconds since the origin."""
+        if time_ns is None or self.origin_ns is None:
+            return None
+        return (time_ns - self.origin_ns) / 1e9
+
+    @cached_property
+    def arrival(self) -> Ints | None:
+        """Per packet of the server-side capture: its row in the client-side one, NULL when it was never seen there."""
+        if self.client is None or self.server is None:
+            return None
+        return find(self.client.packet_key, self.server.packet_key)
+
+    @cached_property
+    def departure(self) -> Ints | None:
+        """Per packet of the client-side capture: its row in the server-side one, NULL when it was never seen there."""
+        if self.client is None or self.server is None:
+            return None
+        return find(self.server.packet_key, self.client.packet_key)
+
+
+def _partners(clients: list[dict[str, Any]], servers: list[dict[str, Any]]) -> list[int | None]:
+    """Per connection at the client: its row at the server. The client's random is unique; the first destination
+    connection ID nearly so (RFC 9000 §7.2); addresses are not compared, for there may be a NAT between the captures."""
+    free = dict(enumerate(servers))
+    partners: list[int | None] = []
+    for row in clients:
+        partner = None
+        for name in ("client_random", "odcid"):
+            if row[name]:
+                partner = next((at for at, other in free.items() if other[name] == row[name]), None)
+            if partner is not None:
+                del free[partner]
+                break
+        partners.append(partner)
+    return partners
