@@ -43,17 +43,13 @@ def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _:
     is done to the host, `consent` a question before something is installed; it answers whether to go on.
     Raises SetupError.
     """
-    path = socket_path()
-    state = SocketState.ANSWERS if path is None else socket_state(path)
-    if path is not None and state is SocketState.FORBIDDEN:
-        raise SetupError(forbidden(path))
-    if state is SocketState.SILENT and not os.environ.get("DOCKER_HOST"):
+    if not os.environ.get("DOCKER_HOST") and socket_state(SOCKET) is SocketState.SILENT:
         if os.geteuid() != 0:
-            raise SetupError("No Docker Engine answers here and starting one needs root: run `sudo ./bentpipe doctor`.")
+            raise SetupError("No Docker Engine answers here, and starting one needs root: run `sudo ./bentpipe build`.")
         if daemon() is None:
             install_packages(_packages(), consent=consent, progress=progress, purpose="No Docker Engine is installed.")
         _start(progress)
-    return _client()
+    return client()
 
 
 def socket_path() -> Path | None:
@@ -77,12 +73,12 @@ def socket_state(path: Path) -> SocketState:
 
 def forbidden(path: Path) -> str:
     """The sentence for a user who may not use the engine's socket at `path`."""
-    return f"{_user()} may not use the Docker Engine ({path}): {join_group()}."
+    return f"{user()} may not use the Docker Engine ({path}): {join_group()}."
 
 
 def join_group() -> str:
     """The mend for a user without the right to use the engine."""
-    return f"run `sudo usermod -aG docker {_user()}` and log in again, or run bentpipe as root"
+    return f"run `sudo usermod -aG docker {user()}` and log in again, or run bentpipe as root"
 
 
 def daemon() -> str | None:
@@ -170,11 +166,15 @@ def _tail(path: Path, lines: int = 8) -> str:
         return f"({path} can't be read: {error.strerror})"
 
 
-def _client() -> docker.DockerClient:
+def client() -> docker.DockerClient:
+    """Return a client of the engine that answers now. Raises SetupError for no answer, no right, too old an engine."""
+    path = socket_path()
+    if path is not None and socket_state(path) is SocketState.FORBIDDEN:
+        raise SetupError(forbidden(path))
     where = os.environ.get("DOCKER_HOST") or str(SOCKET)
     try:
-        client = docker.from_env(timeout=_CALL_SECONDS)
-        api = client.version()["ApiVersion"]
+        found = docker.from_env(timeout=_CALL_SECONDS)
+        api = found.version()["ApiVersion"]
     except (DockerException, OSError) as error:
         cause: BaseException = error
         while cause.__context__ is not None:
@@ -184,10 +184,11 @@ def _client() -> docker.DockerClient:
         raise SetupError(
             f"The Docker Engine at {where} speaks API {api}: Docker Engine 20.10 (API 1.41) or newer is needed."
         )
-    return client
+    return found
 
 
-def _user() -> str:
+def user() -> str:
+    """The name of the user as whom this process acts."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

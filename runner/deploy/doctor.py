@@ -1,0 +1,143 @@
+"""What this host lacks to run jobs, and the mend, line by line. Looks, and changes nothing."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import docker
+
+from runner.deploy import base_image, engine, images
+from runner.deploy.check import Check
+from runner.deploy.images import State
+from runner.deploy.kernel import examine_kernel
+from runner.errors import BentpipeError
+from runner.model.implementation import Implementation
+from runner.units import format_size
+
+ROOT = images.ROOT
+GIB = 1024**3
+MACHINES = ("x86_64", "amd64")  # what the images are built for and were run on
+BUILD_BYTES = 6 * GIB
+RUN_BYTES = GIB
+MEMORY_BYTES = 2 * GIB
+CORES = 2  # the endpoints share one, so that the simulator is not late
+
+_BUILD_MEND = "Run `./bentpipe build`."
+
+
+def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
+    """All checks of this host: itself, its engine, the images of `implementations`, and what only tests need."""
+    checks = examine_host()
+    client, check = _engine()
+    checks.append(check)
+    if client is not None:
+        wanted = images.images_of(implementations.values())
+        states = images.states(client, wanted)
+        checks += examine_engine(client, building=any(state is not State.CURRENT for state in states.values()))
+        checks += _examine_images(client, states)
+    return [*checks, _extra_cas(), _tshark()]
+
+
+def examine_host() -> list[Check]:
+    """Python, machine, kernel, memory, cores, and the disk that logs go to."""
+    version = platform.python_version()
+    python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, mend="Install Python 3.11 or newer.")
+    return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), logs_disk()]
+
+
+def machine(system: str, architecture: str) -> Check:
+    """Whether the images run on this kind of machine, as `uname -s` and `uname -m` name it."""
+    return Check(
+        name="machine",
+        ok=system == "Linux" and architecture.lower() in MACHINES,
+        what=f"{system} on {architecture}",
+        mend=f"bentpipe runs on Linux on {MACHINES[0]} alone: its images and most published ones are built for that.",
+    )
+
+
+def examine_engine(client: docker.DockerClient, *, building: bool = True) -> list[Check]:
+    """The engine's version, limits and storage; `building`: whether there must be room for all images."""
+    info = client.info()
+    driver = str(info.get("Driver", "unknown"))
+    limits = bool(info.get("CpuCfsQuota")) and bool(info.get("MemoryLimit"))
+    checks = [
+        Check(
+            name="storage driver",
+            ok=driver in ("overlay2", "overlayfs"),
+            what=driver,
+            mend="Move the engine's data to a file system with overlay support (ext4, xfs): starts are slow here.",
+            blocks=False,
+        ),
+        Check(
+            name="CPU and memory limits",
+            ok=limits,
+            what="work" if limits else "the engine has no cgroup controller for them",
+            mend="Mount the cgroup controllers cpu and memory: without them one endpoint can disturb all lanes.",
+            blocks=False,
+        ),
+    ]
+    folder = Path(str(info.get("DockerRootDir", "")))
+    if folder.is_absolute() and folder.exists() and engine.socket_path() is not None:
+        checks.append(disk("disk of the engine", folder, BUILD_BYTES if building else RUN_BYTES))
+    return checks
+
+
+def disk(name: str, folder: Path, needed: int) -> Check:
+    """Whether `needed` bytes are free where `folder` is."""
+    free = shutil.disk_usage(folder).free
+    mend = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
+    return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", mend=mend)
+
+
+def logs_disk() -> Check:
+    """Whether results have room."""
+    return disk("disk of the results", ROOT / "logs" if (ROOT / "logs").is_dir() else ROOT, RUN_BYTES)
+
+
+def _memory() -> Check:
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    mend = f"Give the machine {format_size(MEMORY_BYTES)}: a lane holds two endpoints, their files and captures."
+    return Check(name="memory", ok=size >= MEMORY_BYTES, what=format_size(size), mend=mend, blocks=False)
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0))
+    mend = f"Give the machine {CORES} cores: a simulator that waits for the CPU makes every job `error: disturbed`."
+    return Check(name="cores", ok=cores >= CORES, what=str(cores), mend=mend, blocks=False)
+
+
+def _engine() -> tuple[docker.DockerClient | None, Check]:
+    path = engine.socket_path()
+    if path is not None and not path.exists() and not os.environ.get("DOCKER_HOST"):
+        installed = "is installed and doesn't run" if engine.daemon() else "is not installed"
+        mend = "Run `./bentpipe build` as root: it installs and starts what is missing."
+        return None, Check(name="Docker Engine", ok=False, what=installed, mend=mend)
+    try:
+        client = engine.client()
+    except BentpipeError as error:
+        return None, Check(name="Docker Engine", ok=False, what="can't be used", mend=str(error))
+    who = "root" if os.geteuid() == 0 else f"{engine.user()}, who may use it"
+    return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, asked as {who}")
+
+
+def _examine_images(client: docker.DockerClient, states: Mapping[str, State]) -> list[Check]:
+    has_base = bool(client.images.list(name=base_image.TAG))
+    base = State.CURRENT if has_base else State.MISSING
+    described = {State.CURRENT: "up to date", State.STALE: "built from older files", State.MISSING: "missing"}
+    return [
+        Check(name=f"image {tag}", ok=state is State.CURRENT, what=described[state], mend=_BUILD_MEND)
+        for tag, state in ({base_image.TAG: base} | dict(states)).items()
+    ]
+
+
+def _extra_cas() -> Check:
+    number = len(list(base_image.HOST_CAS.glob("*.crt")))
+    return Check(name="extra CAs", ok=True, what=f"{number} in {base_image.HOST_CAS}, for the base image")
+
+
+def _tshark() -> Check:
+    found = shutil.which("tshark")
+    return Check(name="tshark", ok=True, what=found or "not installed (only tests need it: `apt-get install tshark`)")

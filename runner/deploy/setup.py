@@ -1,0 +1,67 @@
+"""From a bare host to one that can run jobs: engine, base image, images; and what the tests need besides."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.prompt import Confirm
+
+from runner.deploy import base_image, doctor, engine, images
+from runner.deploy.check import Check
+from runner.deploy.display import BuildDisplay
+from runner.deploy.images import State
+from runner.errors import SetupError
+from runner.model.implementation import Implementation
+
+# Command → package of Debian and Ubuntu that has it.
+TEST_TOOLS = {"tshark": "tshark"}
+
+
+def prepare(
+    stacks: Sequence[Implementation], *, assume_yes: bool, extra_cas: Path | None, console: Console
+) -> dict[str, str]:
+    """Make this host able to run jobs of `stacks`. Returns the image id (`sha256:…`) of each stack, by its name.
+
+    `extra_cas`: a folder of `*.crt` that the base image trusts too; None: the host's own. A person at the terminal is
+    asked before something is installed, unless `assume_yes`. Raises SetupError with one sentence for what is missing.
+    """
+    require(doctor.examine_host())
+    client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    wanted = images.images_of(stacks)
+    built = images.states(client, wanted).values()
+    require(doctor.examine_engine(client, building=any(state is not State.CURRENT for state in built)))
+    base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))
+    with BuildDisplay(console) as display:
+        ids = images.build(client, wanted, report=display)
+    return {stack.name: ids[images.short(stack.image)] for stack in stacks}
+
+
+def prepare_tests(*, assume_yes: bool, console: Console) -> None:
+    """Install the programs that tests compare with. Raises SetupError where that needs a right that is missing."""
+    missing = [package for command, package in TEST_TOOLS.items() if shutil.which(command) is None]
+    if missing:
+        engine.install_packages(
+            missing,
+            consent=_consent(console, assume_yes),
+            progress=_line(console),
+            purpose=f"The tests need {', '.join(missing)}.",
+        )
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise SetupError for the first check without which nothing can run."""
+    for check in checks:
+        if check.blocks and not check.ok:
+            raise SetupError(f"{check.name}: {check.what}. {check.mend}")
+
+
+def _line(console: Console) -> engine.Progress:
+    return lambda sentence: console.print(sentence, soft_wrap=True, markup=False)
+
+
+def _consent(console: Console, assume_yes: bool) -> engine.Consent:
+    if assume_yes or not sys.stdin.isatty():
+        return lambda _: True
+    return lambda question: Confirm.ask(question, console=console, default=True)
