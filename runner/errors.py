@@ -25,6 +25,10 @@ class LaneError(BentpipeError):
         self.code = code
 
 
+class InterruptedRunError(BentpipeError):
+    """The user ended the run; what was done is stored. The sentence has the command that resumes. Exit code 3."""
+
+
 class CaptureError(BentpipeError):
     """A capture or key log can't be read at all: not a capture, unknown link type, empty. Exit code 2."""
 

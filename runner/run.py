@@ -13,7 +13,7 @@ from typing import Protocol
 
 from runner import store
 from runner.analyse import analyse
-from runner.errors import BentpipeError, LaneError
+from runner.errors import BentpipeError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -137,9 +137,15 @@ class Campaign:
                     results[job] = result
                     self._done += 1
                 self._tell("finished", job, result)
+        except OSError as error:
+            sentence = f"{self.folder.path} can't be written ({error.strerror}): mend that, then resume the run."
+            self._fail(SetupError(sentence))
         except BaseException as error:
-            self._failure = self._failure or error
-            self._stop.set()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._stop.set()
 
     def _may_start(self, number: int, work: "queue.SimpleQueue[Job]") -> bool:
         """Wait until this lane is among those that are open and no pause holds. False when nothing is left to start."""
@@ -201,7 +207,7 @@ class Campaign:
         judged: Future[Result] = judge.submit(analyse, job, final, self.cases[job.case], record)
         try:
             result = judged.result()
-        except BentpipeError:
+        except (BentpipeError, OSError):
             raise
         except Exception as error:  # a fault of ours must cost one job, not the night
             result = _judge_failed(job, error)
