@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.model.result import Outcome, Result, Sample
+from runner.stats import count, median_interval, median_iteration, summarise
+
+VALUES = st.lists(st.floats(0, 1e9), min_size=1, max_size=20)
+
+
+def result(iteration: int, goodput: float | None, outcome: Outcome = Outcome.SUCCEEDED) -> Result:
+    sample = None if goodput is None else Sample(file_size=1, goodput=goodput)
+    return Result(server="s", client="c", case="sat", iteration=iteration, outcome=outcome, sample=sample)
+
+
+def test_one_value_has_no_spread() -> None:
+    summary = summarise([3.0], seed=1)
+    assert summary is not None
+    assert (summary.n, summary.median, summary.mean) == (1, 3.0, 3.0)
+    assert summary.deviation is summary.low is summary.high is None
+
+
+def test_nothing_measured_has_no_summary() -> None:
+    assert summarise([None, None], seed=1) is None
+
+
+def test_the_deviation_is_that_of_a_sample() -> None:
+    summary = summarise([2.0, None, 4.0, 9.0], seed=1)
+    assert summary is not None
+    assert summary.n == 3
+    assert summary.median == 4.0
+    assert summary.mean == 5.0
+    assert summary.deviation == pytest.approx(13**0.5)
+
+
+@pytest.mark.parametrize("size", [2, 5, 10, 11])
+def test_the_interval_is_scipys(size: int) -> None:
+    values = np.sort(np.random.default_rng(4).lognormal(2.0, 0.3, size))
+    reference = scipy.stats.bootstrap((values,), np.median, method="percentile", rng=np.random.default_rng(5))
+    low, high = median_interval(values, seed=6)
+    scale = values[-1] - values[0]
+    assert low == pytest.approx(reference.confidence_interval.low, abs=0.05 * scale)
+    assert high == pytest.approx(reference.confidence_interval.high, abs=0.05 * scale)
+
+
+@given(VALUES, st.integers(0, 2**32))
+def test_the_interval_encloses_the_median_and_lies_within_the_values(values: list[float], seed: int) -> None:
+    summary = summarise(values, seed=seed)
+    assert summary is not None
+    assert summary == summarise(reversed(values), seed=seed)
+    if summary.low is not None and summary.high is not None:
+        assert summary.minimum <= summary.low <= summary.median <= summary.high <= summary.maximum
+
+
+def test_a_seed_decides_the_interval() -> None:
+    values = [float(value**3) for value in range(10)]
+    assert len({(one.low, one.high) for seed in range(50) if (one := summarise(values, seed=seed))}) > 1
+
+
+def test_the_median_iteration_is_the_one_in_the_middle() -> None:
+    assert median_iteration([result(1, 5.0), result(2, 1.0), result(3, 3.0)]) == 3
+    assert median_iteration([result(1, 5.0), result(2, 1.0), result(3, 3.0), result(4, 4.0)]) == 3
+
+
+def test_failed_iterations_are_never_the_median_one() -> None:
+    failed = result(2, 3.0, Outcome.FAILED)
+    assert median_iteration([result(1, 5.0), failed, result(3, 1.0)]) == 3
+    assert median_iteration([failed]) is None
+    assert median_iteration([]) is None
+
+
+def test_without_goodput_the_first_success_is_typical() -> None:
+    assert median_iteration([result(1, None, Outcome.ERROR), result(3, None), result(2, None)]) == 2
+
+
+def test_unsupported_and_skipped_are_no_attempts() -> None:
+    outcomes = [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERROR, Outcome.UNSUPPORTED, Outcome.SKIPPED]
+    attempts = count(result(number, None, outcome) for number, outcome in enumerate(outcomes, start=1))
+    assert str(attempts) == "1/3"
