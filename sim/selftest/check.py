@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+"""Checks the link program against what it promises, in network namespaces of its own.
+
+Needs root, iproute2, nsenter, ethtool and tcpdump; with --image also Docker and the image bentpipe/base:trixie.
+
+    check.py --program sim/build/bentpipe-link          the program on this machine
+    check.py --image bentpipe/sim                       the container, as the runner starts it
+
+Prints one line per check and ends with 1 when one failed.
+"""
+
+import argparse
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lane import CLIENT_V4, CLIENT_V6, SERVER_MAC, SERVER_V4, SERVER_V6, Lane, finish
+
+RECORD = struct.Struct("<QIIBBHHH")
+HEADER = struct.Struct("<8sQ")
+DROP_LOSS, DELIVER = 2, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One promise and what was measured."""
+
+    name: str
+    passed: bool
+    measured: str
+
+
+def arguments(**changes: str) -> tuple[str, ...]:
+    """The link's arguments: 20/2 Mbit/s, 300 ms each way, a queue that never overflows; underscores become dashes."""
+    values = {"seed": "1"}
+    for direction, rate in (("forward", "20000000"), ("return", "2000000")):
+        values |= {f"{direction}-rate": rate, f"{direction}-delay": "0.3", f"{direction}-queue": "100000p"}
+    values |= {name.replace("_", "-"): value for name, value in changes.items()}
+    return tuple(f"--{name}={value}" for name, value in values.items())
+
+
+def balanced(counts: dict[str, Any]) -> bool:
+    """Whether each packet that came in is accounted for."""
+    gone = counts["packets_out"] + counts["dropped_queue"] + counts["dropped_loss"] + counts["send_errors"]
+    return bool(counts["packets_in"] == gone + counts["in_flight"])
+
+
+def flow(lane: Lane, *, to: str, rate: float, ip_length: int, count: int) -> dict[str, Any]:
+    """Sends UDP to the client (forward) or to the server (return) and returns what the receiver measured."""
+    receiver, sender = ("client", "server") if to in (CLIENT_V4, CLIENT_V6) else ("server", "client")
+    family = ("--ipv6",) if ":" in to else ()
+    receiving = lane.start_traffic(receiver, "receive", "--port", "4000", *family)
+    time.sleep(0.5)
+    sizes = ("--ip-length", str(ip_length), "--count", str(count))
+    lane.traffic(sender, "send", "--to", to, "--port", "4000", "--rate", str(rate), *sizes)
+    return finish(receiving)
+
+
+def drops(path: Path) -> list[tuple[int, int]]:
+    """Direction and order number (among all that left the channel) of each lost packet in a packet log."""
+    data = path.read_bytes()
+    seen = [0, 0]
+    lost = []
+    for _, _, _, direction, event, _, _, _ in RECORD.iter_unpack(data[HEADER.size :]):
+        if event in (DROP_LOSS, DELIVER):
+            if event == DROP_LOSS:
+                lost.append((direction, seen[direction]))
+            seen[direction] += 1
+    return lost
+
+
+def check_isolation(lane: Lane) -> list[Finding]:
+    """What is for the simulator's own kernel must not cross, and the gateway must be found by ARP and ND alone."""
+    link = lane.link(*arguments())
+    connect = "import socket, sys; socket.create_connection((sys.argv[1], 57832), 3).close()"
+    addresses = ("193.167.0.2", "193.167.100.2", "fd00:cafe:cafe:0::2", "fd00:cafe:cafe:100::2")
+    commands = [lane.enter("client", sys.executable, "-c", connect, address) for address in addresses]
+    accepted = sum(
+        subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0 for command in commands
+    )
+    gateway = [
+        lane.traffic("client", "ping", "--to", to, "--count", "3") for to in ("193.167.0.2", "fd00:cafe:cafe:0::2")
+    ]
+    neighbours = lane.inside("client", "ip", "neigh", "show", "dev", "eth0")
+    time.sleep(0.5)
+    truth = link.stop()
+    crossed = truth["forward"]["packets_in"] + truth["return"]["packets_in"]
+    resolved = [line for line in neighbours.splitlines() if SERVER_MAC in line]
+    return [
+        Finding(
+            name="readiness port answers on v4 and v6",
+            passed=accepted == len(addresses),
+            measured=f"{accepted} of {len(addresses)} addresses, open after {link.ready_s:.2f} s",
+        ),
+        Finding(
+            name="gateway answers ping itself",
+            passed=all(reply["received"] == 3 and reply["rtt_s"]["p50"] < 0.01 for reply in gateway),
+            measured=", ".join(f"{reply['received']} of 3" for reply in gateway),
+        ),
+        Finding(
+            name="ARP and ND give the server's MAC", passed=len(resolved) >= 2, measured=f"{len(resolved)} neighbours"
+        ),
+        Finding(name="nothing of that crosses the link", passed=crossed == 0, measured=f"{crossed} packets"),
+        Finding(
+            name="SIGTERM while idle",
+            passed=link.exit_code == 0 and link.stop_s < (0.2 if lane.image is None else 1.0),
+            measured=f"exit {link.exit_code} after {link.stop_s * 1e3:.0f} ms",
+        ),
+    ]
+
+
+def check_delay(lane: Lane) -> list[Finding]:
+    """Round-trip time against propagation plus serialisation, both families, and what tcpdump sees beside the link."""
+    link = lane.link(*arguments())
+    captures = [
+        subprocess.Popen(
+            lane.enter("sim", "tcpdump", "-Z", "root", "-n", "--immediate-mode", "-l", "-i", interface, "icmp"),
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for interface in ("eth0", "eth1")
+    ]  # fmt: skip
+    time.sleep(1.0)
+    v4 = lane.traffic("client", "ping", "--to", SERVER_V4, "--count", "20")
+    v6 = lane.traffic("client", "ping", "--to", SERVER_V6, "--count", "20")
+    seen = []
+    for capture in captures:
+        capture.terminate()
+        lines = (capture.communicate(timeout=5)[0]).splitlines()
+        seen.append([sum(kind in line for line in lines) for kind in ("echo request", "echo reply")])
+    truth = link.stop()
+    found = []
+    for name, reply, length in (("IPv4", v4, 84), ("IPv6", v6, 104)):
+        ideal = 0.6 + length * 8 / 20e6 + length * 8 / 2e6
+        excess = reply["rtt_s"]["p50"] - ideal if reply["received"] else float("inf")
+        spread = reply.get("rtt_s", {})
+        found.append(
+            Finding(
+                name=f"round-trip time, {name}",
+                passed=reply["received"] == 20 and 0 <= excess < 0.003,
+                measured=f"median {excess * 1e3:+.3f} ms on {ideal * 1e3:.3f}, max {spread.get('max', 0) * 1e3:.2f} ms",
+            )
+        )
+    exact = truth["forward"]["packets_out"] == truth["return"]["packets_out"] == 40
+    found.append(
+        Finding(name="each ping crosses once", passed=exact, measured=f"{truth['forward']['packets_out']} replies")
+    )
+    whole = seen == [[20, 20], [20, 20]]
+    found.append(Finding(name="tcpdump sees both ways on both interfaces", passed=whole, measured=str(seen)))
+    return found
+
+
+def check_rate(lane: Lane) -> list[Finding]:
+    """Received rate and drops of a small queue at 1.3 times the data rate, both directions and both families."""
+    found = []
+    for name, to, rate, count in (
+        ("forward, IPv4", CLIENT_V4, 20e6, 13_000),
+        ("return, IPv4", SERVER_V4, 2e6, 1_300),
+        ("forward, IPv6", CLIENT_V6, 20e6, 6_500),
+    ):
+        link = lane.link(*arguments(forward_queue="125p", return_queue="187500B"))
+        got = flow(lane, to=to, rate=1.3 * rate, ip_length=1500, count=count)
+        cpu = link.cpu_s()
+        truth = link.stop()
+        counts = truth["forward" if to in (CLIENT_V4, CLIENT_V6) else "return"]
+        error = got["rate_bps"] / rate - 1
+        longest, dropped = counts["queue_max_packets"], counts["dropped_queue"]
+        exact = longest == 125 and dropped == count - got["received"] and balanced(counts)
+        late = "/".join(f"{truth['lateness_s'][key] * 1e3:.2f}" for key in ("p50", "p99", "max"))
+        received_late = truth["receive_lateness_s"]["p99"] * 1e3
+        found.append(
+            Finding(
+                name=f"rate at 1.3 times the load, {name}",
+                passed=abs(error) < 0.001 and exact,
+                measured=f"{error * 100:+.4f} %, queue max {longest}, mean {counts['queue_mean_packets']:.1f}, "
+                f"dropped {dropped}, cpu {cpu:.2f} s, late p50/p99/max {late} ms, received p99 {received_late:.2f} ms",
+            )
+        )
+    return found
+
+
+def check_loss(lane: Lane) -> list[Finding]:
+    """1 % configured over 100 000 small packets: the 99 % interval; queue, socket and model are counted apart."""
+    count, fraction = 100_000, 0.01
+    link = lane.link(*arguments(forward_loss=str(fraction)))
+    got = flow(lane, to=CLIENT_V4, rate=6e6, ip_length=100, count=count)
+    truth = link.stop()
+    forward = truth["forward"]
+    lost = forward["dropped_loss"]
+    half = 2.576 * (count * fraction * (1 - fraction)) ** 0.5
+    kernel = truth["sockets"]["left"]["kernel_drops"] + truth["sockets"]["right"]["kernel_drops"]
+    return [
+        Finding(
+            name="uniform loss of 1 %",
+            passed=forward["packets_in"] == count and abs(lost - count * fraction) <= half,
+            measured=f"{lost / count * 100:.3f} % of {forward['packets_in']} (99 %: +-{half / count * 100:.3f})",
+        ),
+        Finding(
+            name="truth agrees with the receiver",
+            passed=got["received"] == forward["packets_out"] and balanced(forward) and kernel == 0,
+            measured=f"{got['received']} received, {forward['packets_out']} delivered, {kernel} lost in sockets",
+        ),
+    ]
+
+
+def check_seed(lane: Lane) -> list[Finding]:
+    """The same seed drops the same packets, another seed others; pings in between change nothing; directions differ."""
+    patterns = []
+    for seed, pings in (("7", 0), ("7", 3), ("8", 0)):
+        changes = {"seed": seed, "forward_loss": "0.02", "return_loss": "0.02", "return_rate": "20000000"}
+        link = lane.link(*arguments(**changes, forward_delay="0.01", return_delay="0.01"))
+        if pings:
+            lane.traffic("client", "ping", "--to", SERVER_V4, "--count", str(pings))
+        received = [flow(lane, to=to, rate=8e6, ip_length=200, count=10_000) for to in (CLIENT_V4, SERVER_V4)]
+        link.stop()
+        patterns.append([got["missing"] for got in received])
+    same, different = patterns[0] == patterns[1], patterns[0][0] != patterns[2][0]
+    lost = [len(missing) for missing in patterns[0]]
+    return [
+        Finding(name="same seed, same losses", passed=same and min(lost) > 100, measured=f"{lost} of 10000 lost"),
+        Finding(name="another seed, other losses", passed=different, measured=f"{len(patterns[2][0])} lost"),
+        Finding(name="directions are independent", passed=patterns[0][0] != patterns[0][1], measured=f"{lost}"),
+    ]
+
+
+def check_packet_log(lane: Lane) -> list[Finding]:
+    """The packet log agrees with the summary and with the receiver, record by record."""
+    link = lane.link(*arguments(forward_loss="0.05", forward_delay="0.02", return_delay="0.02"))
+    got = flow(lane, to=CLIENT_V4, rate=4e6, ip_length=300, count=5_000)
+    forward = link.stop()["forward"]
+    path = lane.folder / "packets.bin"
+    magic, origin_ns = HEADER.unpack_from(path.read_bytes())
+    records = list(RECORD.iter_unpack(path.read_bytes()[HEADER.size :]))
+    lost = [number for direction, number in drops(path) if direction == 0]
+    delivered = sum(record[4] == DELIVER and record[3] == 0 for record in records)
+    right_time = abs(origin_ns * 1e-9 - time.time()) < 60
+    same_totals = (delivered, len(lost)) == (forward["packets_out"], forward["dropped_loss"])
+    seen_lost = [number for number in lost if number < max(got["missing"], default=0) + 1]
+    return [
+        Finding(
+            name="packet log matches the summary",
+            passed=magic == b"BPLINK1\n" and right_time and same_totals,
+            measured=f"{len(records)} records, {delivered} delivered, {len(lost)} lost",
+        ),
+        Finding(
+            name="packet log names the lost packets",
+            passed=len(lost) > 0 and got["missing"] == seen_lost,
+            measured=f"{len(got['missing'])} missing at the receiver",
+        ),
+    ]
+
+
+def check_stop(lane: Lane) -> list[Finding]:
+    """SIGTERM in the middle of traffic: quick, and what is still on the way is counted."""
+    link = lane.link(*arguments())
+    sizes = ("--ip-length", "1500", "--count", "2500")
+    receiving = lane.start_traffic("client", "receive", "--port", "4000", "--idle", "1")
+    time.sleep(0.5)
+    sending = lane.start_traffic("server", "send", "--to", CLIENT_V4, "--port", "4000", "--rate", "26e6", *sizes)
+    time.sleep(1.2)
+    forward = link.stop()["forward"]
+    finish(sending)
+    finish(receiving)
+    return [
+        Finding(
+            name="SIGTERM under traffic",
+            passed=link.exit_code == 0 and link.stop_s < (0.2 if lane.image is None else 1.0),
+            measured=f"exit {link.exit_code} after {link.stop_s * 1e3:.0f} ms",
+        ),
+        Finding(
+            name="packets on the way are counted",
+            passed=forward["in_flight"] > 500 and balanced(forward),
+            measured=f"{forward['in_flight']} of {forward['packets_in']}",
+        ),
+    ]
+
+
+def check_refusals(lane: Lane) -> list[Finding]:
+    """Bad arguments and a forwarding kernel end with 2 and one sentence; offloads left on are counted."""
+    link = lane.link(*arguments(forward_delay="0.01", return_delay="0.01"))
+    lane.offload("client", on=True)
+    flow(lane, to=SERVER_V4, rate=1e6, ip_length=200, count=50)
+    lane.offload("client", on=False)
+    missing = link.stop()["sockets"]["left"]["checksum_missing"]
+    found = [Finding(name="offload left on is seen", passed=missing == 50, measured=f"{missing} without checksum")]
+    if lane.program is None:
+        return found
+    command = [str(lane.program), "--left=eth0", "--right=eth1", f"--truth={lane.folder}/bad.json"]
+    cases: dict[str, dict[str, str]] = {
+        "a rate with a unit": {"forward_rate": "20M"},
+        "a queue without a unit": {"return_queue": "25"},
+        "a loss above 1": {"forward_loss": "1.5"},
+        "an interface that is not there": {"left": "eth9"},
+        "a kernel that forwards": {},
+    }
+    lane.sysctl("sim", "ipv4.conf.eth0.forwarding", 1)
+    for name, changes in cases.items():
+        whole = lane.enter("sim", *command, *arguments(**changes))
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=10, check=False)
+        clear = done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+        found.append(Finding(name=f"refuses {name}", passed=clear, measured=done.stderr.strip()))
+    lane.sysctl("sim", "ipv4.conf.eth0.forwarding", 0)
+    return found
+
+
+CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
+    "isolation": check_isolation,
+    "delay": check_delay,
+    "rate": check_rate,
+    "loss": check_loss,
+    "seed": check_seed,
+    "log": check_packet_log,
+    "stop": check_stop,
+    "refusals": check_refusals,
+}
+
+
+def main() -> int:
+    """Runs the checks that were asked for, each on the same lane with a new link."""
+    parser = argparse.ArgumentParser(description="Checks the link program in network namespaces of its own.")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--program", type=Path, help="the program on this machine")
+    target.add_argument("--image", help="the container image")
+    parser.add_argument("--only", choices=CHECKS, action="append", help="run only this check; may be repeated")
+    chosen = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="bpsim-") as folder:
+        program = chosen.program.resolve() if chosen.program else None
+        with Lane(folder=Path(folder), program=program, image=chosen.image) as lane:
+            for name in chosen.only or CHECKS:
+                for finding in CHECKS[name](lane):
+                    print(f"{'ok  ' if finding.passed else 'FAIL'}  {finding.name}: {finding.measured}", flush=True)
+                    failed += not finding.passed
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
