@@ -1,0 +1,126 @@
+//! TLS 1.3 by rustls, with its key log.
+
+use std::fs;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rustls::client::{
+    ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{KeyLogFile, NamedGroup, RootCertStore};
+use tokio::sync::Notify;
+
+const CHAIN: &str = "/certs/cert.pem";
+const KEY: &str = "/certs/priv.key";
+const AUTHORITY: &str = "/certs/ca.pem";
+
+/// Initial packets are protected by AES-128-GCM whatever TLS negotiates (RFC 9001, section 5.2), so the suite is named
+/// here and not looked up in what is offered.
+fn initial_suite() -> rustls::quic::Suite {
+    let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    suite.tls13().and_then(|suite| suite.quic_suite()).expect("ring protects QUIC packets with AES-128-GCM")
+}
+
+fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let pem = fs::read(path).with_context(|| path.to_owned())?;
+    CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().with_context(|| path.to_owned())
+}
+
+pub fn server(alpn: &[u8]) -> Result<QuicServerConfig> {
+    let key = PrivateKeyDer::from_pem_file(KEY).context(KEY)?;
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(certificates(CHAIN)?, key)?;
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config.key_log = Arc::new(KeyLogFile::new());
+    // The only value besides 0 that QUIC allows (RFC 9001, section 4.6.1).
+    config.max_early_data_size = u32::MAX;
+    Ok(QuicServerConfig::with_initial(Arc::new(config), initial_suite())?)
+}
+
+/// What a client's handshakes try beyond the ordinary.
+pub struct ClientFeatures {
+    /// Offer TLS_CHACHA20_POLY1305_SHA256 and nothing else.
+    pub only_chacha20: bool,
+    /// Use the tickets of earlier connections.
+    pub resumption: bool,
+    pub early_data: bool,
+}
+
+/// The client's configuration, and the tickets that its connections share.
+pub fn client(alpn: &[u8], features: &ClientFeatures) -> Result<(QuicClientConfig, Arc<Tickets>)> {
+    let mut provider: CryptoProvider = ring::default_provider();
+    if features.only_chacha20 {
+        provider.cipher_suites = vec![ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    }
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(AUTHORITY)? {
+        roots.add(certificate).context(AUTHORITY)?;
+    }
+    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let tickets = Arc::new(Tickets::default());
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config.key_log = Arc::new(KeyLogFile::new());
+    config.enable_early_data = features.early_data;
+    config.resumption = if features.resumption { Resumption::store(tickets.clone()) } else { Resumption::disabled() };
+    Ok((QuicClientConfig::with_initial(Arc::new(config), initial_suite())?, tickets))
+}
+
+/// rustls' own cache, plus a way to wait for a ticket: it may arrive long after the first file.
+#[derive(Debug)]
+pub struct Tickets {
+    cache: ClientSessionMemoryCache,
+    arrived: Notify,
+}
+
+impl Default for Tickets {
+    fn default() -> Self {
+        Self { cache: ClientSessionMemoryCache::new(16), arrived: Notify::new() }
+    }
+}
+
+impl Tickets {
+    /// Returns when a ticket has arrived since the last call.
+    pub async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+}
+
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, server_name: ServerName<'static>, group: NamedGroup) {
+        self.cache.set_kx_hint(server_name, group);
+    }
+
+    fn kx_hint(&self, server_name: &ServerName<'_>) -> Option<NamedGroup> {
+        self.cache.kx_hint(server_name)
+    }
+
+    fn set_tls12_session(&self, server_name: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.cache.set_tls12_session(server_name, value);
+    }
+
+    fn tls12_session(&self, server_name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.cache.tls12_session(server_name)
+    }
+
+    fn remove_tls12_session(&self, server_name: &ServerName<'static>) {
+        self.cache.remove_tls12_session(server_name);
+    }
+
+    fn insert_tls13_ticket(&self, server_name: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.cache.insert_tls13_ticket(server_name, value);
+        self.arrived.notify_one();
+    }
+
+    fn take_tls13_ticket(&self, server_name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.cache.take_tls13_ticket(server_name)
+    }
+}
