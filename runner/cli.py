@@ -19,7 +19,7 @@ from rich.table import Table
 from runner import campaign, plan, store, terminal
 from runner.analyse import analyse
 from runner.campaign import LOGS, VERSION
-from runner.catalog import ROOT, Catalog, implementations_schema, load_catalog, load_implementations
+from runner.catalog import IMPLEMENTATIONS, ROOT, Catalog, implementations_schema, load_catalog, load_implementations
 from runner.errors import BentpipeError, UsageError
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.artifacts import Artifacts
@@ -57,8 +57,17 @@ def entry() -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(VERSION, prog_name="bentpipe")
-def main() -> None:
+@click.option(
+    "--implementations",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=IMPLEMENTATIONS,
+    show_default="implementations.json",
+    help="The list of stacks.",
+)
+@click.pass_context
+def main(context: click.Context, implementations: Path) -> None:
     """Every QUIC client against every QUIC server over satellite links, judged from the packets."""
+    context.obj = implementations
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,12 +98,13 @@ cas_option = click.option(
 @main.command()
 @click.option("--link", is_flag=True, help="Measure the emulated link: RTT, data rate, loss, with 1 and with N lanes.")
 @click.option("--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="N of --link.")
-def doctor(link: bool, lanes: int) -> None:
+@click.pass_obj
+def doctor(implementations: Path, link: bool, lanes: int) -> None:
     """Say what this host lacks, and the mend."""
     from runner.deploy import doctor as examination  # noqa: PLC0415 - docker is slow to import
 
     table = Table("", "what", "state", "mend", box=None)
-    checks = examination.examine(load_implementations())
+    checks = examination.examine(load_implementations(implementations))
     if link:
         from runner.deploy.link_selftest import selftest  # noqa: PLC0415
 
@@ -107,9 +117,10 @@ def doctor(link: bool, lanes: int) -> None:
 
 
 @main.command("list")
-def list_() -> None:
+@click.pass_obj
+def list_(implementations: Path) -> None:
     """The stacks and cases that can be chosen."""
-    catalog = load_catalog()
+    catalog = load_catalog(implementations)
     stacks = Table("stack", "version", "language", "roles", "speaks", "congestion control", "initial window", box=None)
     for name, stack in catalog.implementations.items():
         window = f"{stack.initial_window} packets" if stack.initial_window else "unknown"
@@ -129,11 +140,12 @@ def list_() -> None:
 @click.argument("stacks", nargs=-1)
 @yes_option
 @cas_option
-def build(stacks: tuple[str, ...], yes: bool, extra_cas: Path | None) -> None:
+@click.pass_obj
+def build(implementations: Path, stacks: tuple[str, ...], yes: bool, extra_cas: Path | None) -> None:
     """Build the images of STACKS (all without any), the simulator and the tools."""
     from runner.deploy.setup import prepare  # noqa: PLC0415
 
-    catalog = load_catalog()
+    catalog = load_catalog(implementations)
     names = _stacks(catalog, stacks)
     prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=extra_cas, console=err)
 
@@ -147,9 +159,10 @@ def _stacks(catalog: Catalog, names: tuple[str, ...]) -> list[str]:
 
 @main.command("plan")
 @selection_options
-def plan_(**options: Any) -> None:
+@click.pass_obj
+def plan_(implementations: Path, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take."""
-    catalog = load_catalog()
+    catalog = load_catalog(implementations)
     shuffle, seed = options.pop("shuffle"), options.pop("seed")
     selection = campaign.select(catalog, **options)
     run = campaign.new_run(
@@ -189,9 +202,10 @@ def plan_(**options: Any) -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 when a job failed.")
 @yes_option
 @cas_option
-def run(strict: bool, **options: Any) -> None:
+@click.pass_obj
+def run(implementations: Path, strict: bool, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
-    results = run_matrix(MatrixOptions(**options), out=out, err=err)
+    results = run_matrix(MatrixOptions(implementations=implementations, **options), out=out, err=err)
     failed = any(result.outcome in (Outcome.FAILED, Outcome.ERROR) for result in results.values())
     sys.exit(1 if strict and failed else 0)
 
@@ -313,9 +327,11 @@ def schema(name: str) -> None:
 @click.option("--run", "name", default="demo", show_default=True, metavar="NAME|DIR")
 @yes_option
 @cas_option
-def demo(lanes: str, name: str, yes: bool, extra_cas: Path | None) -> None:
+@click.pass_obj
+def demo(implementations: Path, lanes: str, name: str, yes: bool, extra_cas: Path | None) -> None:
     """Set everything up, run three stacks against each other over three links, draw the site."""
     options = MatrixOptions(
+        implementations=implementations,
         servers=DEMO_STACKS,
         clients=DEMO_STACKS,
         cases=DEMO_CASES,

@@ -10,7 +10,7 @@ from types import FrameType
 from rich.console import Console
 
 from runner import campaign, plan, terminal
-from runner.catalog import Catalog, load_catalog
+from runner.catalog import IMPLEMENTATIONS, Catalog, load_catalog
 from runner.deploy.emulated import Emulated
 from runner.deploy.setup import prepare
 from runner.errors import InterruptedRunError, SetupError, UsageError
@@ -30,6 +30,7 @@ from runner.width import Width
 class MatrixOptions:
     """The options of `run` as they were typed."""
 
+    implementations: Path = IMPLEMENTATIONS
     servers: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
@@ -48,7 +49,7 @@ class MatrixOptions:
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
-    catalog = load_catalog()
+    catalog = load_catalog(options.implementations)
     width = Width.parse(options.lanes)
     if options.pause:
         Pause.parse(options.pause)  # refused before anything is built
