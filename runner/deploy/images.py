@@ -31,6 +31,7 @@ LOG_LINES = 15
 # What a checkout gathers by being worked in, for folders without a .dockerignore of their own.
 _JUNK = ("**/.git", "**/__pycache__", "**/.mypy_cache", "**/.ruff_cache", "**/node_modules", "**/target")
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
+_BUILDER_TALK = (" --->", "Removing intermediate container ")
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
 _COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE | re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -254,12 +255,14 @@ def _build(
             if step := _STEP.match(line):
                 at = Event(tag=tag, state=State.WORKING, step=int(step[1]), steps=int(step[2]), text=step[3])
                 report(at)
-            elif line.strip():
+            elif line.strip() and not line.startswith(_BUILDER_TALK):
                 lines.append(line.rstrip())
         if "error" in event:
             where = f"step {at.step} of {at.steps} (`{at.text}`)" if at.step else "the Dockerfile"
-            log = "\n".join(lines)
-            raise SetupError(f"The image {tag} doesn't build: {where} failed: {event['error']}. Its last lines:\n{log}")
+            code = event.get("errorDetail", {}).get("code")
+            how = f"failed with exit code {code}" if code else f"failed: {event['error']}"
+            log = "\n".join(("Its last lines:", *lines)) if lines else "It printed nothing."
+            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {log}")
 
 
 def _pull(client: docker.DockerClient, tag: str, report: Callable[[Event], None]) -> None:

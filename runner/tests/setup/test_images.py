@@ -1,0 +1,217 @@
+"""Content keys of build contexts, parents of Dockerfiles, and real builds of images without a file system below."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import ImageNotFound
+
+from runner.catalog import ROOT, load_implementations
+from runner.deploy import base_image, engine, images
+from runner.deploy.images import Event, Image, State
+from runner.errors import SetupError
+
+
+def key(folder: Path, parents: dict[str, str] | None = None) -> str:
+    with images.context_tar(folder) as context:
+        return images.source_hash(context, parents or {})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "stack"
+    (made / "source").mkdir(parents=True)
+    (made / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
+    (made / "run.sh").write_text("#!/bin/sh\n")
+    (made / "run.sh").chmod(0o755)
+    (made / "source" / "main.c").write_text("int main(void) { return 0; }\n")
+    return made
+
+
+def _touch(folder: Path) -> None:
+    os.utime(folder / "source" / "main.c", (1, 1))
+
+
+def _umask(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o700)
+
+
+def _caches(folder: Path) -> None:
+    (folder / "source" / "__pycache__").mkdir()
+    (folder / "source" / "__pycache__" / "main.pyc").write_text("x")
+
+
+@pytest.mark.parametrize("change", [_touch, _umask, _caches])
+def test_key_ignores_what_does_not_reach_the_image(folder: Path, change: Callable[[Path], None]) -> None:
+    before = key(folder)
+    change(folder)
+    assert key(folder) == before
+
+
+def _content(folder: Path) -> None:
+    (folder / "source" / "main.c").write_text("int main(void) { return 1; }\n")
+
+
+def _executable(folder: Path) -> None:
+    (folder / "run.sh").chmod(0o644)
+
+
+def _name(folder: Path) -> None:
+    (folder / "run.sh").rename(folder / "start.sh")
+
+
+def _new_file(folder: Path) -> None:
+    (folder / "source" / "empty").touch()
+
+
+def _link(folder: Path) -> None:
+    (folder / "run.sh").unlink()
+    (folder / "run.sh").symlink_to("source/main.c")
+
+
+@pytest.mark.parametrize("change", [_content, _executable, _name, _new_file, _link])
+def test_key_follows_what_reaches_the_image(folder: Path, change: Callable[[Path], None]) -> None:
+    before = key(folder)
+    change(folder)
+    assert key(folder) != before
+
+
+def test_key_follows_the_images_below(folder: Path) -> None:
+    below = {"bentpipe/base:trixie": "sha256:1", "bentpipe/endpoint": "sha256:2"}
+    same = dict(reversed(below.items()))
+    assert key(folder, below) == key(folder, same)
+    assert key(folder, below) != key(folder, below | {"bentpipe/endpoint": "sha256:3"})
+    assert key(folder, below) != key(folder)
+
+
+def test_dockerignore_is_obeyed(folder: Path) -> None:
+    (folder / ".dockerignore").write_text("# not part of the image\nsource/*\n!source/main.c\n")
+    before = key(folder)
+    (folder / "source" / "notes").write_text("x")
+    assert key(folder) == before
+    _content(folder)
+    assert key(folder) != before
+
+
+def test_parents_are_resolved_and_stages_left_out(folder: Path) -> None:
+    (folder / "Dockerfile").write_text(
+        "ARG BASE=bentpipe/base:trixie\n"
+        "FROM --platform=linux/amd64 ${BASE} AS build\n"
+        "RUN true\n"
+        "from bentpipe/endpoint:latest as run\n"
+        "COPY --from=build /a /a\n"
+        "COPY --chown=0:0 --from=bentpipe/tools /b /b\n"
+        "FROM scratch\n"
+        "COPY --from=1 /c /c\n"
+    )
+    image = Image(tag="x", context=folder)
+    assert image.parents() == {"bentpipe/base:trixie", "bentpipe/endpoint", "bentpipe/tools"}
+    assert Image(tag="published", context=None).parents() == frozenset()
+
+
+def test_dockerfiles_of_this_project_start_from_images_of_this_project() -> None:
+    wanted = images.images_of(load_implementations().values())
+    known = {image.tag for image in wanted} | {base_image.TAG}
+    for image in wanted:
+        assert image.parents() <= known, image.tag
+
+
+def test_folder_without_dockerfile_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"The image bentpipe/endpoint can't be built: .* has no Dockerfile"):
+        images.images_of([], root=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def client() -> docker.DockerClient:
+    return engine.connect()
+
+
+@pytest.fixture
+def prefix(client: docker.DockerClient) -> Iterator[str]:
+    """A name for the images of one test; what was built is removed."""
+    name = f"bentpipe/test-{random.getrandbits(32):08x}"
+    yield name
+    made = [tag for image in client.images.list() for tag in image.tags if tag.startswith(name)]
+    for tag in sorted(made):  # "above" stands before what is below it
+        client.images.remove(tag)
+
+
+def dockerfile(folder: Path, name: str, *lines: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    (made / "Dockerfile").write_text("\n".join(lines) + "\n")
+    (made / "file").write_text(f"{name} {random.getrandbits(64)}\n")
+    return made
+
+
+@pytest.mark.docker
+def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    below, other, above = (f"{prefix}-{name}" for name in ("below", "other", "above"))
+    wanted = [
+        Image(tag=above, context=dockerfile(tmp_path, "above", f"FROM {below}", f"COPY --from={other} /file /other")),
+        Image(tag=below, context=dockerfile(tmp_path, "below", "FROM scratch", "COPY file /file")),
+        Image(tag=other, context=dockerfile(tmp_path, "other", "FROM scratch", "COPY file /file")),
+    ]
+    assert set(images.states(client, wanted).values()) == {State.MISSING}
+
+    events: list[Event] = []
+    first = images.build(client, wanted, report=events.append)
+    built = [event.tag for event in events if event.state is State.BUILT]
+    assert sorted(built) == sorted([above, below, other])
+    assert built[-1] == above
+    steps = [(event.step, event.steps) for event in events if event.tag == other and event.step]
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+
+    events.clear()
+    begin = time.monotonic()
+    assert images.build(client, wanted, report=events.append) == first
+    assert time.monotonic() - begin < 2.0
+    assert {event.state for event in events} == {State.CURRENT}
+
+    (tmp_path / "below" / "file").write_text(f"{random.getrandbits(64)}\n")
+    assert images.states(client, wanted) == {below: State.STALE, above: State.STALE, other: State.CURRENT}
+    second = images.build(client, wanted, report=events.append)
+    assert second[other] == first[other]
+    assert second[below] != first[below]
+    assert second[above] != first[above]
+    with pytest.raises(ImageNotFound):
+        client.images.get(first[above])
+
+
+@pytest.mark.docker
+def test_failing_build_names_image_step_and_reason(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    context = dockerfile(tmp_path, "bad", "FROM scratch", "COPY absent /file")
+    events: list[Event] = []
+    with pytest.raises(SetupError) as caught:
+        images.build(client, [Image(tag=prefix, context=context)], report=events.append)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"The image {prefix} doesn't build: step 2 of 3 (`COPY absent /file`) failed")
+    assert "absent" in sentence.split("failed", 1)[1]
+    assert events[-1].state is State.FAILED
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.docker
+def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    tag = base_image.obtain(client)
+    context = dockerfile(tmp_path, "bad", f"FROM {tag}", "RUN seq 1 40 && exit 7")
+    with pytest.raises(SetupError) as caught:
+        images.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
+    first, *log = str(caught.value).splitlines()
+    assert first.endswith("step 2 of 3 (`RUN seq 1 40 && exit 7`) failed with exit code 7. Its last lines:")
+    assert log == [str(number) for number in range(26, 41)]
+
+
+@pytest.mark.docker
+def test_missing_image_is_told_with_the_command_that_makes_it(client: docker.DockerClient) -> None:
+    with pytest.raises(SetupError, match=r"The image bentpipe/never is missing: run `\./bentpipe build`"):
+        images.image_ids(client, ["bentpipe/never"])
+
+
+def test_project_root_is_the_checkout() -> None:
+    assert images.ROOT == ROOT
