@@ -2,8 +2,8 @@
 
 from runner.trace.bounds import Bound, rate_bound, slow_start_bound
 from runner.trace.establish import facts
-from runner.trace.nouns import Close, ConnectionFacts, EcnCounts, EcnFacts, Path, StreamFacts, TraceFacts
 from runner.trace.measure import sample
+from runner.trace.nouns import Close, ConnectionFacts, EcnCounts, EcnFacts, Path, StreamFacts, TraceFacts
 from runner.trace.plot import series
 
 __all__ = [

@@ -9,8 +9,8 @@ from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.model.result import Sample
 from runner.model.run import LinkParameters
 from runner.trace.bounds import Line, rate_bound, slow_start_bound
+from runner.trace.intervals import Ints
 from runner.trace.nouns import TraceFacts
-from runner.trace.intervals import Bools, Ints
 from runner.trace.transfer import StreamData, Transfer
 from runner.trace.vantage import Recording
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
-from runner.trace.nouns import StreamFacts
 from runner.trace.intervals import Bools, Ints
+from runner.trace.nouns import StreamFacts
 from runner.trace.scope import Scope, integer_parameter
 from runner.trace.transfer import Layout, StreamData, stream_data
 from runner.trace.vantage import NULL, Recording, Vantage

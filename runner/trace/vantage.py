@@ -28,7 +28,7 @@ _NUMBER_BITS = 44  # of a packet number that are compared: 1.7e13 packets
 
 
 class Columns:
-    """The columns of one table as int64 arrays; null becomes NULL. `connection` is the number shared by both captures."""
+    """The columns of one table as int64 arrays; null becomes NULL. `connection` is the number that captures share."""
 
     def __init__(self, table: pa.Table, connections: Ints) -> None:
         self._table = table

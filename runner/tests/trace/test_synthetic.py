@@ -1,0 +1,329 @@
+"""Facts, numbers and series of small tables whose answers can be read off."""
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from runner.decode.schema import TABLES, Trace
+from runner.model.result import Sample
+from runner.model.run import LinkParameters
+from runner.tests.trace.tables import (
+    CLIENT,
+    SERVER,
+    Ack,
+    Frame,
+    Packet,
+    Stream,
+    connection,
+    empty,
+    trace,
+)
+from runner.trace import facts, sample, series
+
+FORWARD = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.1)
+RETURN = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)
+ONE_WAY = 0.1
+FILE = 5000
+
+
+def _client_packets() -> list[tuple[float, Packet]]:
+    """(when it is sent, packet) of the client: handshake, request, ACKs."""
+    return [
+        (0.0, Packet(0, CLIENT, 0, (Frame("crypto"),), type="initial")),
+        (0.2, Packet(0, CLIENT, 1, (Stream(0, 0, 12, fin=True),), length=60)),
+        (0.45, Packet(0, CLIENT, 2, (Ack(((1, 2),), delay_us=10_000),), length=40)),
+        (0.70, Packet(0, CLIENT, 3, (Ack(((6, 7), (4, 4), (1, 2))),), length=40)),
+        (0.90, Packet(0, CLIENT, 4, (Ack(((8, 8), (6, 7), (1, 4))), Frame("application_close", 0x1D, 0)), length=50)),
+    ]
+
+
+def _server_packets() -> list[tuple[float, Packet]]:
+    """Of 5000 B: 1000 B are lost (packet 3) and sent again with other borders, 500 B are sent again needlessly."""
+    return [
+        (0.1, Packet(0, SERVER, 0, (Frame("crypto"),), type="initial")),
+        (0.1, Packet(0, SERVER, 0, (Frame("handshake_done"),), length=50)),
+        (0.3, Packet(0, SERVER, 1, (Stream(0, 0, 1000),), length=1040)),
+        (0.31, Packet(0, SERVER, 2, (Stream(0, 1000, 1000),), length=1040)),
+        (0.32, Packet(0, SERVER, 3, (Stream(0, 2000, 1000),), length=1040)),
+        (0.55, Packet(0, SERVER, 4, (Stream(0, 3000, 1000),), length=1040)),
+        (0.56, Packet(0, SERVER, 6, (Stream(0, 1500, 1300),), length=1340)),
+        (0.57, Packet(0, SERVER, 7, (Stream(0, 2800, 200),), length=240)),
+        (0.70, Packet(0, SERVER, 8, (Stream(0, 4000, 1000, fin=True),), length=1040)),
+    ]
+
+
+def _captures() -> tuple[Trace, Trace]:
+    client, server = [], []
+    for time, packet in _client_packets():
+        client.append(replace(packet, time=time))
+        server.append(replace(packet, time=time + ONE_WAY))
+    for time, packet in _server_packets():
+        server.append(replace(packet, time=time))
+        if packet.number != 3:
+            client.append(replace(packet, time=time + ONE_WAY))
+    parameters = {"initial_max_data": 4000, "initial_max_stream_data_bidi_local": 100_000}
+    row = connection(
+        version=1, alpn="hq-interop", client_hello_count=1, client_transport_parameters=json.dumps(parameters)
+    )
+    ordered = [sorted(packets, key=lambda packet: packet.time) for packets in (client, server)]
+    return trace(ordered[0], row), trace(ordered[1], row)
+
+
+def _measure(client_side: Trace | None, server_side: Trace | None) -> Sample:
+    found = facts(client_side, server_side)
+    return sample(client_side, server_side, found, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
+
+
+def _series(client_side: Trace | None, server_side: Trace | None) -> dict[str, Any]:
+    found = facts(client_side, server_side)
+    numbers = sample(client_side, server_side, found, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
+    return series(client_side, server_side, found, numbers, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
+
+
+def test_numbers_of_both_captures() -> None:
+    found = _measure(*_captures())
+    assert found.first_server_1rtt == pytest.approx(0.2)
+    assert found.handshake_time == pytest.approx(0.2)
+    assert found.ttfb == pytest.approx(0.4)
+    assert found.ttlb == pytest.approx(0.8)
+    assert found.goodput == pytest.approx(8 * FILE / 0.6)
+    assert found.efficiency == pytest.approx(8 * FILE / 0.6 / 1e6)
+    assert found.efficiency_exact == pytest.approx(8 * FILE / 0.6 / 0.9e6)
+    assert found.stream_bytes_sent == 6500
+    assert found.retransmitted_bytes == 1500
+    assert found.spurious_bytes == 500
+    assert found.retransmission_ratio == pytest.approx(0.3)
+    assert (found.data_packets, found.lost_packets) == (7, 1)
+    assert found.ack_ratio == pytest.approx(3 / 6)
+    assert found.one_way_delay_median == pytest.approx(ONE_WAY)
+    # ACKs reach the server at 0.55, 0.80 and 1.00 s; their largest packets left at 0.31, 0.57 and 0.70 s.
+    assert found.rtt_min == pytest.approx(0.23)
+    assert found.rtt_median == pytest.approx(0.24)
+    # Three frames left before the first ACK of data at 0.55 s; what leaves at that instant may answer it.
+    assert found.initial_window_bytes == 3000
+    # Three datagrams of 40, 40 and 50 B with IP and UDP headers between 0.2 and 0.8 s, and the request at 0.2 s.
+    assert found.return_data_rate == pytest.approx(8 * (60 + 40 + 40 + 3 * 28) / 0.6)
+    # New bytes that have arrived: 2000 at 0.41 s, 3000 at 0.65 s, 4000 at 0.67 s, 5000 at 0.80 s.
+    assert found.steady_state_efficiency == pytest.approx(8 * 2000 / (0.80 - 0.65) / 1e6)
+
+
+def test_one_capture_gives_what_it_can_and_none_for_the_rest() -> None:
+    client_side, server_side = _captures()
+    both, client, server = _measure(client_side, server_side), _measure(client_side, None), _measure(None, server_side)
+    for name in ("goodput", "ttfb", "ttlb", "handshake_time", "ack_ratio", "return_data_rate"):
+        assert getattr(client, name) == getattr(both, name)
+        assert getattr(server, name) is None
+    for name in ("stream_bytes_sent", "retransmitted_bytes", "initial_window_bytes", "rtt_min", "data_packets"):
+        assert getattr(server, name) == getattr(both, name)
+        assert getattr(client, name) is None
+    for name in ("spurious_bytes", "one_way_delay_median", "lost_packets"):
+        assert getattr(client, name) is None
+        assert getattr(server, name) is None
+
+
+def test_an_unreadable_packet_of_the_server_leaves_no_wrong_count() -> None:
+    client_side, server_side = _captures()
+    hidden = server_side.packets.column("decrypted").to_pylist()
+    hidden[server_side.packets.column("packet_number").to_pylist().index(4)] = False
+    place = server_side.packets.schema.get_field_index("decrypted")
+    broken = replace(
+        server_side, packets=server_side.packets.set_column(place, TABLES["packets"].field(place), pa.array(hidden))
+    )
+    found = _measure(client_side, broken)
+    assert found.goodput == _measure(client_side, server_side).goodput
+    assert found.stream_bytes_sent is None
+    assert found.retransmission_ratio is None
+    assert found.lost_packets is None
+
+
+def test_an_incomplete_transfer_has_no_goodput() -> None:
+    client_side, server_side = _captures()
+    found = facts(client_side, server_side)
+    larger = sample(client_side, server_side, found, file_sizes=(FILE, 1), forward=FORWARD, return_=RETURN)
+    assert larger.goodput is None
+    assert larger.ttlb is None
+    assert larger.ttfb == pytest.approx(0.4)
+    assert larger.retransmitted_bytes == 1500
+
+
+def _sums(deltas: list[int]) -> list[int]:
+    total, values = 0, []
+    for delta in deltas:
+        total += delta
+        values.append(total)
+    return values
+
+
+def test_series_of_both_captures() -> None:
+    found = _series(*_captures())
+    assert json.loads(json.dumps(found)) == found
+    server, client = found["server"], found["client"]
+    assert _sums(server["t_us"]) == [300_000, 310_000, 320_000, 550_000, 560_000, 570_000, 700_000]
+    assert _sums(server["offset"]) == [0, 1000, 2000, 3000, 1500, 2800, 4000]
+    assert server["length"] == [1000, 1000, 1000, 1000, 1300, 200, 1000]
+    assert server["kind"] == [0, 0, 0, 0, 2, 1, 0]
+    assert _sums(client["offset"]) == [0, 1000, 3000, 1500, 2800, 4000]
+    assert client["kind"] == [0, 0, 0, 2, 1, 0]
+    assert _sums(found["lost"]["t_us"]) == [320_000]
+    assert _sums(found["lost"]["offset"]) == [2000]
+    assert sum(found["rate"]["forward_goodput"]) * found["rate"]["interval_s"] == pytest.approx(8 * FILE)
+    assert found["marks"]["request"] == pytest.approx(0.2)
+    assert found["bounds"]["ideal"] == [[0.3, 0], [0.4, 0], [0.44, FILE]]
+    assert found["bounds"]["slow_start"][-1] == [pytest.approx(0.4 + 0.2 + 2000 * 8 / 1e6), FILE]
+    assert found["spark"][0] == [500, 200]
+    assert found["spark"][-1] == [1000, 1000]
+
+
+def test_facts_of_the_connection() -> None:
+    (found,) = facts(*_captures()).connections
+    (stream,) = found.streams
+    assert found.handshake_completed
+    assert (stream.client_bytes, stream.server_bytes, stream.server_fin) == (12, FILE, FILE)
+    assert (stream.request, stream.first_new_byte, stream.last_new_byte) == pytest.approx((0.2, 0.4, 0.8))
+    assert found.max_concurrent_streams == 1
+    assert found.flow_window_exceeded
+    assert found.flow_window_extended is False
+    (close,) = found.closes
+    assert (close.sender, close.application, close.code) == ("client", True, 0)
+    assert close.time == pytest.approx(0.9)
+    (path,) = found.paths
+    assert (path.client, path.server) == ("10.0.0.1:50000", "10.0.0.2:443")
+
+
+def test_concurrent_streams_are_those_open_at_once() -> None:
+    def transfer(stream: int, asked: float, answered: float) -> list[Packet]:
+        return [
+            Packet(asked, CLIENT, stream, (Stream(stream, 0, 5, fin=True),)),
+            Packet(answered, SERVER, stream, (Stream(stream, 0, 100, fin=True),)),
+        ]
+
+    first = Packet(0, CLIENT, 0, type="initial")
+    one_after_the_other = [*transfer(0, 0.1, 0.2), *transfer(4, 0.2, 0.3), *transfer(8, 0.35, 0.4)]
+    overlapping = [*transfer(0, 0.1, 0.5), *transfer(4, 0.2, 0.3), *transfer(8, 0.35, 0.6)]
+    for packets, most in ((one_after_the_other, 1), (overlapping, 2)):
+        capture = trace([first, *sorted(packets, key=lambda packet: packet.time)])
+        assert facts(capture, None).connections[0].max_concurrent_streams == most
+        assert facts(None, capture).connections[0].max_concurrent_streams == most
+
+
+def test_retry_that_is_answered_wrongly_is_told_from_one_that_is_answered_rightly() -> None:
+    def capture(token: int, number: int, dcid: bytes) -> Trace:
+        return trace(
+            [
+                Packet(0.0, CLIENT, 0, type="initial", fields={"token_length": 0, "dcid": b"original"}),
+                Packet(0.1, SERVER, None, type="retry", fields={"token_length": 40, "scid": b"retried"}),
+                Packet(0.2, CLIENT, number, type="initial", fields={"token_length": token, "dcid": dcid}),
+            ]
+        )
+
+    def answered(*how: Any) -> tuple[int, bool | None, bool | None]:
+        (found,) = facts(capture(*how), None).connections
+        return found.retries, found.retry_token_echoed, found.packet_number_reset
+
+    assert answered(40, 1, b"retried") == (1, True, False)
+    assert answered(40, 0, b"retried") == (1, True, True)
+    assert answered(0, 1, b"retried") == (1, False, False)
+    assert answered(40, 1, b"original") == (1, False, None)
+
+
+def test_early_data_counts_stream_bytes_and_not_padding() -> None:
+    packets = [
+        Packet(0.0, CLIENT, 0, type="initial"),
+        Packet(0.0, CLIENT, 0, (Stream(0, 0, 300, fin=True), Frame("padding")), type="0rtt"),
+        Packet(0.01, CLIENT, 1, (Stream(0, 0, 300, fin=True), Stream(4, 0, 20)), type="0rtt"),
+        Packet(0.30, CLIENT, 2, (Stream(8, 0, 20, fin=True),)),
+    ]
+    (refused,) = facts(trace(packets), None).connections
+    assert (refused.early_data_bytes, refused.early_data_requests, refused.early_data_accepted) == (320, 2, False)
+    taken = [*packets, Packet(0.4, SERVER, 0, (Ack(((1, 1),)),))]
+    assert facts(trace(taken), None).connections[0].early_data_accepted
+    only_1rtt = [*packets, Packet(0.4, SERVER, 0, (Ack(((2, 2),)),))]
+    assert facts(trace(only_1rtt), None).connections[0].early_data_accepted is False
+
+
+def test_ecn_counts_come_from_marks_and_from_the_last_ack() -> None:
+    packets = [
+        Packet(0.0, CLIENT, 0, type="initial", datagram={"ecn": 2}),
+        Packet(0.1, SERVER, 0, (Ack(((0, 0),), ecn=(1, 0, 0)),), type="initial", datagram={"ecn": 1}),
+        Packet(0.2, CLIENT, 0, datagram={"ecn": 3}),
+        Packet(0.3, SERVER, 0, (Ack(((0, 0),), ecn=(1, 0, 1)),)),
+        Packet(0.4, SERVER, 1, (Ack(((0, 1),), ecn=(2, 0, 1)),)),
+        Packet(0.5, CLIENT, 1, (Ack(((0, 1),)),)),
+    ]
+    (found,) = facts(trace(packets), trace(packets)).connections
+    assert found.client_ecn.sent is not None
+    assert (found.client_ecn.sent.ect0, found.client_ecn.sent.ce, found.client_ecn.sent.not_ect) == (1, 1, 1)
+    assert found.server_ecn.sent is not None
+    assert (found.server_ecn.sent.ect1, found.server_ecn.sent.not_ect) == (1, 2)
+    reported = found.server_ecn.reported
+    assert (reported.ect0, reported.ect1, reported.ce) == (3, 0, 1)
+    assert (found.server_ecn.ack_frames, found.server_ecn.ack_frames_with_counts) == (3, 3)
+    assert (found.client_ecn.ack_frames, found.client_ecn.ack_frames_with_counts) == (1, 0)
+
+
+def test_key_updates_paths_and_stream_limits() -> None:
+    packets = [
+        Packet(0.0, CLIENT, 0, type="initial"),
+        Packet(0.1, SERVER, 0, (Frame("max_streams_bidi", 0x12, 200),)),
+        Packet(0.2, CLIENT, 0, fields={"key_generation": 1}),
+        Packet(0.3, CLIENT, 1, fields={"key_generation": 2}, datagram={"src_port": 50001}),
+    ]
+    row = connection(server_transport_parameters='{"initial_max_streams_bidi": 100}')
+    (found,) = facts(None, trace(packets, row)).connections
+    assert (found.client_key_updates, found.server_key_updates) == (2, 0)
+    assert [path.client for path in found.paths] == ["10.0.0.1:50000", "10.0.0.1:50001"]
+    assert (found.initial_max_streams_bidi, found.max_streams_bidi) == (100, 200)
+
+
+def test_connections_of_both_captures_are_joined_by_the_clients_random() -> None:
+    def packets(numbers: tuple[int, ...], delay: float) -> list[Packet]:
+        return [
+            Packet(number + delay, CLIENT, 0, type="initial", connection=place) for place, number in enumerate(numbers)
+        ]
+
+    rows = [connection(client_random=bytes([number]), odcid=b"", sni=str(number)) for number in range(3)]
+    client_side = trace(packets((0, 1), 0.0), rows[0], rows[1])
+    server_side = trace(packets((1, 2), 0.1), rows[1], rows[2])
+    found = facts(client_side, server_side).connections
+    assert [row.sni for row in found] == ["0", "1", "2"]
+    assert [row.first_initial for row in found] == [0.0, 1.0, None]
+
+
+ODD = {
+    "nothing": lambda: trace([], *[]),
+    "no connection": lambda: trace([Packet(0, -1, None, type="unknown", connection=-1)]),
+    "no packet number": lambda: trace([Packet(0, SERVER, None, fields={"decrypted": False})]),
+    "an ACK of nothing": lambda: trace([Packet(0, CLIENT, 0, (Ack(((5, 7),)),))]),
+    "an empty frame": lambda: trace([Packet(0, SERVER, 0, (Stream(0, 0, 0, fin=True),))]),
+    "a huge offset": lambda: trace([Packet(0, SERVER, 0, (Stream(0, 2**62 - 1, 1000), Stream(4, 2**62 - 1, 9)))]),
+    "data before the FIN's end": lambda: trace([Packet(0, SERVER, 0, (Stream(0, 5, 0, True), Stream(0, 0, 9)))]),
+    "no parameters": lambda: trace([Packet(0, SERVER, 0)], connection(client_transport_parameters="no JSON")),
+    "an odd parameter": lambda: trace(
+        [Packet(0, SERVER, 0)], connection(server_transport_parameters='{"initial_max_streams_bidi": "x"}')
+    ),
+    "a connection without packets": lambda: trace([], connection()),
+    "time that runs backwards": lambda: trace(
+        [Packet(1, SERVER, 0, (Stream(0, 0, 9),)), Packet(0, CLIENT, 0, (Ack(((0, 0),)),))]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("sides", ["client", "server", "both", "with an empty one"])
+def test_odd_traces_raise_nothing(name: str, sides: str) -> None:
+    odd = ODD[name]()
+    client_side = odd if sides in ("client", "both", "with an empty one") else None
+    server_side = odd if sides in ("server", "both") else empty() if sides == "with an empty one" else None
+    found = _measure(client_side, server_side)
+    assert found.goodput is None
+    json.dumps(_series(client_side, server_side), allow_nan=False)
+
+
+def test_no_capture_at_all_gives_no_number() -> None:
+    found = _measure(None, None)
+    assert all(getattr(found, field.name) is None for field in fields(Sample) if field.name != "file_size")
+    assert facts(None, None).connections == ()
+    assert json.loads(json.dumps(_series(empty(), empty())))["client"]["t_us"] == []
