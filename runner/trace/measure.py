@@ -29,19 +29,7 @@ def sample(
 
     `file_sizes` in bytes; several files count together, from the first connection's start to the last one's end.
     """
-    recording = Recording(client_side, server_side)
-    return measure(Transfer(recording), facts, file_sizes=file_sizes, forward=forward, return_=return_)
-
-
-def measure(
-    transfer: Transfer,
-    facts: TraceFacts,
-    *,
-    file_sizes: Sequence[int],
-    forward: LinkParameters,
-    return_: LinkParameters,
-) -> Sample:
-    """`sample` for a transfer that was joined already."""
+    transfer = Transfer(Recording(client_side, server_side))
     recording = transfer.recording
     file_size = sum(file_sizes)
     first_1rtt = _earliest(connection.first_server_1rtt for connection in facts.connections)
@@ -52,7 +40,7 @@ def measure(
     steady = _steady_goodput(transfer) if complete else None
     rtts = rtt_samples(recording.server).rtt if recording.server else np.empty(0)
     rtt_min = float(rtts.min()) if len(rtts) else None
-    delays = one_way_delays(recording)
+    delays = one_way_delays(recording) if recording.one_clock else np.empty(0)
     window = transfer.initial_window_bytes
     sent, unique, retransmitted, spurious = _sent(transfer)
     return Sample(

@@ -44,19 +44,6 @@ def series(
     of the time and of the bytes. Lists named `t_us` and `offset` are delta-coded.
     """
     transfer = Transfer(Recording(client_side, server_side))
-    return draw(transfer, facts, sample, file_sizes=file_sizes, forward=forward, return_=return_)
-
-
-def draw(
-    transfer: Transfer,
-    facts: TraceFacts,
-    sample: Sample,
-    *,
-    file_sizes: Sequence[int],
-    forward: LinkParameters,
-    return_: LinkParameters,
-) -> dict[str, object]:
-    """`series` for a transfer that was joined already."""
     origin = _origin(transfer)
     request = _request(facts)
     return {
@@ -192,7 +179,7 @@ def _bounds(
 def _request_at_server(transfer: Transfer, request: float | None, return_: LinkParameters) -> float | None:
     """When the first request passed the server's vantage point; without that capture, after the return link's delay."""
     server = transfer.recording.server
-    if server is not None:
+    if server is not None and transfer.recording.one_clock:
         frames = server.stream_frames
         asked = frames["time_ns"][(frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)]
         if len(asked):

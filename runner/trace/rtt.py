@@ -67,7 +67,7 @@ def _ack_eliciting(vantage: Vantage) -> Bools:
 
 def one_way_delays(recording: Recording, *, sender: int = SERVER) -> NDArray[np.float64]:
     """Seconds from one vantage point to the other, of every 1-RTT packet of `sender` that both saw. Empty without both
-    captures. Needs one clock for both."""
+    captures. Means something only with `Recording.one_clock`."""
     near, far = recording.near(sender), recording.far(sender)
     link = recording.arrival if sender == SERVER else recording.departure
     if near is None or far is None or link is None:

@@ -25,6 +25,7 @@ _SPACE_OF_TYPE: Mapping[str, int] = {
     "1rtt": APPLICATION,
 }
 _NUMBER_BITS = 44  # of a packet number that are compared: 1.7e13 packets
+_CLOCK_NOISE_NS = 1_000_000  # between the time stamps of two captures on one host
 
 
 class Columns:
@@ -196,6 +197,18 @@ class Recording:
         if time_ns is None or self.origin_ns is None:
             return None
         return (time_ns - self.origin_ns) / 1e9
+
+    @cached_property
+    def one_clock(self) -> bool:
+        """Whether no packet arrived before it left: captures of two hosts may have clocks that differ."""
+        for near, far, place in ((self.server, self.client, self.arrival), (self.client, self.server, self.departure)):
+            if near is None or far is None or place is None:
+                return True
+            sender = SERVER if near is self.server else CLIENT
+            rows = np.flatnonzero((place != NULL) & (near.packets["sender"] == sender))
+            if (far.packet_time[place[rows]] - near.packet_time[rows] < -_CLOCK_NOISE_NS).any():
+                return False
+        return True
 
     @cached_property
     def arrival(self) -> Ints | None:

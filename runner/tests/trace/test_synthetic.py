@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from runner.decode.schema import TABLES, Trace
@@ -327,3 +328,37 @@ def test_no_capture_at_all_gives_no_number() -> None:
     assert all(getattr(found, field.name) is None for field in fields(Sample) if field.name != "file_size")
     assert facts(None, None).connections == ()
     assert json.loads(json.dumps(_series(empty(), empty())))["client"]["t_us"] == []
+
+
+def test_clocks_that_differ_give_no_one_way_delay() -> None:
+    client_side, server_side = _captures()
+    both = _measure(client_side, server_side)
+    shift = pa.scalar(-5_000_000_000, pa.int64())
+    late: dict[str, pa.Table] = {}
+    for name in TABLES:
+        table = getattr(client_side, name)
+        for column in ("time_ns", "first_time_ns"):
+            if column in table.column_names and table.column(column).null_count == 0:
+                place = table.schema.get_field_index(column)
+                table = table.set_column(place, table.schema.field(place), pc.add(table.column(column), shift))
+        late[name] = table
+    found = _measure(replace(client_side, **late), server_side)
+    assert found.one_way_delay_median is None
+    unaffected = ("goodput", "ttlb", "spurious_bytes", "lost_packets", "rtt_min", "initial_window_bytes")
+    assert [getattr(found, name) for name in unaffected] == pytest.approx([getattr(both, name) for name in unaffected])
+
+
+def test_a_long_series_stays_small_and_keeps_every_byte() -> None:
+    count, size = 30_000, 100
+    packets = [Packet(0.0, CLIENT, 0, type="initial")]
+    packets += [Packet(1 + 0.003 * n, SERVER, n, (Stream(0, n * size, size),), length=140) for n in range(count)]
+    again = [replace(packet, number=count + n, time=packet.time + 90) for n, packet in enumerate(packets[1:201])]
+    found = _series(trace(packets + again), trace(packets + again))
+    assert len(found["server"]["t_us"]) < 3000
+    kinds = dict.fromkeys((0, 1, 2), 0)
+    for length, kind in zip(found["server"]["length"], found["server"]["kind"], strict=True):
+        kinds[kind] += length
+    assert kinds == {0: count * size, 1: 0, 2: 200 * size}
+    assert len(found["rate"]["forward_raw"]) <= 600
+    assert sum(found["rate"]["forward_goodput"]) * found["rate"]["interval_s"] == pytest.approx(8 * count * size)
+    assert len(found["spark"]) == 40

@@ -24,7 +24,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aioquic.asyncio import QuicConnectionProtocol, connect, serve
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import QuicEvent, StreamDataReceived
 from aioquic.quic.logger import QuicLogger
@@ -54,7 +56,7 @@ def run_server(folder: Path, size: int) -> None:
 
     async def main() -> None:
         await serve(SERVER_ADDRESS, PORT, configuration=configuration, create_protocol=_Responder)
-        while not (folder / "stop").exists():  # noqa: ASYNC110 - the other process has no other way to tell
+        while not (folder / "stop").exists():
             await asyncio.sleep(0.05)
 
     asyncio.run(main())
