@@ -11,6 +11,7 @@ import docker
 
 from runner.deploy import base_image, engine, images
 from runner.deploy.check import Check
+from runner.deploy.engine import SocketState
 from runner.deploy.images import State
 from runner.deploy.kernel import examine_kernel
 from runner.errors import BentpipeError
@@ -110,8 +111,7 @@ def _cores() -> Check:
 
 
 def _engine() -> tuple[docker.DockerClient | None, Check]:
-    path = engine.socket_path()
-    if path is not None and not path.exists() and not os.environ.get("DOCKER_HOST"):
+    if not os.environ.get("DOCKER_HOST") and engine.socket_state(engine.SOCKET) is SocketState.SILENT:
         installed = "is installed and doesn't run" if engine.daemon() else "is not installed"
         mend = "Run `./bentpipe build` as root: it installs and starts what is missing."
         return None, Check(name="Docker Engine", ok=False, what=installed, mend=mend)

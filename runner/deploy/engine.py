@@ -22,7 +22,10 @@ MINIMUM_API = (1, 41)  # Docker Engine 20.10, the oldest that this project was r
 Progress = Callable[[str], None]
 Consent = Callable[[str], bool]
 
-_PID_FILE = Path("/var/run/docker.pid")
+_PID_FILES = {
+    "dockerd": Path("/var/run/docker.pid"),
+    "containerd": Path("/var/run/docker/containerd/containerd.pid"),
+}
 _PACKAGES = ("docker.io", "iptables", "ca-certificates")
 _ANSWER_SECONDS = 30.0
 _CALL_SECONDS = 120
@@ -132,29 +135,43 @@ def _start(progress: Progress) -> None:
         done = subprocess.run(["systemctl", "start", "docker"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SetupError(f"`systemctl start docker` failed: {done.stderr.strip()} Look at `journalctl -u docker`.")
-    elif not _runs():
+    elif not _runs("dockerd"):
         path = daemon()
         if path is None:
             raise SetupError("docker.io is installed and yet there is no dockerd: reinstall docker.io.")
         progress(f"starting the Docker Engine (dockerd; its log is {LOG})")
-        _PID_FILE.unlink(missing_ok=True)
+        for program, pid_file in _PID_FILES.items():
+            if not _runs(program):  # dockerd would take any process of that number for it, and wait
+                pid_file.unlink(missing_ok=True)
         with LOG.open("ab") as log:
             process = subprocess.Popen(
                 [path], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
             )
     deadline = time.monotonic() + _ANSWER_SECONDS
-    while socket_state(SOCKET) is not SocketState.ANSWERS:
-        ended = process is not None and process.poll() is not None and not _runs()
+    while not _answers():
+        ended = process is not None and process.poll() is not None and not _runs("dockerd")
         if ended or time.monotonic() > deadline:
-            how = "ended at once" if ended else f"doesn't answer after {_ANSWER_SECONDS:.0f} s"
+            how = "ended while it started" if ended else f"doesn't answer after {_ANSWER_SECONDS:.0f} s"
             raise SetupError(f"The Docker Engine {how}. The last lines of its log ({LOG}):\n{_tail(LOG)}")
         time.sleep(0.1)
 
 
-def _runs() -> bool:
-    """Whether the process of the pid file is a dockerd. After a crash the number may be another program's by now."""
+def _answers() -> bool:
+    """Whether the daemon answers a call. Its socket takes connections before that."""
     try:
-        return Path(f"/proc/{int(_PID_FILE.read_text())}/comm").read_text().strip() == "dockerd"
+        docker.DockerClient(f"unix://{SOCKET}", version="1.41", timeout=5).ping()
+    except (DockerException, OSError):
+        return False
+    return True
+
+
+def _runs(program: str) -> bool:
+    """Whether the process of the pid file is that program. After a crash the number may be another's by now.
+
+    A dead process that nobody waited for still has a name, but no executable.
+    """
+    try:
+        return program in Path(f"/proc/{int(_PID_FILES[program].read_text())}/exe").readlink().name
     except (OSError, ValueError):
         return False
 
@@ -179,7 +196,8 @@ def client() -> docker.DockerClient:
         cause: BaseException = error
         while cause.__context__ is not None:
             cause = cause.__context__
-        raise SetupError(f"No Docker Engine answers at {where} ({cause}): start it, or mend DOCKER_HOST.") from error
+        mend = "start it, or mend DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "start it"
+        raise SetupError(f"No Docker Engine answers at {where} ({cause}): {mend}.") from error
     if tuple(int(part) for part in api.split(".")) < MINIMUM_API:
         raise SetupError(
             f"The Docker Engine at {where} speaks API {api}: Docker Engine 20.10 (API 1.41) or newer is needed."
