@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -209,6 +210,8 @@ class Campaign:
             result = judged.result()
         except (BentpipeError, OSError):
             raise
+        except BrokenProcessPool as error:
+            raise SetupError(f"The judge of {job} was killed, perhaps for want of memory.") from error
         except Exception as error:  # a fault of ours must cost one job, not the night
             result = _judge_failed(job, error)
         wall = self.clock() - began

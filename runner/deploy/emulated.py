@@ -1,0 +1,80 @@
+"""The jobs of a run in lanes: from the run's record to what a lane is asked to do."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.deploy.lanes import Lanes
+from runner.deploy.request import EndpointSpec, LaneJob
+from runner.inputs import environment, request_urls, served_files
+from runner.model.artifacts import Evidence
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.run import Run
+from runner.plan import job_seed
+from runner.store import write_atomically
+
+
+class Emulated:
+    """A deployment whose links are simulated. Construct with `open`."""
+
+    def __init__(self, run: Run, lanes: Lanes) -> None:
+        self._run = run
+        self._lanes = lanes
+
+    @classmethod
+    @contextmanager
+    def open(cls, run: Run, *, lanes: int) -> Iterator["Emulated"]:
+        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one."""
+        with Lanes.open(run.name, lanes=lanes) as opened:
+            yield cls(run, opened)
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
+        """Run `job` in a free lane. Raises LaneError when the harness can't."""
+        case = self._run.cases[job.case]
+        files = served_files(self._run.seed, case.file_sizes)
+        return self._lanes.run(
+            LaneJob(
+                job=job,
+                folder=folder,
+                client=EndpointSpec(
+                    image=self._run.implementations[job.client].image,
+                    environment=environment(
+                        Role.CLIENT, testcase=case.wire_names["client"], requests=request_urls(files)
+                    ),
+                ),
+                server=EndpointSpec(
+                    image=self._run.implementations[job.server].image,
+                    environment=environment(Role.SERVER, testcase=case.wire_names["server"]),
+                ),
+                forward=case.forward,
+                return_=case.return_,
+                seed=job_seed(self._run.seed, job),
+                timeout=case.timeout,
+                files=files,
+            )
+        )
+
+    def probe(self, record: Path, jobs: Iterable[Job]) -> dict[tuple[str, Role], str]:
+        """Why stacks of `jobs` break the contract, by name and role; empty when none does.
+
+        Each image is asked once per role: `record` (JSON, by image id) keeps the answers over the run's sessions.
+        """
+        wanted = {(job.server, Role.SERVER) for job in jobs} | {(job.client, Role.CLIENT) for job in jobs}
+        known: dict[str, dict[str, object]] = json.loads(record.read_bytes()) if record.is_file() else {}
+        problems = {}
+        for name, role in sorted(wanted):
+            stack = self._run.implementations[name]
+            key = f"{name}/{role.value}/{stack.image_id}"
+            if key not in known:
+                answer = self._lanes.probe(stack.image, role)
+                known[key] = {"exit_code": answer.exit_code, "seconds": answer.seconds, "problem": answer.problem}
+                write_atomically(record, json.dumps(known, indent=1, sort_keys=True).encode())
+            if problem := str(known[key]["problem"]):
+                problems[name, role] = problem
+        return problems
+
+    def stop(self) -> None:
+        """Make running jobs end soon."""
+        self._lanes.stop()
