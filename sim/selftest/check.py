@@ -10,69 +10,34 @@ Prints one line per check and ends with 1 when one failed.
 """
 
 import argparse
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lane import CLIENT_V4, CLIENT_V6, SERVER_MAC, SERVER_V4, SERVER_V6, Lane, finish
+from measure import DELIVER, HEADER, RECORD, Finding, arguments, balanced, drops, flow
 
-RECORD = struct.Struct("<QIIBBHHH")
-HEADER = struct.Struct("<8sQ")
-DROP_LOSS, DELIVER = 2, 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One promise and what was measured."""
-
-    name: str
-    passed: bool
-    measured: str
-
-
-def arguments(**changes: str) -> tuple[str, ...]:
-    """The link's arguments: 20/2 Mbit/s, 300 ms each way, a queue that never overflows; underscores become dashes."""
-    values = {"seed": "1"}
-    for direction, rate in (("forward", "20000000"), ("return", "2000000")):
-        values |= {f"{direction}-rate": rate, f"{direction}-delay": "0.3", f"{direction}-queue": "100000p"}
-    values |= {name.replace("_", "-"): value for name, value in changes.items()}
-    return tuple(f"--{name}={value}" for name, value in values.items())
-
-
-def balanced(counts: dict[str, Any]) -> bool:
-    """Whether each packet that came in is accounted for."""
-    gone = counts["packets_out"] + counts["dropped_queue"] + counts["dropped_loss"] + counts["send_errors"]
-    return bool(counts["packets_in"] == gone + counts["in_flight"])
-
-
-def flow(lane: Lane, *, to: str, rate: float, ip_length: int, count: int) -> dict[str, Any]:
-    """Sends UDP to the client (forward) or to the server (return) and returns what the receiver measured."""
-    receiver, sender = ("client", "server") if to in (CLIENT_V4, CLIENT_V6) else ("server", "client")
-    family = ("--ipv6",) if ":" in to else ()
-    receiving = lane.start_traffic(receiver, "receive", "--port", "4000", *family)
-    time.sleep(0.5)
-    sizes = ("--ip-length", str(ip_length), "--count", str(count))
-    lane.traffic(sender, "send", "--to", to, "--port", "4000", "--rate", str(rate), *sizes)
-    return finish(receiving)
-
-
-def drops(path: Path) -> list[tuple[int, int]]:
-    """Direction and order number (among all that left the channel) of each lost packet in a packet log."""
-    data = path.read_bytes()
-    seen = [0, 0]
-    lost = []
-    for _, _, _, direction, event, _, _, _ in RECORD.iter_unpack(data[HEADER.size :]):
-        if event in (DROP_LOSS, DELIVER):
-            if event == DROP_LOSS:
-                lost.append((direction, seen[direction]))
-            seen[direction] += 1
-    return lost
+# Packets that a router would change or refuse: ECN and DSCP with TTL 1, IPv4 options, fragments, no checksum, IPv6
+# traffic class and extension headers.
+ODD_PACKETS = """
+import socket
+def send(family, options, size):
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        for level, option, value in options:
+            sock.setsockopt(level, option, value)
+        to = "193.167.100.100" if family == socket.AF_INET else "fd00:cafe:cafe:100::100"
+        sock.sendto(bytes(size), (to, 5000))
+send(socket.AF_INET, [(0, 1, 0xB9), (0, 2, 1)], 100)
+send(socket.AF_INET, [(0, 4, bytes([7, 7, 4, 0, 0, 0, 0, 0]))], 3)
+send(socket.AF_INET, [(0, 10, 0)], 4000)
+send(socket.AF_INET, [(1, 11, 1)], 7)
+send(socket.AF_INET6, [(41, 67, 3), (41, 16, 1)], 400)
+send(socket.AF_INET6, [], 4000)
+send(socket.AF_INET6, [(41, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))], 6)
+"""
 
 
 def check_isolation(lane: Lane) -> list[Finding]:
@@ -155,6 +120,35 @@ def check_delay(lane: Lane) -> list[Finding]:
     return found
 
 
+def check_unchanged(lane: Lane) -> list[Finding]:
+    """What leaves the client arrives at the server byte by byte, Ethernet header included."""
+    link = lane.link(*arguments(forward_delay="0.01", return_delay="0.01"))
+    dump = ("tcpdump", "-Z", "root", "-n", "-t", "-xx", "--immediate-mode", "-U", "-i", "eth0")
+    wanted = "udp or ip6 proto 44 or ip6 proto 60 or ip[6:2] & 0x1fff != 0"
+    captures = [
+        subprocess.Popen(
+            lane.enter(end, *dump, "-Q", way, wanted), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        for end, way in (("client", "out"), ("server", "in"))
+    ]
+    time.sleep(1.0)
+    lane.inside("client", sys.executable, "-c", ODD_PACKETS)
+    time.sleep(1.0)
+    seen = []
+    for capture in captures:
+        capture.terminate()
+        seen.append([line for line in capture.communicate(timeout=5)[0].splitlines() if "0x" in line])
+    crossed = link.stop()["return"]["packets_out"]
+    same = seen[0] == seen[1]
+    return [
+        Finding(
+            name="packets cross unchanged",
+            passed=same and crossed == 11,
+            measured=f"{crossed} of 11, {'identical' if same else 'different'}",
+        )
+    ]
+
+
 def check_rate(lane: Lane) -> list[Finding]:
     """Received rate and drops of a small queue at 1.3 times the data rate, both directions and both families."""
     found = []
@@ -206,6 +200,21 @@ def check_loss(lane: Lane) -> list[Finding]:
             measured=f"{got['received']} received, {forward['packets_out']} delivered, {kernel} lost in sockets",
         ),
     ]
+
+
+def check_loss_protocol(lane: Lane) -> list[Finding]:
+    """With a loss of 1, `udp` lets pings pass and `any` does not."""
+    found = []
+    for protocol, expected in (("udp", (3, 0)), ("any", (0, 0))):
+        short = {"forward_delay": "0.01", "return_delay": "0.01"}
+        link = lane.link(*arguments(**short, forward_loss="1", loss_protocol=protocol))
+        pings = lane.traffic("client", "ping", "--to", SERVER_V4, "--count", "3", "--timeout", "0.5")
+        received = flow(lane, to=CLIENT_V4, rate=1e6, ip_length=200, count=20, timeout=1.0)["received"]
+        link.stop()
+        got = (pings["received"], received)
+        measured = f"{got[0]} of 3 pings, {got[1]} of 20 UDP packets"
+        found.append(Finding(name=f"loss of {protocol}", passed=got == expected, measured=measured))
+    return found
 
 
 def check_seed(lane: Lane) -> list[Finding]:
@@ -311,8 +320,10 @@ def check_refusals(lane: Lane) -> list[Finding]:
 CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
     "isolation": check_isolation,
     "delay": check_delay,
+    "unchanged": check_unchanged,
     "rate": check_rate,
     "loss": check_loss,
+    "protocol": check_loss_protocol,
     "seed": check_seed,
     "log": check_packet_log,
     "stop": check_stop,

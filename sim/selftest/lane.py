@@ -173,7 +173,7 @@ class RunningLink:
             return self._lane.enter("sim", str(self._lane.program), *words)
         capabilities = [word for name in ("NET_RAW", "NET_ADMIN", "SYS_NICE") for word in ("--cap-add", name)]
         return ["docker", "run", "--rm", "--name", self._container, "--network", f"container:{self._lane.name}sim",
-                "--cap-drop", "ALL", *capabilities, "-v", f"{self._lane.folder}:/truth",
+                "--cpu-shares", "262144", "--cap-drop", "ALL", *capabilities, "-v", f"{self._lane.folder}:/truth",
                 "--security-opt", "no-new-privileges", self._lane.image, *words]  # fmt: skip
 
     def _wait_until_open(self) -> None:

@@ -1,0 +1,61 @@
+"""What the checks share: the link's arguments, one flow of UDP, and readers of what the link wrote down."""
+
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lane import CLIENT_V4, CLIENT_V6, Lane, finish
+
+RECORD = struct.Struct("<QIIBBHHH")
+HEADER = struct.Struct("<8sQ")
+DROP_LOSS, DELIVER = 2, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One promise and what was measured."""
+
+    name: str
+    passed: bool
+    measured: str
+
+
+def arguments(**changes: str) -> tuple[str, ...]:
+    """The link's arguments: 20/2 Mbit/s, 300 ms each way, a queue that never overflows; underscores become dashes."""
+    values = {"seed": "1"}
+    for direction, rate in (("forward", "20000000"), ("return", "2000000")):
+        values |= {f"{direction}-rate": rate, f"{direction}-delay": "0.3", f"{direction}-queue": "100000p"}
+    values |= {name.replace("_", "-"): value for name, value in changes.items()}
+    return tuple(f"--{name}={value}" for name, value in values.items())
+
+
+def balanced(counts: dict[str, Any]) -> bool:
+    """Whether each packet that came in is accounted for."""
+    gone = counts["packets_out"] + counts["dropped_queue"] + counts["dropped_loss"] + counts["send_errors"]
+    return bool(counts["packets_in"] == gone + counts["in_flight"])
+
+
+def flow(lane: Lane, *, to: str, rate: float, ip_length: int, count: int, timeout: float = 20.0) -> dict[str, Any]:
+    """Sends UDP to the client (forward) or to the server (return) and returns what the receiver measured."""
+    receiver, sender = ("client", "server") if to in (CLIENT_V4, CLIENT_V6) else ("server", "client")
+    family = ("--ipv6",) if ":" in to else ()
+    receiving = lane.start_traffic(receiver, "receive", "--port", "4000", "--timeout", str(timeout), *family)
+    time.sleep(0.5)
+    sizes = ("--ip-length", str(ip_length), "--count", str(count))
+    lane.traffic(sender, "send", "--to", to, "--port", "4000", "--rate", str(rate), *sizes)
+    return finish(receiving)
+
+
+def drops(path: Path) -> list[tuple[int, int]]:
+    """Direction and order number (among all that left the channel) of each lost packet in a packet log."""
+    data = path.read_bytes()
+    seen = [0, 0]
+    lost = []
+    for _, _, _, direction, event, _, _, _ in RECORD.iter_unpack(data[HEADER.size :]):
+        if event in (DROP_LOSS, DELIVER):
+            if event == DROP_LOSS:
+                lost.append((direction, seen[direction]))
+            seen[direction] += 1
+    return lost
