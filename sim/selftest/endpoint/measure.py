@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Measures a lane's link from inside, without any right that a stack's endpoint doesn't have.
+
+`measure.py server` echoes UDP on port 443 and sends a flow to whoever asks for one. `measure.py client` takes a JSON
+object in CLIENT_PARAMS, with `echoes`, `rate` (bit/s of IP bytes), `ip_length` (bytes) and `count` (packets of the
+flow), and writes `rtt_samples_s` and `flow` (what `traffic.receive` returns) to /logs/measured.json.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import traffic
+
+SERVER = ("server4", 443)
+FLOW_PORT = 4000
+MEASURED = Path("/logs/measured.json")
+ECHO, FLOW = b"echo", b"flow"
+INTERVAL = 0.05  # s between an echo and the next
+ATTEMPTS = 3  # of asking for a flow: the link may lose what asks
+
+
+def serve() -> None:
+    """Echo, and answer each request for a flow once, until killed."""
+    answered = set()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("", SERVER[1]))
+        while True:
+            data, address = sock.recvfrom(2048)
+            if data.startswith(ECHO):
+                sock.sendto(data, address)
+            elif data.startswith(FLOW) and (address, data) not in answered:
+                answered.add((address, data))
+                wanted = json.loads(data.removeprefix(FLOW))
+                traffic.send(address[0], FLOW_PORT, wanted["rate"], wanted["ip_length"], wanted["count"])
+
+
+def round_trips(sock: socket.socket, count: int) -> list[float]:
+    """Round-trip times of `count` echoes of 84 bytes of IP, s. Echoes that don't come back within 2 s are left out."""
+    samples = []
+    sock.settimeout(2.0)
+    for number in range(count):
+        question = (ECHO + number.to_bytes(4)).ljust(56, b"\0")
+        sent = time.monotonic()
+        sock.send(question)
+        try:
+            while sock.recv(2048) != question:
+                pass
+        except TimeoutError:
+            continue
+        samples.append(time.monotonic() - sent)
+        time.sleep(INTERVAL)
+    return samples
+
+
+def ask(parameters: dict[str, Any]) -> None:
+    """Measure round trips, then one flow from the server, and write both down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(SERVER)
+        samples = round_trips(sock, parameters["echoes"])
+        flow: dict[str, Any] = {}
+        receiver = threading.Thread(target=lambda: flow.update(traffic.receive(FLOW_PORT, 10.0, 2.0, socket.AF_INET)))
+        receiver.start()
+        time.sleep(0.2)
+        for _ in range(ATTEMPTS):
+            sock.send(FLOW + json.dumps(parameters, sort_keys=True).encode())
+        receiver.join()
+    MEASURED.write_text(json.dumps({"rtt_samples_s": samples, "flow": flow}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "server":
+        serve()
+    else:
+        ask(json.loads(os.environ["CLIENT_PARAMS"]))
