@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes};
 use http::Uri;
-use quinn::{ClientConfig, Connection, Endpoint, VarInt};
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream, VarInt};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -157,18 +157,19 @@ async fn all(mut fetches: JoinSet<Result<()>>) -> Result<()> {
 async fn fetch_hq(connection: &Connection, urls: &[Uri]) -> Result<()> {
     let mut fetches = JoinSet::new();
     for url in urls {
-        let (connection, path) = (connection.clone(), url.path().to_owned());
-        fetches.spawn(async move { fetch_file_hq(&connection, &path).await.with_context(|| path) });
+        let path = url.path().to_owned();
+        // One after the other and right here: a request that waited for its task to start would miss 0-RTT.
+        let (mut send, receive) = connection.open_bi().await?;
+        send.write_all(format!("GET {path}\r\n").as_bytes()).await?;
+        send.finish()?;
+        fetches.spawn(async move { receive_hq(receive, &path).await.with_context(|| path) });
     }
     all(fetches).await
 }
 
-async fn fetch_file_hq(connection: &Connection, path: &str) -> Result<()> {
-    let (mut send, mut receive) = connection.open_bi().await?;
-    send.write_all(format!("GET {path}\r\n").as_bytes()).await?;
-    send.finish()?;
+async fn receive_hq(mut stream: RecvStream, path: &str) -> Result<()> {
     let mut file = files::create_received(path)?;
-    while let Some(chunk) = receive.read_chunk(PIECE, true).await? {
+    while let Some(chunk) = stream.read_chunk(PIECE, true).await? {
         file.write_all(&chunk.bytes)?;
     }
     Ok(())

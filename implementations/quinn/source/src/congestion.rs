@@ -26,7 +26,7 @@ impl Congestion {
     /// From CCA and IW; what quinn can't do is left at its default.
     pub fn from_environment() -> Self {
         let controller = match env::var("CCA").as_deref() {
-            Ok("newreno") => Controller::NewReno,
+            Ok("newreno" | "reno") => Controller::NewReno,
             Ok("bbr") => Controller::Bbr,
             _ => Controller::Cubic,
         };
