@@ -77,13 +77,19 @@ def load_truth(path: Path) -> LinkTruth | None:
     """The simulator's summary, None when it is missing or broken."""
     try:
         document = json.loads(path.read_bytes())
+        sockets = list(document["sockets"].values())
         return LinkTruth(
             seed=document["seed"],
             forward=_direction(document["forward"]),
             return_=_direction(document["return"]),
             lateness_p99=document["lateness_s"]["p99"],
             lateness_max=document["lateness_s"]["max"],
-            socket_drops=sum(side["kernel_drops"] for side in document["sockets"].values()),
+            receive_lateness_p99=document["receive_lateness_s"]["p99"],
+            receive_lateness_max=document["receive_lateness_s"]["max"],
+            socket_drops=sum(side["kernel_drops"] for side in sockets),
+            malformed=sum(side["too_long"] + side["checksum_missing"] for side in sockets),
+            send_errors=document["forward"]["send_errors"] + document["return"]["send_errors"],
+            clock_step=document["clock_step_s"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -130,10 +136,16 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
     if truth is None:
         return "the simulator left no truth summary"
     limit = max(_LATENESS_FLOOR, _LATENESS_SHARE * (record.forward.delay + record.return_.delay))
-    if truth.lateness_p99 > limit:
-        return f"the simulator was late: p99 {truth.lateness_p99 * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms"
-    if truth.socket_drops:
-        return f"the simulator's sockets dropped {truth.socket_drops} packets"
+    late = max(truth.lateness_p99, truth.receive_lateness_p99)
+    if late > limit:
+        return f"the simulator was late: p99 {late * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms"
+    if truth.socket_drops or truth.malformed or truth.send_errors:
+        return (
+            f"the simulator's sockets dropped {truth.socket_drops} packets, refused {truth.malformed} "
+            f"and could not send {truth.send_errors}"
+        )
+    if abs(truth.clock_step) > limit:
+        return f"the wall clock was set by {truth.clock_step * 1e3:.1f} ms during the job"
     if evidence.capture_drops:
         return f"the captures lost {evidence.capture_drops} packets"
     if evidence.host_steal > _STEAL_LIMIT:

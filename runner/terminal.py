@@ -175,7 +175,8 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
     if result.truth is not None:
         console.print()
         console.print(truth_table(result.truth))
-        console.print(f"seed {result.truth.seed}, lateness p99 {result.truth.lateness_p99 * 1e3:.2f} ms")
+        late, received = result.truth.lateness_p99 * 1e3, result.truth.receive_lateness_p99 * 1e3
+        console.print(f"seed {result.truth.seed}, lateness p99 {late:.2f} ms leaving, {received:.2f} ms arriving")
     _show_invariants(console, result)
     for role, applied in result.applied.items():
         console.print(f"applied by {role}: {escape(applied)}")

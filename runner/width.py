@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass, field
 
 from runner.errors import UsageError
-from runner.model.result import Result
+from runner.model.result import LinkTruth, Result
 
 _LANES_PER_CORE = 4  # link-notes.md, section 3: 4–5 links of 20/2 Mbit/s a core, endpoints included
 _CALM = 0.5e-3  # seconds of lateness (p99) below which one more lane is tried
@@ -39,7 +39,11 @@ class Width:
         with self._lock:
             if any(finding.code == "disturbed" for finding in result.findings):
                 self.now, self._calm = max(1, self.now - 1), 0
-            elif result.truth is not None and result.truth.lateness_p99 < _CALM:
+            elif result.truth is not None and _lateness(result.truth) < _CALM:
                 self._calm += 1
                 if self._calm >= self.now and self.now < self.most:
                     self.now, self._calm = self.now + 1, 0
+
+
+def _lateness(truth: LinkTruth) -> float:
+    return max(truth.lateness_p99, truth.receive_lateness_p99)

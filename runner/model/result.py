@@ -89,14 +89,19 @@ class DirectionTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTruth:
-    """The simulator's summary of a job. Lateness in seconds: how long after its nominal time a packet left."""
+    """The simulator's summary of a job (sim/README.md). Latenesses in seconds, drops in packets."""
 
     seed: int
     forward: DirectionTruth
     return_: DirectionTruth
-    lateness_p99: float
+    lateness_p99: float  # real minus nominal time when a packet leaves
     lateness_max: float
-    socket_drops: int
+    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's: a starved reader shows only here
+    receive_lateness_max: float = 0.0
+    socket_drops: int = 0  # the kernel dropped them before the simulator saw them
+    malformed: int = 0  # longer than the MTU, or without a checksum: an offload was left on
+    send_errors: int = 0
+    clock_step: float = 0.0  # seconds that the wall clock moved against the steady clock
 
 
 @dataclass(frozen=True, kw_only=True)
