@@ -17,7 +17,6 @@ from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import ImplementationRecord, Run
 from runner.plan import Selection, declared_unsupported, jobs
-from runner.run import record_of
 from runner.store import RunFolder
 
 VERSION = "0.1.0"
@@ -62,7 +61,7 @@ def new_run(
     seed = secrets.randbits(31) if seed is None else seed
     cases = {
         name: replace(record, timeout=record.timeout * timeout_scale)
-        for name, record in record_of(catalog.cases, selection.cases).items()
+        for name, record in ((name, catalog.cases[name].record()) for name in selection.cases)
     }
     return Run(
         name=path.name,

@@ -18,7 +18,6 @@ from runner.errors import BentpipeError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import CaseRecord
 from runner.pause import Pause
 from runner.plan import estimate
 from runner.retention import Retention, apply_retention
@@ -275,8 +274,3 @@ def _judge_failed(job: Job, error: Exception) -> Result:
         outcome=Outcome.ERROR,
         findings=(finding,),
     )
-
-
-def record_of(cases: Mapping[str, Case], names: tuple[str, ...]) -> dict[str, CaseRecord]:
-    """The declarations of the named cases as `run.json` keeps them."""
-    return {name: cases[name].record() for name in names}
