@@ -15,11 +15,12 @@ class EndpointRecord:
     exit_code: int | None = None  # None: it never started, or was still running when the job ended
     timed_out: bool = False  # killed because the case's time-out had passed
     oom_killed: bool = False
-    stopped_by_us: bool = False  # the server after SIGTERM: its exit code is then no verdict
+    stopped_by_us: bool = False  # the server after SIGTERM, or the client after its server's end: no verdict then
+    output_flooded: bool = False  # killed because it printed more than the limit
     started: float | None = None  # seconds since the job began
     ended: float | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    cpu_s: float = 0.0
+    cpu_s: float = 0.0  # at the last measurement, one every 2 s; 0 for a shorter life
     throttled_s: float = 0.0  # the engine's CPU throttling; above the limit the job is disturbed
     skipped_files: tuple[str, ...] = ()  # members of its folders that were not copied out: links, devices, over budget
     volumes_full: tuple[str, ...] = ()  # its folders whose quota was used up, such as `/logs`

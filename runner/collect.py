@@ -1,0 +1,229 @@
+"""Container folders (as tar) → files of the job's folder; what was downloaded is compared with what was served.
+
+Endpoint images are strangers: an archive of theirs may hold links, devices, a sparse file of terabytes, any name.
+"""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from runner.model.artifacts import FileRecord
+from runner.units import MIB
+
+COPY_BUDGET = 256 * MIB  # bytes of one folder that are copied out
+COPY_MEMBERS = 4096
+_PAGE = 4096  # bytes
+_DEPTH = 8  # folders below each other
+_LISTED = 50  # names in a record; a hostile image may make millions
+_BLOCK = 1 << 20
+_MERGED_LINES = 100
+
+
+@dataclass(kw_only=True)
+class Extraction:
+    """What was copied out of one folder. Sizes in bytes; names are relative to the folder."""
+
+    files: int = 0
+    size: int = 0
+    occupied: int = 0  # what its regular files take in memory, in whole pages
+    skipped: list[str] = field(default_factory=list)  # name and why
+
+    def skip(self, name: str, why: str) -> None:
+        """Record what was left out; beyond 50 names only that there are more."""
+        if len(self.skipped) < _LISTED:
+            self.skipped.append(f"{_printable(name)} ({why})")
+        elif len(self.skipped) == _LISTED:
+            self.skipped.append("and more")
+
+
+class _Blocks(io.RawIOBase):
+    """A file to read over an iterator of blocks."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = iter(blocks)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes, fewer only at the end."""
+        parts: list[bytes] = []
+        while size:
+            if not self._rest:
+                block = next(self._blocks, None)
+                if block is None:
+                    break
+                self._rest = memoryview(block)
+            part = self._rest[:size] if size > 0 else self._rest
+            self._rest = self._rest[len(part) :]
+            parts.append(bytes(part))
+            size -= len(part) if size > 0 else 0
+        return b"".join(parts)
+
+
+def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
+    """The members below the archive's one top folder, with their names relative to it."""
+    with tarfile.open(fileobj=_Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
+        for member in archive:
+            name = PurePosixPath(member.name)
+            if len(name.parts) > 1:
+                yield archive, member, PurePosixPath(*name.parts[1:])
+
+
+def extract(
+    blocks: Iterable[bytes],
+    target: Path,
+    *,
+    reserved: frozenset[str] = frozenset(),
+    budget: int = COPY_BUDGET,
+    members: int = COPY_MEMBERS,
+) -> Extraction:
+    """Copy the regular files of a folder's archive to `target`, an existing folder of ours.
+
+    `reserved` are names in `target` that the archive must not take. Nothing that is there is replaced. Reading ends
+    when `budget` bytes or `members` members are used up.
+    """
+    done = Extraction()
+    taken = set(reserved)
+    try:
+        for count, (archive, member, name) in enumerate(_members(blocks)):
+            if count >= members:
+                done.skip(str(name), f"more than {members} files")
+                break
+            if member.isdir():
+                continue
+            problem = _problem(member, name, taken)
+            if problem is None and member.size > budget - done.size:
+                # The rest of the archive lies behind this member, and reading over it may take for ever.
+                done.skip(str(name), f"{member.size} bytes are over the budget")
+                break
+            if problem is None:
+                problem = _write(archive, member, target / name)
+            if problem is not None:
+                done.skip(str(name), problem)
+                continue
+            taken.add(str(name))
+            done.files += 1
+            done.size += member.size
+            done.occupied += occupied(member.size)
+    except tarfile.TarError as error:
+        done.skip("the rest", f"the archive is broken: {error}")
+    return done
+
+
+def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> str | None:
+    if not member.isreg():
+        return _kind(member)
+    if ".." in name.parts or len(name.parts) > _DEPTH or not str(name).isprintable():
+        return "its name is not taken"
+    if str(name) in taken:
+        return "there is such a file already"
+    return None
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    kinds = {
+        tarfile.SYMTYPE: "symbolic link",
+        tarfile.LNKTYPE: "hard link",
+        tarfile.FIFOTYPE: "pipe",
+        tarfile.CHRTYPE: "device",
+        tarfile.BLKTYPE: "device",
+    }
+    return kinds.get(member.type, "not a regular file")
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str | None:
+    """Write one member. None when it is written, else why not. A full disk raises OSError: the member can't help that.
+
+    No link is ever made below the target, so a path in it leads nowhere else.
+    """
+    source = archive.extractfile(member)
+    if source is None:
+        return "not a regular file"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            while block := source.read(_BLOCK):
+                file.write(block)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
+        return "there is such a file already"
+    return None
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else ascii(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """A file that was served: its size in bytes and the SHA-256 of its content."""
+
+    size: int
+    digest: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downloads:
+    """What /downloads held: a record of each requested file, names of others, memory that its files take."""
+
+    files: tuple[FileRecord, ...]
+    extra: tuple[str, ...]
+    occupied: int
+
+
+def occupied(size: int) -> int:
+    """Bytes of memory that a file of `size` bytes takes in a tmpfs."""
+    return -(-size // _PAGE) * _PAGE
+
+
+def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget: int) -> Downloads:
+    """Compare the archive of /downloads with what was served, without keeping any of it. Links are never followed.
+
+    Reading ends after `budget` bytes of files: what lies behind counts as missing, which only a sparse file can cause.
+    Raises LaneError when the archive is broken.
+    """
+    found: dict[str, tuple[int, bool]] = {}
+    extra: list[str] = []
+    size = 0
+    for archive, member, name in _members(blocks):
+        wanted = expected.get(str(name))
+        if wanted is None or not member.isreg():
+            if len(extra) < _LISTED:
+                suffix = "/" if member.isdir() else "" if member.isreg() else f" ({_kind(member)})"
+                extra.append(_printable(str(name)) + suffix)
+        else:
+            equal = member.size == wanted.size and _digest(archive, member) == wanted.digest
+            found[str(name)] = (member.size, equal)
+        size += occupied(member.size)
+        if size > budget:
+            break
+    records = tuple(
+        FileRecord(
+            name=name,
+            size=wanted.size,
+            received=found[name][0] if name in found else None,
+            equal=name in found and found[name][1],
+        )
+        for name, wanted in expected.items()
+    )
+    return Downloads(files=records, extra=tuple(extra), occupied=size)
+
+
+def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    digest = hashlib.sha256()
+    source = archive.extractfile(member)
+    while source is not None and (block := source.read(_BLOCK)):
+        digest.update(block)
+    return digest.digest()
+
+
+def merge_outputs(outputs: Sequence[tuple[str, str]]) -> str:
+    """The last lines of several containers as one text, by name."""
+    return "".join(
+        f"== {name} ==\n" + "".join(f"{line}\n" for line in text.splitlines()[-_MERGED_LINES:])
+        for name, text in outputs
+    )

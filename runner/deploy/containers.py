@@ -1,0 +1,259 @@
+"""The engine calls that lanes need, and nothing else of the engine. Thread-safe; every failure is a LaneError."""
+
+import io
+import queue
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import docker
+from docker.errors import DockerException, NotFound
+from docker.types import Mount
+from docker.utils import kwargs_from_env
+from docker.utils.socket import frames_iter
+from requests.exceptions import RequestException
+
+from runner.errors import LaneError
+
+LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
+_CALL_SECONDS = 60
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A volume and where a container sees it."""
+
+    name: str
+    path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerSpec:
+    """What a container is made of. `host` goes to the engine as its HostConfig, in the words of docker-py."""
+
+    image: str
+    role: str
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
+    host: Mapping[str, Any] = field(default_factory=dict)
+    hostname: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What the engine knows of a container. Times in seconds since 1970; None: not yet."""
+
+    pid: int
+    exit_code: int | None
+    oom_killed: bool
+    started: float | None
+    ended: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """CPU time of a container so far, and for how long its CPU limit held it back. Seconds."""
+
+    cpu: float
+    throttled: float
+
+
+class Engine:
+    """Containers and volumes with the labels of one owner and run.
+
+    docker-py's client isn't meant for several threads, so each call borrows one of its own.
+    """
+
+    def __init__(self, client: docker.DockerClient, labels: Mapping[str, str]) -> None:
+        self._version = client.api.api_version
+        self._labels = dict(labels)
+        self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
+
+    @contextmanager
+    def _call(self, what: str) -> Iterator[docker.APIClient]:
+        try:
+            api = self._idle.get_nowait()
+        except queue.Empty:
+            # One connection at a time suffices: a stock client would keep one open for every URL.
+            api = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **kwargs_from_env())
+        try:
+            yield api
+        except (DockerException, RequestException, OSError) as error:
+            reason = getattr(error, "explanation", None) or error
+            raise LaneError("engine", f"The engine could not {what}: {reason}") from error
+        finally:
+            self._idle.put(api)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        while True:
+            try:
+                self._idle.get_nowait().close()
+            except queue.Empty:
+                return
+
+    def create(self, name: str, spec: ContainerSpec) -> str:
+        """Make a container, not started. Returns its id."""
+        # no_copy: an image must not fill the volumes with files of its own.
+        mounts = [
+            Mount(volume.path, volume.name, type="volume", read_only=volume.read_only, no_copy=True)
+            for volume in spec.volumes
+        ]
+        with self._call(f"make the container {spec.role} of {spec.image}") as api:
+            made: dict[str, str] = api.create_container(
+                spec.image,
+                command=list(spec.command) if spec.command is not None else None,
+                name=name,
+                environment=dict(spec.environment),
+                hostname=spec.hostname,
+                labels=self._labels | {LABEL_ROLE: spec.role},
+                host_config=api.create_host_config(mounts=mounts, **spec.host),
+            )
+        return made["Id"]
+
+    def start(self, container: str) -> None:
+        """Start a container; returns when its first process runs."""
+        with self._call("start a container") as api:
+            api.start(container)
+
+    def signal(self, container: str, name: str) -> bool:
+        """Send a signal to the first process. False when the container runs no more."""
+        try:
+            with self._call(f"send {name}") as api:
+                api.kill(container, name)
+        except LaneError:
+            if self.state(container).exit_code is None:
+                raise
+            return False
+        return True
+
+    def state(self, container: str) -> State:
+        """What the engine knows of a container now."""
+        with self._call("inspect a container") as api:
+            state: dict[str, Any] = api.inspect_container(container)["State"]
+        ended = state["Status"] in ("exited", "dead")
+        return State(
+            pid=state["Pid"],
+            exit_code=state["ExitCode"] if ended else None,
+            oom_killed=state["OOMKilled"],
+            started=_unix(state["StartedAt"]),
+            ended=_unix(state["FinishedAt"]) if ended else None,
+        )
+
+    def usage(self, container: str) -> Usage:
+        """CPU time of a running container; zeros when it runs no more."""
+        with self._call("measure a container") as api:
+            cpu = api.stats(container, stream=False, one_shot=True).get("cpu_stats", {})
+        return Usage(
+            cpu=cpu.get("cpu_usage", {}).get("total_usage", 0) / 1e9,
+            throttled=cpu.get("throttling_data", {}).get("throttled_time", 0) / 1e9,
+        )
+
+    def follow(self, container: str) -> Iterator[bytes]:
+        """Attach now; then iterate over what the container prints until it ends. Attach before the start."""
+        with self._call("attach to a container"):
+            # The stream has a client of its own, so that no other call shares its connection.
+            own = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **kwargs_from_env())
+            stream = own.attach_socket(container, params={"stdout": 1, "stderr": 1, "stream": 1})
+        return _frames(own, stream)
+
+    def wait(self, container: str) -> None:
+        """Wait, without limit, until a container has ended."""
+        with self._call("wait for a container") as api:
+            api.wait(container, timeout=None)
+
+    def execute(self, container: str, command: list[str]) -> tuple[int, str]:
+        """Run a command in a running container. Returns exit code and what it printed."""
+        with self._call("run a command in a container") as api:
+            made = api.exec_create(container, command)
+            output: bytes = api.exec_start(made["Id"])
+            exit_code: int = api.exec_inspect(made["Id"])["ExitCode"]
+        return exit_code, output.decode(errors="replace")
+
+    def archive(self, container: str, path: str) -> Iterator[bytes]:
+        """A folder or file of a container as tar, in blocks."""
+        with self._call(f"read {path}") as api:
+            blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
+            yield from blocks
+
+    def put(self, container: str, path: str, files: Mapping[str, bytes]) -> None:
+        """Write files, readable by everyone, into a folder of a container, which needn't run."""
+        with io.BytesIO() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                for name, content in files.items():
+                    entry = tarfile.TarInfo(name)
+                    entry.size, entry.mode = len(content), 0o444
+                    tar.addfile(entry, io.BytesIO(content))
+            archive.seek(0)
+            with self._call(f"write files to {path}") as api:
+                api.put_archive(container, path, archive)
+
+    def remove(self, container: str) -> None:
+        """Kill and remove a container with its nameless volumes; nothing happens when it is gone."""
+        with self._call("remove a container") as api, _gone_is_fine():
+            api.remove_container(container, force=True, v=True)
+
+    def create_volume(self, name: str, *, role: str, quota: int | None = None) -> None:
+        """Make a volume. With `quota`, in bytes, it lies in memory, takes no more, and lasts while it is mounted."""
+        options = None
+        if quota is not None:
+            # One inode for 4 KiB on average: files without content are to count too.
+            inodes = max(1024, quota // 4096)
+            limits = f"size={quota},nr_inodes={inodes},mode=1777,nodev,nosuid"
+            options = {"type": "tmpfs", "device": "tmpfs", "o": limits}
+        with self._call("make a volume") as api:
+            api.create_volume(name, driver="local", driver_opts=options, labels=self._labels | {LABEL_ROLE: role})
+
+    def remove_volume(self, name: str) -> None:
+        """Remove a volume; nothing happens when it is gone."""
+        with self._call("remove a volume") as api, _gone_is_fine():
+            api.remove_volume(name, force=True)
+
+    def image_id(self, image: str) -> str:
+        """The content-addressed id of an image, `sha256:…`."""
+        with self._call(f"find the image {image}") as api:
+            found: str = api.inspect_image(image)["Id"]  # type: ignore[no-untyped-call]
+        return found
+
+    def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
+        """Id and labels of every container that some bentpipe made, running or not."""
+        with self._call("list containers") as api:
+            found = api.containers(all=True, filters={"label": LABEL_OWNER})
+        return [(container["Id"], container["Labels"]) for container in found]
+
+    def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
+        """Name and labels of every volume that some bentpipe made."""
+        with self._call("list volumes") as api:
+            found = api.volumes(filters={"label": LABEL_OWNER})["Volumes"] or []
+        return [(volume["Name"], volume["Labels"]) for volume in found]
+
+
+@contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except NotFound:
+        return
+
+
+def _frames(api: docker.APIClient, stream: Any) -> Iterator[bytes]:
+    try:
+        for _, data in frames_iter(stream, tty=False):  # type: ignore[no-untyped-call]
+            yield data
+    except (DockerException, OSError, ValueError):
+        return  # the end of this stream proves nothing: whoever follows asks for the state
+    finally:
+        stream.close()
+        api.close()
+
+
+def _unix(text: str) -> float | None:
+    """Seconds since 1970 of the engine's time, which is the year 1 for what did not happen yet."""
+    moment = datetime.fromisoformat(text)
+    return moment.timestamp() if moment.year > 1 else None

@@ -1,0 +1,116 @@
+"""One endpoint's container: the image of a stranger, with the contract's environment and a fence around it."""
+
+from typing import Any
+
+from runner.deploy.containers import ContainerSpec, Engine, Usage, Volume
+from runner.deploy.lane import Lane
+from runner.deploy.request import EndpointSpec, Limits
+from runner.deploy.supervised import Supervised
+from runner.errors import LaneError
+from runner.model.artifacts import EndpointRecord
+from runner.model.implementation import Role
+
+# What stock images do at their start needs these: routes and offloads, a user of their own, ping, a port below 1024.
+_CAPABILITIES = (
+    "NET_ADMIN",
+    "NET_RAW",
+    "NET_BIND_SERVICE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "KILL",
+    "SETGID",
+    "SETUID",
+)
+
+
+class Endpoint:
+    """The client or the server of one job. The record can be made at any time, whatever went wrong."""
+
+    def __init__(self, role: Role, spec: EndpointSpec, limits: Limits) -> None:
+        self.role = role
+        self.running: Supervised | None = None
+        self.timed_out = False
+        self.stopped_by_us = False
+        self.skipped: list[str] = []
+        self.volumes_full: list[str] = []
+        self._spec = spec
+        self._image_id = ""
+        self._limits = limits
+        self._usage = Usage(cpu=0.0, throttled=0.0)
+        self._environment = {**spec.environment, "ROLE": role.value}
+
+    def find(self, engine: Engine) -> None:
+        """Note which image the tag means now. Raises LaneError when the engine has none."""
+        self._image_id = engine.image_id(self._spec.image)
+
+    def create(self, lane: Lane, volumes: tuple[Volume, ...], *, quota: int) -> None:
+        """Make the container, not started. `quota` is what it may write to its volumes, which count as its memory."""
+        container = lane.create(
+            ContainerSpec(
+                image=self._spec.image,
+                role=self.role.value,
+                environment=self._environment,
+                volumes=volumes,
+                host=self._host(lane.namespace(self.role.value), quota),
+            )
+        )
+        self.running = lane.supervise(container, output_limit=self._limits.output)
+
+    def _host(self, network: str, quota: int) -> dict[str, Any]:
+        limits = self._limits
+        memory = limits.memory + quota
+        return {
+            "network_mode": network,
+            "cap_drop": ["ALL"],
+            "cap_add": list(_CAPABILITIES),
+            "security_opt": ["no-new-privileges"],
+            "mem_limit": memory,
+            "memswap_limit": memory,
+            "pids_limit": limits.processes,
+            "nano_cpus": round(limits.cpus * 1e9) if limits.cpus is not None else None,
+            "ulimits": [
+                {"Name": "fsize", "Soft": limits.largest_file, "Hard": limits.largest_file},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+            ],
+            # Its output is read while it runs. Without a log file a flood of it costs the engine half as much.
+            "log_config": {"Type": "none", "Config": {}},
+        }
+
+    def start(self) -> None:
+        """Start it. Raises LaneError `<role>-not-started` when the image lacks its own entry point, and the like."""
+        try:
+            self.supervised.start()
+        except LaneError as error:
+            raise LaneError(f"{self.role.value}-not-started", str(error)) from error
+
+    @property
+    def supervised(self) -> Supervised:
+        """Its container."""
+        assert self.running is not None, "create() comes first"
+        return self.running
+
+    def measure(self, usage: Usage) -> None:
+        """Keep the latest measurement of a running container; the engine forgets it when the container ends."""
+        if usage.cpu > 0:
+            self._usage = usage
+
+    def record(self, job_began: float) -> EndpointRecord:
+        """What the engine said. `job_began` in seconds since 1970."""
+        final = self.running.final if self.running is not None else None
+        return EndpointRecord(
+            image=self._spec.image,
+            image_id=self._image_id,
+            exit_code=final.exit_code if final is not None else None,
+            timed_out=self.timed_out,
+            oom_killed=final.oom_killed if final is not None else False,
+            stopped_by_us=self.stopped_by_us,
+            output_flooded=self.running is not None and self.running.flooded,
+            started=final.started - job_began if final is not None and final.started is not None else None,
+            ended=final.ended - job_began if final is not None and final.ended is not None else None,
+            environment=self._environment,
+            cpu_s=self._usage.cpu,
+            throttled_s=self._usage.throttled,
+            skipped_files=tuple(self.skipped),
+            volumes_full=tuple(self.volumes_full),
+        )

@@ -1,0 +1,229 @@
+"""One job in one lane, from holders to evidence, which is written whatever an image does, and says what it did."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from runner import collect
+from runner.deploy.endpoint import Endpoint
+from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES
+from runner.deploy.lane import LINK_LOGS, Lane, together
+from runner.deploy.link_arguments import LOGS, link_arguments
+from runner.deploy.request import LaneJob
+from runner.deploy.served import Served
+from runner.deploy.stages import Stages
+from runner.deploy.supervised import STOPPED, Supervised
+from runner.errors import LaneError
+from runner.model.artifacts import Artifacts, Evidence, FileRecord
+from runner.model.implementation import Role
+from runner.store import save_evidence
+from runner.units import MIB
+
+SERVER_READY_SECONDS = 10.0
+SERVER_GRACE_SECONDS = 10.0
+_SPARE_DOWNLOADS = 16 * MIB  # bytes
+_CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
+_SAMPLE_SECONDS = 2.0  # between measurements of CPU time
+_LAST_PACKETS = 0.05  # s beyond the return link's delay until the client's last packet has passed the server's capture
+_ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
+_OUTPUT = "output.log"
+
+
+class Experiment:
+    """A job while it runs. `run` is called once."""
+
+    def __init__(self, job: LaneJob, lane: Lane, served: Served) -> None:
+        self._job = job
+        self._lane = lane
+        self._engine = lane.engine
+        self._pool = lane.pool
+        self._bell = lane.bell
+        self._served = served
+        self._stages = Stages()
+        self._artifacts = Artifacts(job.folder)
+        self._client = Endpoint(Role.CLIENT, job.client, job.limits)
+        self._server = Endpoint(Role.SERVER, job.server, job.limits)
+        self._downloads_quota = 2 * sum(file.size for file in job.files) + _SPARE_DOWNLOADS
+        self._server_ready: bool | None = None
+        self._files: tuple[FileRecord, ...] = ()
+        self._extra: tuple[str, ...] = ()
+        self._capture_drops: int | None = None
+        self._error: dict[str, str] = {}
+
+    def run(self, plumber: str) -> Evidence:
+        """Run the job and write its folder, `evidence.json` last."""
+        for role in ("client", "server", "sim"):
+            (self._job.folder / role).mkdir(parents=True, exist_ok=True)
+        with self._noting_errors():
+            self._open(plumber)
+            with self._stages.stage("link"):
+                self._lane.start_link(
+                    link_arguments(forward=self._job.forward, return_=self._job.return_, seed=self._job.seed)
+                )
+            if self._start_server():
+                self._run_client()
+        for name, step in (
+            ("client files", self._collect_client),
+            ("server stop", self._stop_server),
+            ("captures", self._stop_captures),
+            ("link stop", self._lane.stop_link),
+            ("collect", self._collect_rest),
+        ):
+            # Each step is tried even when one before it failed: what there is of evidence is kept.
+            if self._error.get("code") == STOPPED:
+                break
+            with self._noting_errors(), self._stages.stage(name):
+                step()
+        self._write_outputs()
+        evidence = self._evidence()
+        save_evidence(self._artifacts, evidence)
+        return evidence
+
+    @contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except LaneError as error:
+            self._error = self._error or {"code": error.code, "message": str(error)}
+
+    def _open(self, plumber: str) -> None:
+        job, lane = self._job, self._lane
+        with self._stages.stage("files"):
+            www, certs = self._served.www(job.files), self._served.certs(job.chain_length)
+            self._client.find(self._engine)
+            self._server.find(self._engine)
+        with self._stages.stage("holders"):
+            lane.hold(logs=job.limits.logs, downloads=self._downloads_quota, ask_server=job.wait_for_server)
+        with self._stages.stage("wire"):
+            volumes = lane.volumes
+            together(
+                self._pool,
+                lambda: lane.wire(plumber),
+                lambda: self._client.create(
+                    lane, (*volumes.client, certs), quota=job.limits.logs + self._downloads_quota
+                ),
+                lambda: self._server.create(lane, (*volumes.server, www, certs), quota=job.limits.logs),
+            )
+
+    def _start_server(self) -> bool:
+        """Start the server. Returns whether there is something to run a client against."""
+        with self._stages.stage("server start"):
+            self._server.start()
+        if self._job.wait_for_server:
+            with self._stages.stage("server ready"):
+                self._server_ready = self._lane.wait_for_server(self._server.supervised, timeout=SERVER_READY_SECONDS)
+            return self._server_ready
+        return not self._server.supervised.ended
+
+    def _run_client(self) -> None:
+        client, server, lane = self._client.supervised, self._server.supervised, self._lane
+        with self._stages.stage("client start"):
+            self._client.start()
+        with self._stages.stage("transfer"):
+            deadline = self._stages.wall() + self._job.timeout
+            while not client.ended and (left := deadline - self._stages.wall()) > 0:
+                server_was_there = not server.ended
+
+                def has_changed(server_was_there: bool = server_was_there) -> bool:
+                    return client.ended or lane.link_died or (server_was_there and server.ended)
+
+                if not self._bell.wait(has_changed, timeout=min(left, _SAMPLE_SECONDS)):
+                    self._measure()
+                if lane.link_died:
+                    client.kill()
+                    raise LaneError("link-died", f"The simulator or a capture ended early: {lane.link_output()[-500:]}")
+                if server_was_there and server.ended and not client.ended:
+                    deadline = min(deadline, self._stages.wall() + _CLIENT_AFTER_SERVER + self._rtt())
+            if not client.ended:
+                self._client.timed_out = not server.ended
+                self._client.stopped_by_us = server.ended
+                client.kill()
+
+    def _rtt(self) -> float:
+        return self._job.forward.delay + self._job.return_.delay
+
+    def _measure(self) -> None:
+        for endpoint in (self._client, self._server):
+            if not endpoint.supervised.ended:
+                endpoint.measure(self._engine.usage(endpoint.supervised.container))
+
+    def _collect_client(self) -> None:
+        """Copy the client's files while its last packets are still on their way to the server."""
+        client_ended = self._stages.wall()
+        self._copy(self._client, "/logs", quota=self._job.limits.logs)
+        found = collect.compare(
+            self._lane.archive("client", "/downloads"),
+            self._served.expected(self._job.files),
+            budget=2 * self._downloads_quota,
+        )
+        self._files, self._extra = found.files, found.extra
+        if found.occupied > self._downloads_quota - _ALMOST_FULL:
+            self._client.volumes_full.append("/downloads")
+        if self._client.supervised.ended:
+            left = client_ended + self._job.return_.delay + _LAST_PACKETS - self._stages.wall()
+            self._bell.wait(lambda: False, timeout=left)
+
+    def _copy(self, endpoint: Endpoint, path: str, *, quota: int) -> None:
+        """Copy a folder of an endpoint to the job's folder, its record keeps what was left out."""
+        role = endpoint.role.value
+        reserved = frozenset((_OUTPUT,))
+        done = collect.extract(self._lane.archive(role, path), self._job.folder / role, reserved=reserved)
+        endpoint.skipped += done.skipped
+        if done.occupied > quota - _ALMOST_FULL:
+            endpoint.volumes_full.append(path)
+
+    def _stop_server(self) -> None:
+        server = self._server.running
+        if server is None or server.ended:
+            return
+        self._server.measure(self._engine.usage(server.container))
+        self._server.stopped_by_us = server.terminate(grace=SERVER_GRACE_SECONDS)
+
+    def _stop_captures(self) -> None:
+        self._capture_drops = self._lane.stop_captures()
+
+    def _collect_rest(self) -> None:
+        sim = self._job.folder / "sim"
+        together(
+            self._pool,
+            lambda: self._copy(self._server, "/logs", quota=self._job.limits.logs),
+            lambda: collect.extract(self._lane.archive("sim", CAPTURES), sim, budget=2 * CAPTURE_LIMIT),
+            lambda: collect.extract(self._lane.archive("sim", LOGS), sim, budget=LINK_LOGS),
+        )
+        if not self._artifacts.link_truth.is_file():
+            raise LaneError("no-truth", f"The simulator left no truth: {self._lane.link_output()[-500:]}")
+
+    def _write_outputs(self) -> None:
+        outputs = {
+            "client": _printed(self._client.running),
+            "server": _printed(self._server.running),
+            "sim": self._lane.link_output(),
+        }
+        for role, text in outputs.items():
+            (self._job.folder / role / _OUTPUT).write_text(text)
+        self._artifacts.output_log.write_text(collect.merge_outputs(list(outputs.items())))
+
+    def _evidence(self) -> Evidence:
+        began = self._stages.began_unix
+        client = self._client.record(began)
+        transfer = client.ended - client.started if client.started is not None and client.ended is not None else 0.0
+        missing = tuple(
+            FileRecord(name=file.name, size=file.size, received=None, equal=False) for file in self._job.files
+        )
+        return Evidence(
+            started_unix_s=began,
+            wall_s=self._stages.wall(),
+            transfer_s=transfer,
+            stages_s=self._stages.seconds,
+            client=client,
+            server=self._server.record(began),
+            server_ready=self._server_ready,
+            files=self._files or missing,
+            extra_files=self._extra,
+            capture_drops=self._capture_drops,
+            host_steal=self._stages.steal(),
+            error=self._error,
+        )
+
+
+def _printed(container: Supervised | None) -> str:
+    return container.printed if container is not None else ""

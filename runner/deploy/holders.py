@@ -1,0 +1,87 @@
+"""Containers of the tools image: the holders of a lane's namespaces and volumes, and the plumber that wires them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from runner.deploy.addresses import CLIENT_HOSTS, READY_PORT, SERVER4, SERVER_HOSTS
+from runner.deploy.containers import ContainerSpec, Volume
+from runner.units import MIB
+
+TOOLS = "bentpipe/tools"
+CAPTURES = "/captures"
+CAPTURE_LIMIT = 1024 * MIB  # bytes of one capture: a server that floods its interface must not fill the disk
+
+# The engine switches IPv6 off in namespaces without a network. Without duplicate address detection and router
+# solicitations an address works at once and nothing but the endpoints' packets is on the wire.
+_NAMESPACE = {
+    f"net.ipv6.conf.{which}.{name}": value
+    for which in ("all", "default")
+    for name, value in (
+        ("disable_ipv6", "0"),
+        ("accept_dad", "0"),
+        ("accept_ra", "0"),
+        ("router_solicitations", "0"),
+    )
+} | {"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"}
+
+
+def _holder(
+    role: str, command: Sequence[str], *, volumes: tuple[Volume, ...], capabilities: Sequence[str] = (), **host: Any
+) -> ContainerSpec:
+    return ContainerSpec(
+        image=TOOLS,
+        role=f"{role}-holder",
+        command=tuple(command),
+        volumes=volumes,
+        hostname=role,
+        host={
+            "network_mode": "none",
+            "sysctls": _NAMESPACE,
+            "cap_drop": ["ALL"],
+            "cap_add": list(capabilities),
+            "security_opt": ["no-new-privileges"],
+            "pids_limit": 64,
+            "log_config": {"Type": "none", "Config": {}},
+            **host,
+        },
+    )
+
+
+def client_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
+    """Names that the client resolves, its namespace, its volumes."""
+    return _holder("client", ["hold-client"], volumes=volumes, extra_hosts=list(CLIENT_HOSTS))
+
+
+def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
+    """The same of the server. With `ask` it prints `server ready` when UDP port 443 answers."""
+    command = ["hold-server", SERVER4] if ask else ["hold-server"]
+    return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
+
+
+def link_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
+    """The simulator's namespace and volume, both captures, and the word `link ready`."""
+    return _holder(
+        "sim",
+        ["hold-link", str(READY_PORT)],
+        volumes=volumes,
+        capabilities=("NET_RAW", "SETUID", "SETGID"),  # what `tcpdump -Z root` needs
+        ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+    )
+
+
+def plumber() -> ContainerSpec:
+    """Enters the namespaces of holders by their process ids, so that the runner itself needs no right but Docker's."""
+    return ContainerSpec(
+        image=TOOLS,
+        role="plumber",
+        command=("sleep", "infinity"),
+        host={
+            "network_mode": "none",
+            "pid_mode": "host",
+            "cap_drop": ["ALL"],
+            "cap_add": ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"],
+            "security_opt": ["no-new-privileges", "apparmor=unconfined"],
+            "pids_limit": 256,
+            "log_config": {"Type": "none", "Config": {}},
+        },
+    )

@@ -1,0 +1,209 @@
+"""One lane: three wired namespaces, a simulated link between them, captures on both sides. It serves one job."""
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from runner.deploy import holders
+from runner.deploy.containers import ContainerSpec, Engine, Volume
+from runner.deploy.link_arguments import LOGS
+from runner.deploy.supervised import Bell, Supervised
+from runner.deploy.wiring import Namespaces, wiring_script
+from runner.errors import LaneError
+from runner.units import MIB
+
+SIMULATOR = "bentpipe/sim"
+LINK_LOGS = 256 * MIB  # bytes: truth and packet log
+_READY_SECONDS = 10.0
+_STOP_SECONDS = 10.0
+_HOLDER_OUTPUT = MIB
+_DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
+_LISTENING = re.compile(r"listening on eth[01]\b")
+
+
+def together(pool: Executor, *calls: Callable[[], object]) -> None:
+    """Run calls at once, wait for all of them, raise what the first of them raised."""
+    futures = [pool.submit(call) for call in calls]
+    failures = [failure for future in futures if (failure := future.exception()) is not None]
+    if failures:
+        raise failures[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneVolumes:
+    """The volumes that holders keep alive, by holder."""
+
+    client: tuple[Volume, ...]
+    link: Volume
+    server: tuple[Volume, ...]
+
+    @classmethod
+    def named(cls, name: str) -> "LaneVolumes":
+        """The volumes of the lane `name`."""
+        return cls(
+            client=(
+                Volume(name=f"{name}-client-logs", path="/logs"),
+                Volume(name=f"{name}-client-downloads", path="/downloads"),
+            ),
+            link=Volume(name=f"{name}-sim-logs", path=LOGS),
+            server=(Volume(name=f"{name}-server-logs", path="/logs"),),
+        )
+
+    def names(self) -> list[str]:
+        return [volume.name for volume in (*self.client, self.link, *self.server)]
+
+
+class Lane:
+    """Held, wired, and removed by `discard` whatever happened. The calls of a job come from one thread."""
+
+    def __init__(self, engine: Engine, pool: Executor, bell: Bell, name: str) -> None:
+        self.name = name
+        self.volumes = LaneVolumes.named(name)
+        self.engine = engine
+        self.pool = pool
+        self.bell = bell
+        self._containers: list[str] = []
+        self._holders: dict[str, str] = {}
+        self._link_holder: Supervised | None = None
+        self._server_holder: Supervised | None = None
+        self._link: Supervised | None = None
+
+    def hold(self, *, logs: int, downloads: int, ask_server: bool) -> None:
+        """Start the holders. `logs` and `downloads` are quotas in bytes."""
+
+        def client() -> None:
+            for volume, quota in zip(self.volumes.client, (logs, downloads), strict=True):
+                self.engine.create_volume(volume.name, role="client", quota=quota)
+            self._hold("client", holders.client_holder(self.volumes.client))
+            self.engine.start(self._holders["client"])
+
+        def server() -> None:
+            for volume in self.volumes.server:
+                self.engine.create_volume(volume.name, role="server", quota=logs)
+            spec = holders.server_holder(self.volumes.server, ask=ask_server)
+            self._server_holder = self.supervise(self._hold("server", spec), output_limit=_HOLDER_OUTPUT)
+            self._server_holder.start()
+
+        def link() -> None:
+            self.engine.create_volume(self.volumes.link.name, role="sim", quota=LINK_LOGS)
+            holder = self._hold("sim", holders.link_holder((self.volumes.link,)))
+            self._link_holder = self.supervise(holder, output_limit=_HOLDER_OUTPUT)
+            self._link_holder.start()
+
+        together(self.pool, client, server, link)
+
+    def _hold(self, role: str, spec: ContainerSpec) -> str:
+        self._holders[role] = self.create(spec)
+        return self._holders[role]
+
+    def wire(self, plumber: str) -> None:
+        """Connect the namespaces of the holders, through the plumber."""
+        pids = {role: self.engine.state(holder).pid for role, holder in self._holders.items()}
+        if not all(pids.values()):
+            raise LaneError("holder-died", "A holder of the lane ended at once: look at the engine's log.")
+        script = wiring_script(Namespaces(client=pids["client"], link=pids["sim"], server=pids["server"]))
+        exit_code, output = self.engine.execute(plumber, ["sh", "-c", script])
+        if exit_code != 0:
+            raise LaneError("not-wired", f"The lane could not be wired: {output.strip() or f'exit code {exit_code}'}")
+
+    def create(self, spec: ContainerSpec) -> str:
+        """Make a container that `discard` will remove. Returns its id."""
+        container = self.engine.create(f"{self.name}-{spec.role}", spec)
+        self._containers.append(container)
+        return container
+
+    def supervise(self, container: str, *, output_limit: int) -> Supervised:
+        """Watch a container, from its start on, with this lane's bell."""
+        return Supervised(self.engine, container, self.bell, output_limit=output_limit)
+
+    def namespace(self, role: str) -> str:
+        """The network mode of a container that joins the holder of `role`."""
+        return f"container:{self._holders[role]}"
+
+    def archive(self, role: str, path: str) -> Iterator[bytes]:
+        """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError before `hold`."""
+        if role not in self._holders:
+            raise LaneError("no-lane", f"There is no holder of the {role}.")
+        return self.engine.archive(self._holders[role], path)
+
+    def start_link(self, arguments: list[str]) -> None:
+        """Start the simulator; return when it carries packets and both captures listen."""
+        spec = ContainerSpec(
+            image=SIMULATOR,
+            role="sim",
+            command=tuple(arguments),
+            volumes=(self.volumes.link,),
+            host={
+                "network_mode": self.namespace("sim"),
+                "cap_drop": ["ALL"],
+                "cap_add": ["NET_RAW", "NET_ADMIN", "SYS_NICE"],
+                "security_opt": ["no-new-privileges"],
+                "cpu_shares": 262144,  # the largest: it must never wait for a core (link-notes.md, section 7)
+                "log_config": {"Type": "none", "Config": {}},
+            },
+        )
+        self._link = self.supervise(self.create(spec), output_limit=_HOLDER_OUTPUT)
+        self._link.start()
+        link, holder = self._link, self._link_holder
+        assert holder is not None, "hold() comes first"
+
+        def is_ready() -> bool:
+            printed = holder.printed
+            return "link ready" in printed and len(_LISTENING.findall(printed)) == 2
+
+        self.bell.wait(lambda: is_ready() or link.ended or holder.ended, timeout=_READY_SECONDS)
+        if link.ended or holder.ended or not is_ready():
+            said = " ".join((link.last_lines(3), holder.last_lines(3))).strip()
+            raise LaneError("link-not-ready", f"The simulator did not open the path: {said or 'it printed nothing'}")
+
+    def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
+        """Whether the server answered within `timeout` seconds; returns at once when it has ended."""
+        holder = self._server_holder
+        assert holder is not None, "hold() comes first"
+        self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
+        return "server ready" in holder.printed
+
+    @property
+    def link_died(self) -> bool:
+        """Whether the simulator or the captures ended although nobody asked them to."""
+        return self._link is not None and (
+            self._link.ended or (self._link_holder is not None and self._link_holder.ended)
+        )
+
+    def stop_captures(self) -> int:
+        """End both captures. Returns how many packets the kernel dropped before them, both sides together."""
+        holder = self._link_holder
+        if holder is None:
+            raise LaneError("no-lane", "There are no captures.")
+        self.engine.signal(holder.container, "SIGTERM")
+        if not self.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS):
+            raise LaneError("captures-not-ended", f"The captures did not end in time: {holder.last_lines(3)}")
+        printed = holder.printed
+        dropped = _DROPPED.findall(printed)
+        if sum(where == "kernel" for _, where in dropped) < 2:
+            raise LaneError("captures-died", f"A capture ended before its time: {holder.last_lines(3)}")
+        return sum(int(count) for count, _ in dropped)
+
+    def stop_link(self) -> None:
+        """End the simulator, which then writes its truth."""
+        link = self._link
+        if link is None:
+            return
+        link.terminate(grace=_STOP_SECONDS)
+        if link.final is None or link.final.exit_code != 0:
+            code = None if link.final is None else link.final.exit_code
+            raise LaneError("link-failed", f"The simulator ended with exit code {code}: {link.last_lines(3)}")
+
+    def link_output(self) -> str:
+        """What simulator and captures printed."""
+        return "".join(part.printed for part in (self._link, self._link_holder) if part is not None)
+
+    def discard(self) -> None:
+        """Remove every container and volume of the lane. Raises LaneError when the engine refuses one."""
+        holders = set(self._holders.values())
+        joined = [container for container in self._containers if container not in holders]
+        for group in (joined, list(holders)):
+            together(self.pool, *(lambda container=container: self.engine.remove(container) for container in group))
+        for name in self.volumes.names():
+            self.engine.remove_volume(name)

@@ -1,0 +1,107 @@
+"""The lanes of one runner: N jobs at once, each in its own world, and nothing left behind."""
+
+import itertools
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import docker
+
+from runner.deploy import engine as host_engine
+from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
+from runner.deploy.experiment import Experiment
+from runner.deploy.holders import plumber
+from runner.deploy.lane import Lane
+from runner.deploy.owner import Owner
+from runner.deploy.probe import Probe
+from runner.deploy.request import LaneJob, ProbeResult
+from runner.deploy.served import Served
+from runner.deploy.supervised import Bell
+from runner.deploy.sweep import remove_own, sweep
+from runner.model.artifacts import Evidence
+from runner.model.implementation import Role
+
+_CALLS_PER_LANE = 4  # engine calls that one lane makes at once
+
+
+class Lanes:
+    """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end."""
+
+    def __init__(self, client: docker.DockerClient, run_name: str, *, lanes: int) -> None:
+        self._prefix = f"bentpipe-{secrets.token_hex(4)}"
+        labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: run_name, LABEL_LANES: self._prefix}
+        self._engine = Engine(client, labels)
+        self._stop = threading.Event()
+        self._numbers = itertools.count(1)
+        self._pool = ThreadPoolExecutor(_CALLS_PER_LANE * lanes, thread_name_prefix="engine")
+        self._removers = ThreadPoolExecutor(lanes, thread_name_prefix="remove")
+        self._served = Served(self._engine, self._prefix)
+        self._plumber = ""
+
+    @classmethod
+    def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "Lanes":
+        """Connect to this host's engine, remove what killed runners left, start the plumber.
+
+        Raises SetupError without an engine, LaneError when it can't start the plumber.
+        """
+        opened = cls(client or host_engine.connect(), run_name, lanes=lanes)
+        try:
+            opened.sweep()
+            opened._start_plumber()
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def __enter__(self) -> "Lanes":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start_plumber(self) -> None:
+        self._plumber = self._engine.create(f"{self._prefix}-plumber", plumber())
+        self._engine.start(self._plumber)
+
+    def run(self, job: LaneJob) -> Evidence:
+        """Run one job and fill its folder, `evidence.json` last.
+
+        What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written.
+        """
+        lane = self._lane()
+        try:
+            return Experiment(job, lane, self._served).run(self._plumber)
+        finally:
+            self._removers.submit(lane.discard)
+
+    def probe(self, image: str, role: Role) -> ProbeResult:
+        """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""
+        lane = self._lane()
+        try:
+            return Probe(image, role, lane, self._served).run(self._plumber)
+        finally:
+            self._removers.submit(lane.discard)
+
+    def _lane(self) -> Lane:
+        return Lane(self._engine, self._pool, Bell(self._stop), f"{self._prefix}-{next(self._numbers)}")
+
+    def stop(self) -> None:
+        """Make running jobs end within about a second, as `stopped` errors. Callable from any thread."""
+        self._stop.set()
+
+    def sweep(self) -> int:
+        """Remove what dead runners of this machine left. Returns how many containers and volumes that were."""
+        return sweep(self._engine)
+
+    def close(self) -> None:
+        """Remove everything of this runner. Raises LaneError when the engine refuses."""
+        self._stop.set()
+        self._removers.shutdown(wait=True)
+        self._pool.shutdown(wait=True)
+        try:
+            remove_own(self._engine, {LABEL_LANES: self._prefix})
+        finally:
+            self._engine.close()

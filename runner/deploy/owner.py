@@ -1,0 +1,61 @@
+"""Who made a container or volume, and whether that process still lives: what a restarted runner may remove."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+_START_TIME = 21 - 2  # field 22 of /proc/<pid>/stat, counted after the name, which may hold blanks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """A process, unmistakably: process ids are reused, but not with the same start time within one boot."""
+
+    machine: str
+    boot: str
+    pid: int
+    start: int  # clock ticks after the boot
+
+    @classmethod
+    def current(cls) -> "Owner":
+        """This process."""
+        start = _start_time(os.getpid())
+        assert start is not None, "this process lives"
+        return cls(machine=_machine(), boot=_boot(), pid=os.getpid(), start=start)
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner | None":
+        """The owner that a label names, None when the label isn't of that form."""
+        try:
+            machine, boot, pid, start = text.split(":")
+            return cls(machine=machine, boot=boot, pid=int(pid), start=int(start))
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.machine}:{self.boot}:{self.pid}:{self.start}"
+
+    def is_dead(self) -> bool:
+        """Whether the process is known to be gone. Processes of other machines never are."""
+        if self.machine != _machine():
+            return False
+        return self.boot != _boot() or _start_time(self.pid) != self.start
+
+
+def _machine() -> str:
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        if path.is_file() and (found := path.read_text().strip()):
+            return found
+    return socket.gethostname()
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_START_TIME])
+    except (OSError, IndexError, ValueError):
+        return None

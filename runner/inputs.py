@@ -1,0 +1,174 @@
+"""What a job's endpoints are given: files to serve, certificates, URLs, environment. contract.md is the reference."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from runner.model.implementation import Role
+
+SERVER_NAMES = ("server", "server4", "server6", "server46")
+VALIDITY = timedelta(days=10)
+_CLOCK_SKEW = timedelta(hours=1)  # a container's clock is the host's, but a stack may compare in another time zone
+_NAME_LENGTH = 16  # hexadecimal digits of a file's name
+_ORGANISATION = "bentpipe"
+
+
+@dataclass(frozen=True, order=True, kw_only=True)
+class ServedFile:
+    """A file below /www. The content follows from `seed`, so that equal values mean equal files."""
+
+    name: str
+    size: int  # bytes
+    seed: int
+
+    def content(self) -> bytes:
+        """`size` bytes that don't compress: SHAKE-256 over seed and name, as any language can compute it."""
+        return hashlib.shake_256(f"{self.seed}/{self.name}".encode()).digest(self.size)
+
+
+def served_files(seed: int, sizes: Sequence[int]) -> tuple[ServedFile, ...]:
+    """Files of `sizes` bytes. The names look random, so that no image can know them before, and follow from `seed`."""
+    names = (
+        hashlib.sha256(f"{seed}/{index}/{size}".encode()).hexdigest()[:_NAME_LENGTH] for index, size in enumerate(sizes)
+    )
+    return tuple(ServedFile(name=name, size=size, seed=seed) for name, size in zip(names, sizes, strict=True))
+
+
+def request_urls(files: Iterable[ServedFile], *, host: str = "server4", port: int = 443) -> str:
+    """The value of REQUESTS: absolute URLs separated by spaces."""
+    return " ".join(f"https://{host}:{port}/{file.name}" for file in files)
+
+
+def environment(
+    role: Role,
+    *,
+    testcase: str,
+    requests: str = "",
+    parameters: str = "",
+    nightly: bool = False,
+    congestion_control: str = "",
+    initial_window: int | None = None,
+) -> dict[str, str]:
+    """The environment of an endpoint. `initial_window` in packets; what isn't asked for isn't set."""
+    found = {
+        "ROLE": role.value,
+        "TESTCASE": testcase,
+        "SSLKEYLOGFILE": "/logs/keys.log",
+        "QLOGDIR": "/logs/qlog/",
+        f"{role.value.upper()}_PARAMS": parameters,
+    }
+    if role is Role.CLIENT:
+        found["REQUESTS"] = requests
+    if nightly:
+        found["CRON"] = "true"
+    if congestion_control:
+        found["CCA"] = congestion_control
+    if initial_window is not None:
+        found["IW"] = str(initial_window)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificates:
+    """The files of /certs, PEM. `chain`: the leaf first, then intermediates."""
+
+    chain: bytes
+    key: bytes
+    ca: bytes
+
+    def files(self) -> dict[str, bytes]:
+        """Name in /certs → content."""
+        return {"cert.pem": self.chain, "priv.key": self.key, "ca.pem": self.ca}
+
+
+def certificates(*, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES) -> Certificates:
+    """A new CA and a leaf for `names`, EC P-256. `chain_length` counts the certificates of `cert.pem`, at least 1.
+
+    A long chain makes a first flight that passes the anti-amplification limit (RFC 9000 §8.1).
+    """
+    if chain_length < 1:
+        raise ValueError("a chain holds at least the leaf")
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca_name = _name("CA")
+    ca = _sign(subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=chain_length - 1)
+    issuer, issuer_key = ca_name, ca_key
+    intermediates: list[x509.Certificate] = []
+    for below in range(chain_length - 2, -1, -1):
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _name(f"intermediate {chain_length - 1 - below}")
+        intermediates.insert(0, _sign(subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below))
+        issuer, issuer_key = subject, key
+    leaf_key = ec.generate_private_key(ec.SECP256R1())
+    leaf = _sign(subject=_name(names[0]), key=leaf_key, issuer=issuer, issuer_key=issuer_key, names=names)
+    return Certificates(
+        chain=b"".join(_pem(certificate) for certificate in (leaf, *intermediates)),
+        key=leaf_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+        ca=_pem(ca),
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANISATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+        ]
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _sign(
+    *,
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    below: int | None = None,
+    names: Sequence[str] = (),
+) -> x509.Certificate:
+    """A certificate that `issuer` signs: a leaf for `names`, or an authority with at most `below` authorities below."""
+    now = datetime.now(UTC)
+    authority = below is not None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=below), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(_key_usage(authority=authority), critical=True)
+    )
+    if not authority:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+        ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
