@@ -1,0 +1,137 @@
+"""Results grouped as the page shows them: one cell per pair and case, with its summaries."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import quote
+
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import CaseRecord, Kind, Run
+from runner.render.metrics import METRICS, value
+from runner.stats import Attempts, Summary, count, median_iteration, summarise
+
+SIGNS = {
+    Outcome.SUCCEEDED: "✓",
+    Outcome.FAILED: "✗",
+    Outcome.ERROR: "?",
+    Outcome.UNSUPPORTED: "–",
+    Outcome.SKIPPED: "·",
+}
+# The outcome that a cell shows is the first of these that one of its iterations had.
+_PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One pair in one case. `results` in the order of iteration; `planned` is how many of them were asked for."""
+
+    server: str
+    client: str
+    case: CaseRecord
+    results: tuple[Result, ...]
+    planned: int
+    seed: int
+
+    @cached_property
+    def attempts(self) -> Attempts:
+        return count(self.results)
+
+    @cached_property
+    def median(self) -> int | None:
+        """The iteration that stands for the cell, None when none succeeded."""
+        return median_iteration(self.results)
+
+    @property
+    def shown(self) -> int | None:
+        """The iteration that the plot begins with: the median one, else the first there is."""
+        return self.median or next((result.iteration for result in self.results), None)
+
+    @cached_property
+    def summaries(self) -> dict[str, Summary]:
+        """By metric, over the iterations that succeeded."""
+        samples = [result.sample for result in self.results if result.outcome is Outcome.SUCCEEDED]
+        found = {
+            metric.key: summarise((value(sample, metric.key) for sample in samples), seed=self.seed)
+            for metric in METRICS
+        }
+        return {key: summary for key, summary in found.items() if summary is not None}
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None: nothing was run yet."""
+        outcomes = {result.outcome for result in self.results}
+        return next((outcome for outcome in _PRECEDENCE if outcome in outcomes), None)
+
+    @property
+    def sign(self) -> str:
+        return "" if self.outcome is None else SIGNS[self.outcome]
+
+    @property
+    def finding(self) -> Finding | None:
+        """The first reason why an iteration did not succeed."""
+        return next((finding for result in self.results for finding in result.findings), None)
+
+    @property
+    def errors(self) -> int:
+        """Iterations that were spoiled by the harness: no verdict on the pair."""
+        return sum(result.outcome is Outcome.ERROR for result in self.results)
+
+    @property
+    def pair(self) -> str:
+        return Job(server=self.server, client=self.client, case=self.case.name, iteration=1).pair
+
+    @property
+    def href(self) -> str:
+        """URL of the cell's page, relative to the run's."""
+        return f"{quote(self.pair)}/{quote(self.case.name)}.html"
+
+
+Cells = dict[tuple[str, str, str], Cell]  # by server, client, case
+
+
+def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
+    """Every cell of the run that was planned or has a result, also one whose job was merged in from another run."""
+    grouped: dict[tuple[str, str, str], list[Result]] = {}
+    planned: dict[tuple[str, str, str], int] = {}
+    for job in run.order:
+        key = (job.server, job.client, job.case)
+        planned[key] = planned.get(key, 0) + 1
+    for job, result in results.items():
+        if job.case in run.cases:
+            grouped.setdefault((job.server, job.client, job.case), []).append(result)
+    return {
+        key: Cell(
+            *key[:2],
+            case=run.cases[key[2]],
+            results=tuple(sorted(grouped.get(key, ()), key=lambda result: result.iteration)),
+            planned=planned.get(key, 0),
+            seed=run.seed,
+        )
+        for key in sorted({*grouped, *planned})
+    }
+
+
+def ordered_cases(run: Run, kind: Kind) -> list[CaseRecord]:
+    """The run's cases of one kind, from the shortest to the longest and from the cleanest to the lossiest link."""
+    chosen = [case for case in run.cases.values() if case.kind is kind]
+    return sorted(
+        chosen,
+        key=lambda case: (
+            case.forward.delay + case.return_.delay,
+            case.forward.loss,
+            case.forward.data_rate,
+            case.name,
+        ),
+    )
+
+
+def names(configured: Sequence[str], found: Iterable[str]) -> list[str]:
+    """Rows or columns: as configured, then what only results know."""
+    return list(dict.fromkeys((*configured, *sorted(found))))
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Arithmetic mean of the values that are known."""
+    known = [one for one in values if one is not None]
+    return sum(known) / len(known) if known else None

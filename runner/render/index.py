@@ -1,0 +1,138 @@
+"""The page of one run: what its template is told."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.model.job import Job
+from runner.model.result import Finding, Result
+from runner.model.run import CaseRecord, Kind, Run
+from runner.render import words
+from runner.render.cells import Cell, Cells, mean, names, ordered_cases
+from runner.render.colour import step_of
+from runner.render.metrics import BY_KEY, METRICS, SWITCHABLE
+
+Sparks = Mapping[tuple[str, str, str], Markup]
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """A cell of a measurement: its numbers in SI units by metric, its colour, its sparkline."""
+
+    cell: Cell | None
+    values: Mapping[str, float]
+    spark: Markup
+
+    @property
+    def shade(self) -> str:
+        """Class of the colour scale; empty without η."""
+        return f"e{step_of(self.values['efficiency'])}" if "efficiency" in self.values else ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One measurement: `rows` by server, in each the cells by client. Means are those of the cells' medians."""
+
+    case: CaseRecord
+    clients: list[str]
+    rows: list[tuple[str, list[MatrixCell], float | None]]
+    column_means: list[float | None]
+    overall: float | None
+    links: list[tuple[str, list[str]]]
+    transfer: list[str]
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """All findings of one code. `cells` with the iterations concerned."""
+
+    code: str
+    requirement: str
+    section: str
+    jobs: int
+    cells: list[tuple[Cell, Finding, list[int]]]
+
+
+def context(run: Run, results: Mapping[Job, Result], table: Cells, sparks: Sparks) -> dict[str, Any]:
+    """Everything that `run.html` prints beside the list of runs."""
+    servers = names(run.servers, {server for server, _, _ in table})
+    clients = names(run.clients, {client for _, client, _ in table})
+    tests = [case for case in ordered_cases(run, Kind.TEST_CASE) if any(key[2] == case.name for key in table)]
+    return {
+        "run": run,
+        "sentence": words.run_sentence(run, results.values()),
+        "servers": servers,
+        "clients": clients,
+        "matrices": [_matrix(case, servers, clients, table, sparks) for case in ordered_cases(run, Kind.MEASUREMENT)],
+        "tests": tests,
+        "test_links": [
+            (case, [("forward", words.link_facts(case.forward)), ("return", words.link_facts(case.return_))])
+            for case in tests
+        ],
+        "test_rows": [
+            (server, [[table.get((server, client, case.name)) for case in tests] for client in clients])
+            for server in servers
+        ],
+        "failures": _failures(table.values()),
+        "metrics": METRICS,
+        "switchable": [BY_KEY[key] for key in SWITCHABLE],
+        "units": {key: (BY_KEY[key].unit.factor, BY_KEY[key].unit.name) for key in SWITCHABLE},
+    }
+
+
+def _matrix(case: CaseRecord, servers: list[str], clients: list[str], table: Cells, sparks: Sparks) -> Matrix:
+    rows = []
+    for server in servers:
+        row = [_matrix_cell((server, client, case.name), table, sparks) for client in clients]
+        rows.append((server, row, mean(_efficiency(row))))
+    columns = [[row[index] for _, row, _ in rows] for index in range(len(clients))]
+    every = [cell for _, row, _ in rows for cell in row]
+    return Matrix(
+        case=case,
+        clients=clients,
+        rows=rows,
+        column_means=[mean(_efficiency(column)) for column in columns],
+        overall=mean(_efficiency(every)),
+        links=[("forward", words.link_facts(case.forward)), ("return", words.link_facts(case.return_))],
+        transfer=words.transfer_facts(case, [one.cell for one in every if one.cell is not None]),
+    )
+
+
+def _matrix_cell(key: tuple[str, str, str], table: Cells, sparks: Sparks) -> MatrixCell:
+    cell = table.get(key)
+    summaries = cell.summaries if cell is not None else {}
+    return MatrixCell(
+        cell=cell,
+        values={name: summaries[name].median for name in SWITCHABLE if name in summaries},
+        spark=sparks.get(key, Markup()),
+    )
+
+
+def _efficiency(row: Iterable[MatrixCell]) -> list[float | None]:
+    return [cell.values.get("efficiency") for cell in row]
+
+
+def _failures(table: Iterable[Cell]) -> list[FailureGroup]:
+    """By code, the most frequent first."""
+    found: dict[str, dict[str, tuple[Cell, Finding, list[int]]]] = {}
+    for cell in table:
+        for result in cell.results:
+            for finding in result.findings:
+                by_cell = found.setdefault(finding.code, {})
+                by_cell.setdefault(cell.href, (cell, finding, []))[2].append(result.iteration)
+    groups = []
+    for code, by_cell in found.items():
+        entries = list(by_cell.values())
+        first = entries[0][1]
+        groups.append(
+            FailureGroup(
+                code=code,
+                requirement=first.requirement,
+                section=first.section,
+                jobs=sum(len(iterations) for _, _, iterations in entries),
+                cells=entries,
+            )
+        )
+    return sorted(groups, key=lambda group: (-group.jobs, group.code))

@@ -1,0 +1,119 @@
+"""The page of one pair in one case: what its template is told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runner.model.result import Finding, Invariant, Outcome, Result
+from runner.model.run import Run
+from runner.render import drawing, words
+from runner.render.cells import SIGNS, Cell
+from runner.render.files import Download
+from runner.render.metrics import BY_KEY, METRICS, Metric, value
+from runner.render.series import Series, coded, curve
+from runner.stats import Summary
+
+_TILES = ("efficiency", "goodput", "slow_start_bound", "handshake_time", "ttfb", "ttlb", "retransmission_ratio")
+ITERATION_COLUMNS = (
+    "goodput",
+    "efficiency",
+    "handshake_time",
+    "ttfb",
+    "ttlb",
+    "retransmission_ratio",
+    "spurious_bytes",
+    "rtt_min",
+    "rtt_median",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One iteration of the table."""
+
+    result: Result
+    sign: str
+    numbers: tuple[str, ...]  # one per ITERATION_COLUMNS
+    broken: tuple[Invariant, ...]
+    unchecked: int  # invariants that could not be checked
+    downloads: Sequence[Download]
+    plotted: bool
+
+
+def context(
+    run: Run, cell: Cell, *, series: Mapping[int, Series], downloads: Mapping[int, Sequence[Download]]
+) -> dict[str, Any]:
+    """Everything that `pair.html` prints. `series` and `downloads` by iteration."""
+    title = f"Offset versus time, {cell.client} → {cell.server}, {cell.case.name}"
+    shown = _first_plot(cell, series)
+    others = [one for iteration, one in series.items() if iteration != shown]
+    return {
+        "cell": cell,
+        "client": run.implementations.get(cell.client),
+        "server": run.implementations.get(cell.server),
+        "verdict": words.outcomes_text(cell.results) + "." if cell.results else "Not run yet.",
+        "links": [("forward", words.link_facts(cell.case.forward)), ("return", words.link_facts(cell.case.return_))],
+        "transfer": words.transfer_facts(cell.case, [cell]),
+        "tiles": [(BY_KEY[key], cell.summaries[key]) for key in _TILES if key in cell.summaries],
+        "groups": _groups(cell.summaries),
+        "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
+        "rows": [_row(result, downloads, series) for result in cell.results],
+        "reasons": _reasons(cell.results),
+        "shown": shown,
+        "drawing": drawing.offset_plot(series.get(shown or 0), others, title=title),
+        "plot": _plot(cell, series, shown),
+    }
+
+
+def _first_plot(cell: Cell, series: Mapping[int, Series]) -> int | None:
+    return cell.shown if cell.shown in series else next(iter(series), None)
+
+
+def _groups(summaries: Mapping[str, Summary]) -> dict[str, list[tuple[Metric, Summary]]]:
+    groups: dict[str, list[tuple[Metric, Summary]]] = {}
+    for metric in METRICS:
+        if metric.key in summaries:
+            groups.setdefault(metric.group, []).append((metric, summaries[metric.key]))
+    return groups
+
+
+def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Mapping[int, Series]) -> Row:
+    return Row(
+        result=result,
+        sign=SIGNS[result.outcome],
+        numbers=tuple(_number(BY_KEY[key], value(result.sample, key)) for key in ITERATION_COLUMNS),
+        broken=tuple(one for one in result.invariants if one.holds is False),
+        unchecked=sum(one.holds is None for one in result.invariants),
+        downloads=downloads.get(result.iteration, ()),
+        plotted=result.iteration in series,
+    )
+
+
+def _number(metric: Metric, found: float | None) -> str:
+    return "–" if found is None else metric.number(found)
+
+
+def _reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
+    """Distinct findings with the iterations that had them; the log is that of the first."""
+    reasons: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
+    for result in results:
+        for finding in result.findings:
+            reasons.setdefault((finding.code, finding.role), (finding, []))[1].append(result.iteration)
+    return list(reasons.values())
+
+
+def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:
+    """What the script needs before it loads an iteration: every curve, thinned."""
+    outcomes = {result.iteration: result.outcome for result in cell.results}
+    curves = []
+    for iteration, one in series.items():
+        time, total = curve(one.client, one.files)
+        curves.append(
+            {
+                "iteration": iteration,
+                "succeeded": outcomes.get(iteration) is Outcome.SUCCEEDED,
+                "t_us": coded(time),
+                "bytes": coded(total),
+            }
+        )
+    return {"case": cell.case.name, "shown": shown, "median": cell.median, "curves": curves}

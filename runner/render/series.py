@@ -1,0 +1,109 @@
+"""`series.json` as the page needs it: decoded, checked, thinned to what a screen can show."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Points = list[tuple[float, float]]
+
+_CURVE_POINTS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """STREAM frames of response data at one vantage point, in time order. Times in µs since the origin, sizes in bytes.
+
+    `kind`: 0 new, 1 retransmission, 2 spurious retransmission.
+    """
+
+    time: Ints
+    offset: Ints
+    length: Ints
+    kind: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """What the plots of one job are drawn from. `document` is the file's content, as it goes to the interactive plot.
+
+    `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille.
+    """
+
+    document: dict[str, Any]
+    file_size: int
+    files: tuple[int, ...]
+    client: Frames
+    server: Frames
+    marks: dict[str, float]
+    ideal: Points
+    slow_start: Points
+    spark: Points
+
+    @property
+    def end(self) -> float:
+        """Seconds until the last frame that either vantage point saw; 0 without any."""
+        last = [int(frames.time[-1]) for frames in (self.client, self.server) if len(frames.time)]
+        return max(last, default=0) / 1e6
+
+
+def load_series(path: Path) -> Series | None:
+    """The job's series; None when it left none, or none that can be read: the page then says so."""
+    try:
+        document = json.loads(path.read_bytes())
+        bounds = document["bounds"]
+        return Series(
+            document=document,
+            file_size=int(document["file_size"]),
+            files=tuple(int(size) for size in document["files"]),
+            client=_frames(document["client"]),
+            server=_frames(document["server"]),
+            marks={name: float(at) for name, at in document["marks"].items() if at is not None},
+            ideal=_points(bounds["ideal"]),
+            slow_start=_points(bounds["slow_start"]),
+            spark=_points(document["spark"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _points(pairs: Sequence[Sequence[float]]) -> Points:
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+def _frames(document: dict[str, list[int]]) -> Frames:
+    time, offset, length, kind = (
+        np.array(document[name], dtype=np.int64) for name in ("t_us", "offset", "length", "kind")
+    )
+    if not len(time) == len(offset) == len(length) == len(kind):
+        raise ValueError("the columns of a vantage point have different lengths")
+    return Frames(time=np.cumsum(time), offset=np.cumsum(offset), length=length, kind=kind)
+
+
+def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
+    """Time in µs and bytes: how far each file had got, added up. At most `_CURVE_POINTS` points, drawn as steps."""
+    gained = np.zeros(len(frames.time), dtype=np.int64)
+    begin = 0
+    for size in files:
+        inside = np.flatnonzero((frames.offset >= begin) & (frames.offset < begin + size))
+        reached = np.maximum.accumulate(frames.offset[inside] + frames.length[inside] - begin)
+        gained[inside] = np.diff(reached, prepend=0)
+        begin += size
+    moved = np.flatnonzero(gained)
+    if not len(moved):
+        return frames.time[:0], gained[:0]
+    time, total = frames.time[moved], np.cumsum(gained[moved])
+    pixel = max(1, int(time[-1]) // _CURVE_POINTS)
+    last = np.flatnonzero(np.append(np.diff(time // pixel) > 0, True))
+    return time[last], total[last]
+
+
+def coded(values: Ints) -> list[int]:
+    """Delta-coded: the first value, then differences."""
+    differences: list[int] = np.diff(values, prepend=0).tolist()
+    return differences

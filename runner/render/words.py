@@ -1,0 +1,93 @@
+"""Parameters and counts in words, as the page says them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, Kind, LinkParameters, Run
+from runner.render.cells import Cell
+from runner.render.metrics import BY_KEY, NARROW
+from runner.units import format_data_rate, format_duration, format_size
+
+
+def moment(unix_s: float) -> str:
+    """`2026-11-21 05:40 UTC`."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def amount(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 job`, `3 jobs`."""
+    return f"{number:,}{NARROW}{noun if number == 1 else plural or noun + 's'}"
+
+
+def loss_text(loss: float) -> str:
+    return f"{100 * loss:g}{NARROW}% loss" if loss else "no loss"
+
+
+def link_facts(link: LinkParameters) -> list[str]:
+    """All parameters of one direction, the queue always among them."""
+    return [
+        format_data_rate(link.data_rate),
+        f"{format_duration(link.delay)} one way",
+        f"queue {amount(link.queue_packets, 'packet')}",
+        loss_text(link.loss),
+    ]
+
+
+def transfer_facts(case: CaseRecord, group: Iterable[Cell]) -> list[str]:
+    """What is transferred over the link, how often, and how good it can get."""
+    rtt = case.forward.delay + case.return_.delay
+    facts = [
+        f"RTT {format_duration(rtt)}",
+        f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}",
+        files_text(case.file_sizes),
+        f"time-out {format_duration(case.timeout)}",
+        amount(case.iterations, "iteration"),
+    ]
+    bounds = sorted(summary.median for cell in group if (summary := cell.summaries.get("slow_start_bound")) is not None)
+    if bounds:
+        bound = BY_KEY["slow_start_bound"]
+        low, high = bound.number(bounds[0]), bound.number(bounds[-1])
+        span = low if low == high else f"{low} to {high}"
+        facts.append(f"slow-start bound η_ss {span}{NARROW}%")
+    return facts
+
+
+def files_text(sizes: tuple[int, ...]) -> str:
+    """`file 10 MiB`, `files 2 MiB + 3 MiB + 5 MiB`, `50 files of 1 KiB`."""
+    if len(sizes) == 1:
+        return f"file {format_size(sizes[0])}"
+    if len(set(sizes)) == 1:
+        return f"{len(sizes)} files of {format_size(sizes[0])}"
+    return "files " + " + ".join(format_size(size) for size in sizes)
+
+
+def _decimal_size(size: float) -> str:
+    return f"{size / 1e6:.3g}{NARROW}MB" if size >= 1e6 else f"{size / 1e3:.3g}{NARROW}kB"
+
+
+def outcomes_text(results: Iterable[Result]) -> str:
+    """`8 of 10 jobs succeeded, 2 failed`."""
+    outcomes = [result.outcome for result in results]
+    parts = [f"{outcomes.count(Outcome.SUCCEEDED):,} of {amount(len(outcomes), 'job')} succeeded"]
+    words = {
+        Outcome.FAILED: "failed",
+        Outcome.ERROR: "were spoiled by the harness",
+        Outcome.UNSUPPORTED: "unsupported",
+        Outcome.SKIPPED: "skipped",
+    }
+    parts += [f"{outcomes.count(one):,} {word}" for one, word in words.items() if one in outcomes]
+    return ", ".join(parts)
+
+
+def run_sentence(run: Run, results: Iterable[Result]) -> str:
+    """The run in one sentence."""
+    stored = list(results)
+    kinds = [case.kind for case in run.cases.values()]
+    asked = " and ".join(
+        amount(kinds.count(kind), kind.value) for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) if kind in kinds
+    )
+    servers, clients = amount(len(run.servers), "server"), amount(len(run.clients), "client")
+    left = len(run.order) - len(stored)
+    missing = f"; {amount(left, 'job')} not done yet" if left > 0 else ""
+    return f"{servers} × {clients}, {asked}: {outcomes_text(stored)}{missing}."

@@ -1,0 +1,237 @@
+// The interactive plots of a pair. Series of single iterations are scripts beside the page, loaded when first shown.
+"use strict";
+const bentpipe = (() => {
+  const cell = JSON.parse(document.getElementById("cell").textContent);
+  const plot = document.getElementById("plot");
+  const loaded = new Map();
+  const waiting = new Map();
+  const marks = { first_server_1rtt: "first 1-RTT", handshake_confirmed: "handshake", ttfb: "TTFB", ttlb: "TTLB" };
+
+  // delta-coded list → values
+  function summed(list) {
+    let sum = 0;
+    return list.map((step) => (sum += step));
+  }
+
+  // the colour of a custom property in the theme that is on
+  function colours(...names) {
+    const probe = document.body.appendChild(document.createElement("i"));
+    const found = {};
+    for (const name of names) {
+      probe.style.color = `var(--${name})`;
+      found[name] = getComputedStyle(probe).color;
+    }
+    probe.remove();
+    return found;
+  }
+
+  function sizeUnit(size) {
+    if (size >= 2 ** 20) return ["MiB", 2 ** 20];
+    return size >= 2 ** 10 ? ["KiB", 2 ** 10] : ["B", 1];
+  }
+
+  // frames as steps: each rises by its length at its time; a gap where the next one doesn't continue it
+  function steps(vantage, unit) {
+    const time = summed(vantage.t_us);
+    const offset = summed(vantage.offset);
+    const x = [];
+    const y = [];
+    let end = null;
+    for (let i = 0; i < time.length; i++) {
+      if (vantage.kind[i]) continue;
+      const at = time[i] / 1e6;
+      if (end !== null && end !== offset[i]) {
+        x.push(at);
+        y.push(null);
+      }
+      end = offset[i] + vantage.length[i];
+      x.push(at, at);
+      y.push(offset[i] / unit, end / unit);
+    }
+    return { x, y };
+  }
+
+  function points(vantage, kind, unit) {
+    const time = summed(vantage.t_us);
+    const offset = summed(vantage.offset);
+    const x = [];
+    const y = [];
+    for (let i = 0; i < time.length; i++) {
+      if (vantage.kind[i] !== kind) continue;
+      x.push(time[i] / 1e6);
+      y.push(offset[i] / unit);
+    }
+    return { x, y };
+  }
+
+  function line(name, data, colour, more = {}) {
+    return { type: "scatter", mode: "lines", name, ...data, line: { color: colour, width: 1.6, ...more.line }, ...more.trace };
+  }
+
+  function dots(name, data, colour, symbol, hover) {
+    const crowded = data.x.length > 1500;
+    return {
+      type: "scatter",
+      mode: "markers",
+      name: `${name} (${data.x.length.toLocaleString("en-US")})`,
+      ...data,
+      visible: data.x.length ? true : "legendonly",
+      marker: { color: colour, symbol, size: crowded ? 4 : 7, line: { color: colour, width: 1.2 } },
+      hovertemplate: `%{x:.4f} s, %{y:.3f}<extra>${hover}</extra>`,
+    };
+  }
+
+  function offsetTraces(series, iteration, colour, name, unit) {
+    const hover = (vantage) => ({ hovertemplate: `%{x:.4f} s, %{y:.3f} ${name}<extra>${vantage}</extra>` });
+    const traces = [];
+    let first = true;
+    for (const one of cell.curves) {
+      if (one.iteration === iteration) continue;
+      const label = `iteration ${one.iteration}${one.succeeded ? "" : ", did not succeed"}`;
+      traces.push(
+        line("other iterations", { x: summed(one.t_us).map((at) => at / 1e6), y: summed(one.bytes).map((size) => size / unit) }, colour.other, {
+          line: { width: 1, shape: "hv", dash: one.succeeded ? "solid" : "dot" },
+          trace: { legendgroup: "others", showlegend: first, hovertemplate: `%{x:.3f} s, %{y:.3f} ${name}<extra>${label}</extra>` },
+        }),
+      );
+      first = false;
+    }
+    const bound = (list) => ({ x: list.map((point) => point[0]), y: list.map((point) => point[1] / unit) });
+    traces.push(line("ideal", bound(series.bounds.ideal), colour.ideal, { line: { dash: "dash", width: 1.3 }, trace: hover("ideal") }));
+    traces.push(
+      line("slow-start bound", bound(series.bounds.slow_start), colour["slow-start"], { line: { dash: "dot", width: 1.8 }, trace: hover("slow-start bound") }),
+    );
+    traces.push(line("sent, server side", steps(series.server, unit), colour.server, { trace: hover("server side") }));
+    traces.push(line("received, client side", steps(series.client, unit), colour.client, { line: { width: 2 }, trace: hover("client side") }));
+    const lost = { x: summed(series.lost.t_us).map((at) => at / 1e6), y: summed(series.lost.offset).map((at) => at / unit) };
+    traces.push(dots("lost on the link", lost, colour.lost, "x-thin", "lost: sent, never seen at the client"));
+    traces.push(dots("retransmission", points(series.server, 1, unit), colour.again, "line-ns", "retransmission, server side"));
+    traces.push(dots("spurious", points(series.server, 2, unit), colour.spurious, "diamond-open", "spurious retransmission: the first copy had arrived"));
+    traces.push(dots("retransmission arrived", points(series.client, 1, unit), colour.again, "circle-open", "retransmission, client side"));
+    return traces;
+  }
+
+  function rateTraces(series, colour) {
+    const { interval_s: interval } = series.rate;
+    const trace = (name, rates, tint, axis, more) => {
+      const data = { x: rates.map((_, index) => index * interval), y: rates.map((rate) => rate / 1e6) };
+      const hover = { yaxis: axis, hovertemplate: `from %{x:.2f} s: %{y:.3f} Mbit/s<extra>${name}</extra>` };
+      return line(name, data, tint, { line: { shape: "hv", width: 1.3, ...more }, trace: hover });
+    };
+    return [
+      trace("forward, IP bytes", series.rate.forward_raw, colour.client, "y2", {}),
+      trace("forward, goodput", series.rate.forward_goodput, colour.server, "y2", { dash: "dot" }),
+      trace("return, IP bytes", series.rate.return_raw, colour.again, "y3", {}),
+    ];
+  }
+
+  function annotations(series, colour, end) {
+    const shapes = [
+      { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y2", y0: series.bounds.forward_rate / 1e6, y1: series.bounds.forward_rate / 1e6, line: { color: colour.ideal, width: 1, dash: "dash" } },
+    ];
+    const labels = [];
+    const known = Object.entries(marks).filter(([name]) => series.marks[name] !== null && series.marks[name] !== undefined);
+    known.sort((one, other) => series.marks[one[0]] - series.marks[other[0]]);
+    known.forEach(([name, label], index) => {
+      const at = series.marks[name];
+      const row = index % known.length;
+      shapes.push({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1 + 0.022 * (row + 0.4), line: { color: colour.soft, width: 1, dash: "dot" } });
+      labels.push({
+        x: at, y: 1 + 0.022 * (row + 0.5), yref: "paper", showarrow: false, yanchor: "middle",
+        xanchor: at > end * 0.8 ? "right" : "left", xshift: at > end * 0.8 ? -4 : 4,
+        text: `${label} ${at < 10 ? at.toFixed(3) : at.toFixed(2)} s`, font: { size: 11, color: colour.ink },
+      });
+    });
+    return { shapes, annotations: labels };
+  }
+
+  function layout(series, colour, name, end) {
+    const axis = { gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, ticks: "outside", tickcolor: colour.line, automargin: true };
+    const narrow = plot.clientWidth < 640;
+    return {
+      paper_bgcolor: "transparent",
+      plot_bgcolor: "transparent",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour.soft },
+      margin: { l: 58, r: 12, t: 84, b: narrow ? 190 : 96 },
+      hovermode: "closest",
+      hoverlabel: { bgcolor: colour.raised, bordercolor: colour.line, font: { color: colour.ink } },
+      legend: { orientation: "h", y: narrow ? -0.12 : -0.1, yanchor: "top", x: 0, font: { color: colour.ink } },
+      xaxis: { ...axis, title: { text: "time since the client's first Initial (s)" }, range: [0, end], anchor: "y3" },
+      yaxis: { ...axis, title: { text: `offset (${name})` }, domain: [0.44, 1], rangemode: "tozero" },
+      yaxis2: { ...axis, title: { text: "forward<br>(Mbit/s)" }, domain: [0.18, 0.4], rangemode: "tozero" },
+      yaxis3: { ...axis, title: { text: "return<br>(Mbit/s)" }, domain: [0, 0.14], rangemode: "tozero" },
+      ...annotations(series, colour, end),
+    };
+  }
+
+  function draw(iteration) {
+    const series = loaded.get(iteration);
+    const colour = colours("ink", "soft", "line", "raised", "client", "server", "again", "spurious", "lost", "other", "ideal", "slow-start");
+    const [name, unit] = sizeUnit(series.file_size);
+    const ends = cell.curves.map((one) => one.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
+    const own = [series.client, series.server].map((vantage) => vantage.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
+    const end = 1.02 * Math.max(...ends, ...own, series.marks.ttlb || 0);
+    if (!plot.classList.contains("drawn")) {
+      plot.replaceChildren();
+      plot.classList.add("drawn");
+    }
+    const traces = [...offsetTraces(series, iteration, colour, name, unit), ...rateTraces(series, colour)];
+    const file = `${document.title.split(" ·")[0].replace(/[^\w.-]+/g, "_")}_${iteration}`;
+    Plotly.react(plot, traces, layout(series, colour, name, end), {
+      responsive: true,
+      displaylogo: false,
+      toImageButtonOptions: { format: "svg", filename: file },
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    });
+    document.getElementById("shown").textContent = `${iteration}${iteration === cell.median ? " (median)" : ""}`;
+  }
+
+  function load(iteration) {
+    if (loaded.has(iteration)) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      waiting.set(iteration, resolve);
+      const script = document.createElement("script");
+      script.src = `${encodeURIComponent(cell.case)}/${iteration}/series.js`;
+      script.onerror = () => reject(new Error(`${script.src} is missing`));
+      document.head.append(script);
+    });
+  }
+
+  let current = null;
+  async function show(iteration) {
+    current = iteration;
+    await load(iteration);
+    if (current === iteration) draw(iteration);
+  }
+
+  function wanted() {
+    const asked = Number(new URLSearchParams(location.hash.slice(1)).get("iteration"));
+    return cell.curves.some((one) => one.iteration === asked) ? asked : cell.shown;
+  }
+
+  function select(iteration) {
+    const radio = document.querySelector(`input[name="iteration"][value="${iteration}"]`);
+    if (radio) radio.checked = true;
+    show(iteration);
+  }
+
+  addEventListener("DOMContentLoaded", () => {
+    for (const radio of document.querySelectorAll('input[name="iteration"]')) {
+      radio.addEventListener("change", () => {
+        history.replaceState(null, "", `#iteration=${radio.value}`);
+        show(Number(radio.value));
+      });
+    }
+    addEventListener("hashchange", () => select(wanted()));
+    document.addEventListener("themechange", () => loaded.has(current) && draw(current));
+    select(wanted());
+  });
+
+  return {
+    // called by <iteration>/series.js
+    series(iteration, document) {
+      loaded.set(iteration, document);
+      waiting.get(iteration)?.();
+    },
+  };
+})();
