@@ -22,7 +22,6 @@ UNKNOWN_VERSION = 0x1A2A3A4A
 
 _CONTROLLERS: dict[str, Callable[..., QuicCongestionControl]] = {
     "newreno": RenoCongestionControl,
-    "reno": RenoCongestionControl,
     "cubic": CubicCongestionControl,
 }
 _LARGEST_WINDOW = 1000
@@ -45,6 +44,7 @@ class Settings:
     def from_environment(cls) -> "Settings":
         """Read TESTCASE, REQUESTS, CCA, IW, SSLKEYLOGFILE and QLOGDIR; what aioquic can't do stays at its default."""
         controller = os.environ.get("CCA", "")
+        controller = "newreno" if controller == "reno" else controller
         window = os.environ.get("IW", "")
         packets = int(window) if window.isdecimal() else 0
         key_log, qlog_folder = os.environ.get("SSLKEYLOGFILE"), os.environ.get("QLOGDIR")
