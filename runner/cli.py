@@ -160,7 +160,7 @@ def _stacks(catalog: Catalog, names: tuple[str, ...]) -> list[str]:
 @main.command("plan")
 @selection_options
 @click.pass_obj
-def plan_(implementations: Path, **options: Any) -> None:
+def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take."""
     catalog = load_catalog(implementations)
     shuffle, seed = options.pop("shuffle"), options.pop("seed")
@@ -203,7 +203,7 @@ def plan_(implementations: Path, **options: Any) -> None:
 @yes_option
 @cas_option
 @click.pass_obj
-def run(implementations: Path, strict: bool, **options: Any) -> None:
+def run(implementations: Path, /, strict: bool, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
     results = run_matrix(MatrixOptions(implementations=implementations, **options), out=out, err=err)
     failed = any(result.outcome in (Outcome.FAILED, Outcome.ERROR) for result in results.values())

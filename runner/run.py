@@ -164,28 +164,31 @@ class Campaign:
     def _job(self, job: Job, judge: ProcessPoolExecutor) -> Result | None:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
         disturbances: list[str] = []
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            with self._state:
-                self._running[job] = self.clock()
-            self._tell("started", job)
-            try:
-                result = self._attempt(job, attempt, judge)
-            finally:
-                with self._state:
-                    self._spent += self.clock() - self._running.pop(job)
-                    self._state.notify_all()
+        while True:
+            result = self._timed_attempt(job, len(disturbances) + 1, judge)
             if result is None:
                 return None
-            result = replace(result, attempts=attempt, disturbed=tuple(disturbances))
-            disturbance = next((finding.actual for finding in result.findings if finding.code == "disturbed"), None)
+            result = replace(result, attempts=len(disturbances) + 1, disturbed=tuple(disturbances))
             self.width.learn(result)
-            if disturbance is None or attempt == MAX_ATTEMPTS:
+            disturbance = next((finding.actual for finding in result.findings if finding.code == "disturbed"), None)
+            if disturbance is None or result.attempts == MAX_ATTEMPTS:
                 break
             disturbances.append(disturbance)
             self._tell("retried", job, result, message=disturbance)
         self.folder.save_result(result)
         apply_retention(self.folder, job, self.retention)
         return result
+
+    def _timed_attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
+        with self._state:
+            self._running[job] = self.clock()
+        self._tell("started", job)
+        try:
+            return self._attempt(job, attempt, judge)
+        finally:
+            with self._state:
+                self._spent += self.clock() - self._running.pop(job)
+                self._state.notify_all()
 
     def _attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
         began = self.clock()

@@ -75,7 +75,7 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any]) -> Any:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The JSON Schemas of the files that bentpipe writes, by file name."""
-    adapters = {"run.json": _RUN, "result.json": _RESULT, "evidence.json": _EVIDENCE}
+    adapters: dict[str, TypeAdapter[Any]] = {"run.json": _RUN, "result.json": _RESULT, "evidence.json": _EVIDENCE}
     return {name: adapter.json_schema() for name, adapter in adapters.items()}
 
 
