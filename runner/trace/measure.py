@@ -132,13 +132,20 @@ def _return_data_rate(recording: Recording, begin: float | None, end: float | No
 
 
 def _ack_ratio(transfer: Transfer) -> float | None:
-    """Packets with an ACK of application data that the client sent, per packet with response data that it received."""
+    """Packets with an ACK of application data that the client sent, per packet with response data that reached it
+    before it closed the connection: what comes later is not acknowledged (RFC 9000 §10.2)."""
     client, received = transfer.recording.client, transfer.received
-    if client is None or received is None or not len(received.packet):
+    if client is None or received is None:
         return None
     acks = client.ack_frames
     mine = (acks["sender"] == CLIENT) & (client.ack_space == APPLICATION)
-    return len(np.unique(acks["packet"][mine])) / len(np.unique(received.packet))
+    closed = np.full(len(transfer.recording.connections), np.iinfo(np.int64).max)
+    closes = client.frames.named("name", "connection_close", "application_close")
+    closes &= (client.frames["sender"] == CLIENT) & (client.frames["connection"] >= 0)
+    np.minimum.at(closed, client.frames["connection"][closes], client.frames["time_ns"][closes])
+    open_ = received.time_ns <= closed[received.connection]
+    packets = len(np.unique(received.packet[open_]))
+    return len(np.unique(acks["packet"][mine])) / packets if packets else None
 
 
 def _data_packets(transfer: Transfer) -> int | None:
