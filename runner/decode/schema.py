@@ -1,7 +1,7 @@
 """The tables of one capture: what the decoder writes and `runner.trace` reads.
 
-Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for the client of the connection, 1 for its server and -1 when
-the connection is unknown. Packet numbers are full ones, reconstructed after RFC 9000 appendix A.3.
+Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for the client of the connection, 1 for its
+server and -1 when the connection is unknown. Packet numbers are full ones, reconstructed after RFC 9000 appendix A.3.
 """
 
 from dataclasses import dataclass

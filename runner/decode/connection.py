@@ -1,0 +1,197 @@
+"""What is known of a connection while its packets are read: keys, packet numbers, connection IDs, handshake."""
+
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidTag
+
+from runner.decode.handshake import CryptoStream
+from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE, Session
+from runner.decode.packets import LongHeader
+from runner.decode.protection import SAMPLE_LENGTH, Protection, Suite, candidates, initial_protection, reconstruct
+from runner.decode.schema import CLIENT, SERVER
+from runner.decode.transport_parameters import Value
+
+INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
+
+_GENERATIONS_AHEAD = 6
+"""How many key updates in a row may be missing from the capture."""
+
+OneRtt = tuple[int, bytes, int, int]
+"""packet number, payload, key phase, key generation"""
+
+
+class KeyRing:
+    """The 1-RTT keys of one sender: all generations so far (RFC 9001 §6)."""
+
+    __slots__ = ("_generations", "_mask", "_start", "current", "suite", "version")
+
+    def __init__(self, protection: Protection) -> None:
+        self._mask = protection.mask
+        self._generations = [protection]
+        self._start = 0  # lowest packet number seen in the current generation
+        self.current = 0
+        self.suite = protection.suite
+        self.version = protection.version
+
+    def unmask(self, data: bytes, start: int, at: int) -> tuple[int, int, int]:
+        """First byte, packet number as encoded and its size, of a short header whose packet number is at `at`."""
+        mask = self._mask(data[at + 4 : at + 20])
+        first = data[start] ^ mask[0] & 0x1F
+        size = (first & 3) + 1
+        return first, int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size]), size
+
+    def open(self, data: bytes, start: int, at: int, end: int, largest: int) -> OneRtt | None:
+        """The short header packet at data[start:end]; None when no generation within reach opens it."""
+        if end - at < 4 + SAMPLE_LENGTH:
+            return None
+        first, encoded, size = self.unmask(data, start, at)
+        number = reconstruct(encoded, size, largest)
+        header = bytes((first,)) + data[start + 1 : at] + encoded.to_bytes(size)
+        phase = first >> 2 & 1
+        if self.current & 1 == phase:
+            protection = self._generations[self.current]
+            try:
+                plain = protection.open((protection.iv ^ number).to_bytes(12), data[at + size : end], header)
+                return number, plain, phase, self.current
+            except InvalidTag:
+                pass
+        return self._open_other(header, data[at + size : end], number, phase)
+
+    def _open_other(self, header: bytes, sealed: bytes, number: int, phase: int) -> OneRtt | None:
+        after = [self.current + step for step in range(1, _GENERATIONS_AHEAD + 1)]
+        before = [self.current - step for step in range(1, self.current + 1)][:_GENERATIONS_AHEAD]
+        for generation in (*before, *after) if number < self._start else (*after, *before):
+            if generation & 1 == phase and (plain := self.open_with(generation, header, sealed, number)) is not None:
+                if generation > self.current:
+                    self.current, self._start = generation, number
+                return number, plain, phase, generation
+        return None
+
+    def open_with(self, generation: int, header: bytes, sealed: bytes, number: int) -> bytes | None:
+        """The payload under the keys of `generation` (from 0) and this packet number; None when it is not that."""
+        while len(self._generations) <= generation:
+            self._generations.append(self._generations[-1].next_generation())
+        protection = self._generations[generation]
+        try:
+            return protection.open((protection.iv ^ number).to_bytes(12), sealed, header)
+        except InvalidTag:
+            return None
+
+    def search(self, data: bytes, start: int, at: int, end: int, windows: int) -> tuple[OneRtt | None, int]:
+        """Try many packet numbers and generations, for a packet before which the capture has no other of its sender.
+
+        `windows`: how many values of the bits above the encoded packet number. Also gives the number of attempts.
+        """
+        if end - at < 4 + SAMPLE_LENGTH:
+            return None, 0
+        first, encoded, size = self.unmask(data, start, at)
+        if first & 0x18:  # reserved bits, RFC 9000 §17.3.1: not 0 means the wrong keys, or the wrong place
+            return None, 1
+        header = bytes((first,)) + data[start + 1 : at] + encoded.to_bytes(size)
+        phase, sealed, attempts = first >> 2 & 1, data[at + size : end], 1
+        for above in range(min(windows, 1 << 8 * (4 - size))):
+            number = above << 8 * size | encoded
+            for generation in range(phase, _GENERATIONS_AHEAD, 2):
+                attempts += 1
+                plain = self.open_with(generation, header, sealed, number)
+                if plain is not None:
+                    self.current, self._start = generation, number
+                    return (number, plain, phase, generation), attempts
+        return None, attempts
+
+
+class Side:
+    """One sender of a connection."""
+
+    __slots__ = ("cid_length", "connection", "crypto", "early", "handshake", "largest", "ring", "rings", "sender")
+
+    def __init__(self, connection: "Connection", sender: int) -> None:
+        self.connection = connection
+        self.sender = sender
+        self.cid_length = -1
+        """Length of the connection IDs that this sender puts into short headers; -1 while unknown."""
+        self.early: list[Protection] = []
+        """Protections that may be the one of this level; one as soon as it opened a packet."""
+        self.handshake: list[Protection] = []
+        self.rings: list[KeyRing] = []
+        self.ring: KeyRing | None = None
+        self.largest = [-1, -1, -1]
+        """Highest packet number of each space; -1: none yet."""
+        self.crypto = (CryptoStream(), CryptoStream(), CryptoStream())
+
+    def open_short(self, data: bytes, start: int, end: int, cid_length: int) -> OneRtt | None:
+        """The 1-RTT packet at data[start:end] with the keys of this side; None when they don't fit.
+
+        `cid_length`: of its destination connection ID; -1, unknown, never fits.
+        """
+        if cid_length < 0:
+            return None
+        at = start + 1 + cid_length
+        if self.ring is not None:
+            return self.ring.open(data, start, at, end, self.largest[APPLICATION_SPACE])
+        for ring in self.rings:
+            opened = ring.open(data, start, at, end, self.largest[APPLICATION_SPACE])
+            if opened is not None:
+                self.ring = ring
+                return opened
+        return None
+
+    def open_long(
+        self, options: list[Protection], space: int, data: bytes, header: LongHeader
+    ) -> tuple[int, bytes, Suite] | None:
+        """A packet with a long header: its number, payload and suite; None when no option fits. Keeps what fits."""
+        for protection in options:
+            opened = protection.open_long(data, header.start, header.number_at, header.end, self.largest[space])
+            if opened is not None:
+                options[:] = [protection]
+                return *opened, protection.suite
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One QUIC connection; the fields that become columns are described in runner.decode.schema."""
+
+    number: int
+    client: tuple[str, int]
+    server: tuple[str, int]
+    first_time_ns: int
+    version: int | None = None
+    original_version: int | None = None
+    odcid: bytes | None = None
+    initial_dcids: list[bytes] = field(default_factory=list)
+    """Destination connection IDs from which Initial keys were derived, newest first."""
+    retry_scids: set[bytes] = field(default_factory=set)
+    retry_integrity_ok: bool | None = None
+    client_random: bytes | None = None
+    suite: Suite | None = None
+    alpn: str | None = None
+    sni: str | None = None
+    offered_suites: list[int] | None = None
+    offered_alpn: list[str] | None = None
+    resumed: bool | None = None
+    early_data_offered: bool = False
+    client_hello_count: int = 0
+    certificate: bool = False
+    transport_parameters: list[dict[str, Value] | None] = field(default_factory=lambda: [None, None])
+    """Of client and server."""
+    reset_tokens: set[bytes] = field(default_factory=set)
+    sides: tuple[Side, Side] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sides = (Side(self, CLIENT), Side(self, SERVER))
+
+    def initial_options(self, version: int, sender: int) -> list[Protection]:
+        """The Initial keys that packets of `sender` may have."""
+        return [initial_protection(version, dcid)[sender] for dcid in self.initial_dcids]
+
+    def use_session(self, session: Session, version: int) -> None:
+        """Take the secrets of the key log for every level that has not opened a packet yet."""
+        for side in self.sides:
+            if secret := session.get(HANDSHAKE[side.sender]):
+                side.handshake = candidates(secret, version, self.suite)
+            if (secret := session.get(APPLICATION[side.sender])) and side.ring is None:
+                side.rings = [KeyRing(each) for each in candidates(secret, version, self.suite)]
+        client = self.sides[CLIENT]
+        if (secret := session.get(EARLY)) and not client.early:
+            client.early = candidates(secret, version, None)

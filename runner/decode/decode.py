@@ -1,0 +1,72 @@
+"""One capture with its key logs → one trace."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.decode.capture import open_capture
+from runner.decode.decoder import Decoder
+from runner.decode.invariants import trace_invariants
+from runner.decode.keylog import read_key_logs
+from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
+from runner.decode.schema import DECODER_VERSION, CaptureMeta, Trace
+from runner.decode.tables import TableBuilder
+from runner.errors import CaptureError
+
+_QUIC_PORTS = (443, 4433)
+# DNS, DHCP, NTP, NetBIOS, SSDP, WS-Discovery, mDNS, LLMNR: what else speaks UDP on a host.
+_OTHER_PORTS = (53, 67, 68, 123, 137, 138, 546, 547, 1900, 3702, 5353, 5355)
+_FIXED_BIT = 0x40
+
+
+def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None) -> Trace:
+    """All QUIC packets of a pcap or pcapng file (gzip allowed) with everything that the keys open.
+
+    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops` is what the capture tool
+    said when it was stopped; pcapng files may say it themselves. What is damaged in the capture is counted, never
+    raised; CaptureError only when a file can't be read, or is no capture, or of a link type without IP.
+    """
+    file, stored = open_capture(capture)
+    datagrams = read_datagrams(file)
+    if datagrams.link_types and not datagrams.link_types & LINK_TYPES.keys():
+        numbers = ", ".join(str(number) for number in sorted(datagrams.link_types))
+        raise CaptureError(f"{capture} has link type {numbers}: capture on an interface that carries IP.")
+    sessions = read_key_logs(key_logs, file.secrets)
+    quic = _quic_flows(datagrams)
+    selected = [number for number, flow in enumerate(datagrams.flow) if quic[flow]]
+    decoder = Decoder(datagrams, sessions)
+    decoder.run(selected)
+    tables = TableBuilder(datagrams, selected, decoder.rows, decoder.registry.connections).build()
+    meta = CaptureMeta(
+        file_name=capture.name,
+        sha256=hashlib.sha256(stored).hexdigest(),
+        link_type=",".join(LINK_TYPES.get(each, str(each)) for each in sorted(datagrams.link_types)),
+        packets=datagrams.records,
+        non_quic=datagrams.records - len(selected),
+        fragments=datagrams.fragments,
+        snapped=datagrams.snapped,
+        truncated=file.truncated,
+        kernel_drops=file.kernel_drops if kernel_drops is None else kernel_drops,
+        first_time_ns=datagrams.first_time_ns,
+        decoder_version=DECODER_VERSION,
+    )
+    return Trace(**tables, meta=meta, invariants=trace_invariants(tables, meta))
+
+
+def _quic_flows(datagrams: Datagrams) -> list[bool]:
+    """Which flows are QUIC: those of its ports, and those in which every datagram could be (RFC 9000 §17).
+
+    A flow can't be judged by what was decrypted: without keys that would make every packet vanish from the counts.
+    """
+    could_be = [True] * len(datagrams.flows)
+    for flow, start, end in zip(datagrams.flow, datagrams.start, datagrams.end, strict=True):
+        if could_be[flow] and (start < end and not datagrams.data[start] & _FIXED_BIT):
+            # Version Negotiation packets have no fixed bit.
+            could_be[flow] = datagrams.data[start] & 0x80 != 0 and not any(datagrams.data[start + 1 : start + 5])
+    quic = []
+    for flow_ in datagrams.flows:
+        ports = {flow_.src_port, flow_.dst_port}
+        known = not ports.isdisjoint(_QUIC_PORTS)
+        both = could_be[flow_.number] and could_be[flow_.reverse]
+        quic.append(known or (both and ports.isdisjoint(_OTHER_PORTS)))
+    return quic

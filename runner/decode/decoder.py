@@ -1,0 +1,365 @@
+"""The decoder: every QUIC packet of a capture in file order, with the keys of its connection."""
+
+from runner.decode.connection import APPLICATION_SPACE, INITIAL_SPACE, Connection, OneRtt, Side
+from runner.decode.frames import NONE, parse_frames
+from runner.decode.keylog import Session
+from runner.decode.network import Datagrams
+from runner.decode.packets import LongHeader, PacketType, parse_long_header
+from runner.decode.protection import SUITES, Suite, initial_protection, retry_tag_is_valid
+from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
+from runner.decode.rescue import Rescue
+from runner.decode.rows import (
+    CONNECTION,
+    DATAGRAM,
+    DCID,
+    DECRYPTED,
+    LENGTH,
+    PACKET_COLUMNS,
+    SCID,
+    SENDER,
+    TOKEN,
+    TYPE,
+    VERSION,
+    Rows,
+)
+from runner.decode.schema import CLIENT, SERVER
+
+MTU = 1500
+_LONG_FORM = 0x80
+_SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
+_PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
+
+
+class Decoder:
+    """Reads the datagrams of one capture once. After `run`, `rows` and `registry` hold the result."""
+
+    def __init__(self, datagrams: Datagrams, sessions: dict[bytes, Session]) -> None:
+        self.rows = Rows()
+        self.registry = Registry(datagrams.flows, sessions)
+        self._datagrams = datagrams
+        self._data = datagrams.data
+        self._selected: list[int] = []
+
+    def run(self, selected: list[int]) -> None:
+        """Decode the datagrams with these numbers; their rows count from 0. Never raises on what packets contain."""
+        source, registry = self._datagrams, self.registry
+        self._selected = selected
+        for datagram, number in enumerate(selected):
+            flow = registry.flows[source.flow[number]]
+            self._decode(datagram, number, flow)
+            if registry.news:
+                registry.news = False
+                self._retry_pending(flow)
+                self._retry_pending(registry.reverse(flow))
+        rescue = Rescue(self._data, registry)
+        for flow in registry.flows:
+            self._rescue_pending(flow, rescue)
+        for flow in registry.flows:
+            self._retry_pending(flow)
+        self._attribute()
+
+    def _decode(self, datagram: int, number: int, flow: FlowState) -> None:
+        source = self._datagrams
+        start, end = source.start[number], source.end[number]
+        whole = Packet(len(self.rows), datagram, 0, start, end, source.payload_length[number] - (end - start))
+        index = self._packets(whole, flow)
+        if source.ip_length[number] > MTU:
+            self._split(whole, index, flow)
+
+    def _packets(self, whole: Packet, flow: FlowState) -> int:
+        """The coalesced packets of one datagram (RFC 9000 §12.2), of which `whole` has the extent.
+
+        Gives the index after the last one.
+        """
+        data, rows = self._data, self.rows
+        position, end, missing, index = whole.start, whole.end, whole.missing, whole.index
+        while position < end:
+            if data[position] & _LONG_FORM:
+                position = self._long(Packet(len(rows), whole.datagram, index, position, end, missing), flow)
+            elif position > whole.start and data[position] == 0 and not any(data[position:end]):
+                break  # padding behind the last packet
+            else:
+                self._short(Packet(len(rows), whole.datagram, index, position, end, missing), flow)
+                position = end
+            index += 1
+        if whole.start == end:
+            rows.add(whole.datagram, index, PacketType.UNKNOWN, missing)
+        return index
+
+    # Short headers
+
+    def _short(self, packet: Packet, flow: FlowState) -> None:
+        if not packet.missing:
+            for side in flow.sides:
+                opened = side.open_short(self._data, packet.start, packet.end, side.cid_length)
+                if opened is not None:
+                    if side is not flow.sides[0]:
+                        flow.sides.remove(side)
+                        flow.sides.insert(0, side)
+                    self._accept_short(packet, side, side.cid_length, opened)
+                    return
+        self.rows.add(packet.datagram, packet.index, PacketType.ONE_RTT, packet.end - packet.start + packet.missing)
+        if not packet.missing and not self._attempt_short(packet, flow):
+            flow.pending.append(packet)
+
+    def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
+        """Try the sides of this flow, then who uses this connection ID elsewhere, then everybody."""
+        data, start, end, registry = self._data, packet.start, packet.end, self.registry
+        sides = [(side, side.cid_length) for side in flow.sides]
+        for length in registry.cid_lengths:
+            by_cid = registry.cids.get(data[start + 1 : start + 1 + length])
+            if by_cid is not None and (by_cid, length) not in sides:
+                sides.append((by_cid, length))
+        if not flow.sides and flow.attempts > 0:
+            flow.attempts -= 1
+            known = {side for side, _ in sides}
+            everybody = (side for connection in reversed(registry.connections) for side in connection.sides)
+            sides += [(side, side.cid_length) for side in everybody if side not in known]
+        for side, length in sides:
+            opened = side.open_short(data, start, end, length)
+            if opened is not None:
+                if side not in flow.sides:
+                    registry.link(flow, side)
+                self._accept_short(packet, side, length, opened)
+                return True
+        return self._is_stateless_reset(packet, flow)
+
+    def _accept_short(self, packet: Packet, side: Side, cid_length: int, opened: OneRtt) -> None:
+        number, plain, phase, generation = opened
+        rows, row, start = self.rows, packet.row, packet.start
+        suite = side.ring.suite if side.ring else None
+        rows.packets[row * PACKET_COLUMNS : (row + 1) * PACKET_COLUMNS] = (
+            packet.datagram,
+            packet.index,
+            side.connection.number,
+            side.sender,
+            PacketType.ONE_RTT,
+            NONE,
+            rows.cid(self._data[start + 1 : start + 1 + cid_length]),
+            NONE,
+            number,
+            phase,
+            generation,
+            packet.end - start,
+            1,
+            NONE,
+            NONE if suite is None else _SUITE_NUMBERS[suite],
+        )
+        side.largest[APPLICATION_SPACE] = max(side.largest[APPLICATION_SPACE], number)
+        events = parse_frames(plain, row, APPLICATION_SPACE, rows.frames)
+        if events:
+            self.registry.learn(side, APPLICATION_SPACE, events)
+
+    def _is_stateless_reset(self, packet: Packet, flow: FlowState) -> bool:
+        """RFC 9000 §10.3.1: the last 16 bytes are a token that the sender had given out."""
+        token = self._data[packet.end - 16 : packet.end]
+        for side in flow.sides:
+            if packet.end - packet.start >= 21 and token in side.connection.reset_tokens:
+                self._fill(packet.row, side, PacketType.STATELESS_RESET)
+                return True
+        return False
+
+    # Long headers
+
+    def _long(self, packet: Packet, flow: FlowState) -> int:
+        """One packet with a long header; gives where the next one starts."""
+        end = packet.end
+        packet.header = header = parse_long_header(self._data, packet.start, end)
+        packet.end = header.end
+        if header.end < end:
+            packet.missing = 0
+        elif packet.missing:
+            header.complete = False
+        rows = self.rows
+        length = packet.end - packet.start + packet.missing
+        row = rows.add(packet.datagram, packet.index, header.type, length)
+        rows.set(row, VERSION, header.version)
+        rows.set(row, DCID, rows.cid(header.dcid))
+        rows.set(row, SCID, rows.cid(header.scid))
+        if header.token is not None:
+            rows.set(row, TOKEN, len(header.token))
+        if not header.complete:
+            return end
+        if header.type in _PROTECTED:
+            if not self._attempt_long(packet, header, flow):
+                flow.pending.append(packet)
+        elif header.type is PacketType.VERSION_NEGOTIATION:
+            self._version_negotiation(packet, header, flow)
+        elif header.type is PacketType.RETRY:
+            self._retry(packet, header, flow)
+        elif not flow.sides and flow.orphan is None:
+            flow.orphan = header
+        return header.end
+
+    def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
+        space = SPACE_OF[header.type]
+        sides = list(flow.sides)
+        by_cid = self.registry.cids.get(header.dcid)
+        if by_cid is not None and by_cid not in sides:
+            sides.append(by_cid)
+        for side in sides:
+            if header.type is PacketType.INITIAL:
+                options = side.connection.initial_options(header.version, side.sender)
+            elif header.type is PacketType.HANDSHAKE:
+                options = side.handshake
+            else:
+                options = side.early if side.sender == CLIENT else []
+            opened = side.open_long(options, space, self._data, header)
+            if opened is not None:
+                if side not in flow.sides:
+                    self.registry.link(flow, side)
+                self._accept_long(packet, header, side, opened)
+                return True
+        return header.type is PacketType.INITIAL and self._first_initial(packet, header, flow)
+
+    def _first_initial(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
+        """An Initial packet under keys of its own destination connection ID: a new first flight of a client."""
+        protection = initial_protection(header.version, header.dcid)[CLIENT]
+        connection = self._continued(header, flow)
+        largest = connection.sides[CLIENT].largest[INITIAL_SPACE] if connection else -1
+        opened = protection.open_long(self._data, header.start, header.number_at, header.end, largest)
+        if opened is None:
+            return False
+        if connection is None:
+            time_ns = self._time_ns(packet.datagram)
+            connection = self.registry.add_connection(flow, CLIENT, time_ns)
+            orphan = flow.orphan
+            connection.original_version = header.version if orphan is None else orphan.version
+            connection.odcid = header.dcid if orphan is None else orphan.dcid
+        connection.initial_dcids.insert(0, header.dcid)
+        client = connection.sides[CLIENT]
+        self.registry.cids[header.dcid] = client
+        self.registry.news = True
+        self._accept_long(packet, header, client, (*opened, protection.suite))
+        return True
+
+    def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
+        """The connection that this first flight continues: after a Retry or a Version Negotiation packet."""
+        for side in flow.sides:
+            connection = side.connection
+            if side.sender == CLIENT and (header.dcid in connection.retry_scids or not connection.initial_dcids):
+                return connection
+        return None
+
+    def _accept_long(self, packet: Packet, header: LongHeader, side: Side, opened: tuple[int, bytes, Suite]) -> None:
+        """Write the row and the frames of an authenticated packet, and learn from them."""
+        number, plain, suite = opened
+        space = SPACE_OF[header.type]
+        rows, row = self.rows, packet.row
+        rows.packets[row * PACKET_COLUMNS : (row + 1) * PACKET_COLUMNS] = (
+            packet.datagram,
+            packet.index,
+            side.connection.number,
+            side.sender,
+            header.type,
+            header.version,
+            rows.cid(header.dcid),
+            rows.cid(header.scid),
+            number,
+            NONE,
+            NONE,
+            packet.end - packet.start,
+            1,
+            NONE if header.token is None else len(header.token),
+            _SUITE_NUMBERS[suite],
+        )
+        side.largest[space] = max(side.largest[space], number)
+        self.registry.accept_header(side, header)
+        events = parse_frames(plain, row, space, rows.frames)
+        if events:
+            self.registry.learn(side, space, events)
+
+    def _version_negotiation(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        """RFC 9000 §17.2.1: it answers the client's packet and swaps its connection IDs."""
+        registry = self.registry
+        orphan = registry.reverse(flow).orphan
+        if not flow.sides and orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
+            connection = registry.add_connection(flow, SERVER, self._time_ns(packet.datagram))
+            connection.original_version, connection.odcid = orphan.version, orphan.dcid
+        if flow.sides and flow.sides[0].sender == SERVER:
+            self._fill(packet.row, flow.sides[0], PacketType.VERSION_NEGOTIATION)
+        self.rows.set(packet.row, DECRYPTED, 1)
+
+    def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        self.rows.set(packet.row, DECRYPTED, 1)
+        for side in flow.sides:
+            connection = side.connection
+            if side.sender == SERVER and connection.initial_dcids:
+                whole = self._data[header.start : header.end]
+                valid = retry_tag_is_valid(header.version, connection.initial_dcids[-1], whole)
+                connection.retry_integrity_ok = valid and connection.retry_integrity_ok is not False
+                connection.retry_scids.add(header.scid)
+                self._fill(packet.row, side, PacketType.RETRY)
+                return
+
+    # Second chances
+
+    def _attempt(self, packet: Packet, flow: FlowState) -> bool:
+        if packet.header is None:
+            return self._attempt_short(packet, flow)
+        return self._attempt_long(packet, packet.header, flow)
+
+    def _retry_pending(self, flow: FlowState) -> None:
+        if flow.pending:
+            flow.pending = [packet for packet in flow.pending if not self._attempt(packet, flow)]
+
+    def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
+        """At the end of the file: packets of connections whose beginning is not in the capture."""
+        waiting = []
+        for packet in flow.pending:
+            if self._attempt(packet, flow):
+                continue
+            if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):
+                waiting.append(packet)
+        flow.pending = waiting
+
+    def _split(self, whole: Packet, index: int, flow: FlowState) -> None:
+        """Read a super-datagram: several datagrams that segmentation offload had not cut yet when it was captured."""
+        rows, row = self.rows, len(self.rows) - 1
+        if rows.get(row, TYPE) != PacketType.ONE_RTT or rows.get(row, DECRYPTED):
+            return
+        start = whole.end - (rows.get(row, LENGTH) - whole.missing)
+        for size in (flow.segment_size, *range(MTU - 28, 20, -1)):
+            stop = whole.start + size
+            if not start < stop < whole.end:
+                continue
+            for side in flow.sides:
+                opened = side.open_short(self._data, start, stop, side.cid_length)
+                if opened is None:
+                    continue
+                if flow.pending and flow.pending[-1].row == row:
+                    flow.pending.pop()
+                first = Packet(row, whole.datagram, index - 1, start, stop, 0)
+                self._accept_short(first, side, side.cid_length, opened)
+                flow.segment_size = size
+                for at in range(stop, whole.end, size):
+                    end = min(at + size, whole.end)
+                    missing = whole.missing if end == whole.end else 0
+                    index = self._packets(Packet(len(rows), whole.datagram, index, at, end, missing), flow)
+                return
+
+    # Rows
+
+    def _time_ns(self, datagram: int) -> int:
+        return self._datagrams.time_ns[self._selected[datagram]]
+
+    def _attribute(self) -> None:
+        """Give packets that could not be read to the connection on their flow at that time."""
+        rows, source = self.rows, self._datagrams
+        for row, connection in enumerate(rows.packets[CONNECTION::PACKET_COLUMNS]):
+            if connection != NONE:
+                continue
+            number = self._selected[rows.get(row, DATAGRAM)]
+            sides = self.registry.flows[source.flow[number]].sides
+            begun = [side for side in sides if side.connection.first_time_ns <= source.time_ns[number]] or sides
+            if begun:
+                side = max(begun, key=lambda each: each.connection.first_time_ns)
+                rows.set(row, CONNECTION, side.connection.number)
+                rows.set(row, SENDER, side.sender)
+
+    def _fill(self, row: int, side: Side, kind: PacketType) -> None:
+        """Attribute a packet that has no packet protection."""
+        self.rows.set(row, CONNECTION, side.connection.number)
+        self.rows.set(row, SENDER, side.sender)
+        self.rows.set(row, DECRYPTED, 1)
+        self.rows.set(row, TYPE, kind)

@@ -1,0 +1,300 @@
+"""QUIC frames: RFC 9000 §19, DATAGRAM (RFC 9221 §4), ACK_FREQUENCY and IMMEDIATE_ACK (draft-ietf-quic-ack-frequency).
+
+This is the innermost loop of the decoder: rows are written as flat lists of integers, which `tables` reshapes.
+"""
+
+from collections.abc import Callable
+
+FRAME_NAMES = {
+    0x00: "padding",
+    0x01: "ping",
+    0x02: "ack",
+    0x03: "ack",
+    0x04: "reset_stream",
+    0x05: "stop_sending",
+    0x06: "crypto",
+    0x07: "new_token",
+    **dict.fromkeys(range(0x08, 0x10), "stream"),
+    0x10: "max_data",
+    0x11: "max_stream_data",
+    0x12: "max_streams_bidi",
+    0x13: "max_streams_uni",
+    0x14: "data_blocked",
+    0x15: "stream_data_blocked",
+    0x16: "streams_blocked_bidi",
+    0x17: "streams_blocked_uni",
+    0x18: "new_connection_id",
+    0x19: "retire_connection_id",
+    0x1A: "path_challenge",
+    0x1B: "path_response",
+    0x1C: "connection_close",
+    0x1D: "application_close",
+    0x1E: "handshake_done",
+    0x1F: "immediate_ack",
+    0x30: "datagram",
+    0x31: "datagram",
+    0xAF: "ack_frequency",
+}
+
+CRYPTO = 0x06
+NEW_CONNECTION_ID = 0x18
+NONE = -1
+"""Stands for null in the flat rows: every field of a frame is an unsigned number."""
+
+_MASKS = {2: (1 << 14) - 1, 4: (1 << 30) - 1, 8: (1 << 62) - 1}
+
+Event = tuple[int, int, bytes]
+"""What the connection must learn: CRYPTO, offset, data · NEW_CONNECTION_ID, sequence number, ID and reset token."""
+
+
+class FrameRows:
+    """Frames of all packets so far, as flat lists of integers; one name per list says the order of its columns."""
+
+    __slots__ = ("acks", "others", "packet", "payloads", "range_first", "range_last", "space", "streams")
+
+    def __init__(self) -> None:
+        self.packet = self.space = NONE
+        """Of the packet that is being read."""
+        self.streams: list[int] = []
+        """packet, frame, type, stream id, offset, length"""
+        self.acks: list[int] = []
+        """packet, frame, type, space, largest, unscaled delay, ranges so far with these, ECT(0), ECT(1), CE"""
+        self.range_first: list[int] = []
+        self.range_last: list[int] = []
+        self.others: list[int] = []
+        """packet, frame, type, stream id, offset, length, value"""
+        self.payloads: list[bytes | None] = []
+        """One per row of `others`."""
+
+
+STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
+
+
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """The variable-length integer at `position` and the position after it (RFC 9000 §16).
+
+    IndexError when there is none; a cut off one gives a position after the end of `data`.
+    """
+    first = data[position]
+    if first < 0x40:
+        return first, position + 1
+    size = 1 << (first >> 6)
+    return int.from_bytes(data[position : position + size]) & _MASKS[size], position + size
+
+
+def parse_frames(plain: bytes, packet: int, space: int, rows: FrameRows) -> list[Event]:
+    """Append the frames of a packet's payload to `rows`; give what the connection must learn.
+
+    A frame of an unknown type, or one that contradicts its own lengths, becomes one row of type `unknown` with the
+    rest of the payload: frames have no common length field, so nothing after it can be read (RFC 9000 §12.4).
+    """
+    rows.packet, rows.space = packet, space
+    events: list[Event] = []
+    end = len(plain)
+    position = frame = 0
+    while position < end:
+        kind = plain[position]
+        try:
+            if 0x08 <= kind < 0x10:
+                after = _stream(plain, position, frame, rows)
+            elif kind in (0x02, 0x03):
+                after = _ack(plain, position, frame, rows)
+            else:
+                after = _other(plain, position, frame, rows, events)
+        except IndexError:
+            after = 0
+        if not after:
+            _unknown(plain, position, frame, rows)
+            break
+        position = after
+        frame += 1
+    return events
+
+
+def _unknown(plain: bytes, position: int, frame: int, rows: FrameRows) -> None:
+    try:
+        kind, _ = varint(plain, position)
+    except IndexError:
+        kind = plain[position]
+    length = len(plain) - position
+    rows.others += (rows.packet, frame, -1 - kind, NONE, NONE, length, NONE)
+    rows.payloads.append(plain[position:])
+
+
+def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
+    """RFC 9000 §19.8. Gives the position after the frame, 0 when it is malformed."""
+    kind = plain[position]
+    stream_id, position = varint(plain, position + 1)
+    offset = 0
+    if kind & 0x04:
+        offset, position = varint(plain, position)
+    end = len(plain)
+    if kind & 0x02:
+        length, position = varint(plain, position)
+    else:
+        length = end - position
+    if length < 0 or position + length > end:
+        return 0
+    rows.streams += (rows.packet, frame, kind, stream_id, offset, length)
+    return position + length
+
+
+def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
+    """RFC 9000 §19.3. Gives the position after the frame, 0 when it is malformed."""
+    kind = plain[position]
+    largest, position = varint(plain, position + 1)
+    delay, position = varint(plain, position)
+    count, position = varint(plain, position)
+    first_length, position = varint(plain, position)
+    smallest = largest - first_length
+    firsts, lasts = [smallest], [largest]
+    if count > len(plain) - position:
+        return 0
+    for _ in range(count):
+        gap, position = varint(plain, position)
+        length, position = varint(plain, position)
+        last = smallest - gap - 2
+        smallest = last - length
+        firsts.append(smallest)
+        lasts.append(last)
+    ect0 = ect1 = ce = NONE
+    if kind == 0x03:
+        ect0, position = varint(plain, position)
+        ect1, position = varint(plain, position)
+        ce, position = varint(plain, position)
+    if smallest < 0 or position > len(plain):
+        return 0
+    rows.range_first += firsts
+    rows.range_last += lasts
+    rows.acks += (rows.packet, frame, kind, rows.space, largest, delay, len(rows.range_first), ect0, ect1, ce)
+    return position
+
+
+def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: list[Event]) -> int:
+    kind, after = varint(plain, position)
+    if kind == 0:
+        # A run of padding is one row: it ends at the first byte that is not 0.
+        length = len(plain) - position - len(plain[position:].lstrip(b"\0"))
+        rows.others += (rows.packet, frame, 0, NONE, NONE, length, NONE)
+        rows.payloads.append(None)
+        return position + length
+    reader = _READERS.get(kind)
+    if reader is None:
+        return 0
+    stream_id, offset, length, value, payload, after = reader(plain, after)
+    if after > len(plain) or (length >= 0 and payload is not None and len(payload) != length):
+        return 0
+    rows.others += (rows.packet, frame, kind, stream_id, offset, length, value)
+    rows.payloads.append(payload)
+    if kind == CRYPTO and payload is not None:
+        events.append((CRYPTO, offset, payload))
+    elif kind == NEW_CONNECTION_ID and payload is not None:
+        events.append((NEW_CONNECTION_ID, value, payload + plain[after - 16 : after]))
+    return after
+
+
+Fields = tuple[int, int, int, int, bytes | None, int]
+"""stream id, offset, length, value, payload, position after the frame"""
+
+
+def _empty(_: bytes, position: int) -> Fields:
+    return NONE, NONE, NONE, NONE, None, position
+
+
+def _one_value(plain: bytes, position: int) -> Fields:
+    value, position = varint(plain, position)
+    return NONE, NONE, NONE, value, None, position
+
+
+def _stream_and_value(plain: bytes, position: int) -> Fields:
+    stream_id, position = varint(plain, position)
+    value, position = varint(plain, position)
+    return stream_id, NONE, NONE, value, None, position
+
+
+def _reset_stream(plain: bytes, position: int) -> Fields:
+    stream_id, position = varint(plain, position)
+    error, position = varint(plain, position)
+    final_size, position = varint(plain, position)
+    return stream_id, final_size, NONE, error, None, position
+
+
+def _crypto(plain: bytes, position: int) -> Fields:
+    offset, position = varint(plain, position)
+    length, position = varint(plain, position)
+    return NONE, offset, length, NONE, plain[position : position + length], position + length
+
+
+def _new_token(plain: bytes, position: int) -> Fields:
+    length, position = varint(plain, position)
+    return NONE, NONE, length, NONE, plain[position : position + length], position + length
+
+
+def _new_connection_id(plain: bytes, position: int) -> Fields:
+    sequence, position = varint(plain, position)
+    _, position = varint(plain, position)
+    length = plain[position]
+    position += 1
+    return NONE, NONE, length, sequence, plain[position : position + length], position + length + 16
+
+
+def _path_data(plain: bytes, position: int) -> Fields:
+    return NONE, NONE, 8, NONE, plain[position : position + 8], position + 8
+
+
+def _connection_close(plain: bytes, position: int) -> Fields:
+    error, position = varint(plain, position)
+    _, position = varint(plain, position)
+    length, position = varint(plain, position)
+    return NONE, NONE, length, error, plain[position : position + length], position + length
+
+
+def _application_close(plain: bytes, position: int) -> Fields:
+    error, position = varint(plain, position)
+    length, position = varint(plain, position)
+    return NONE, NONE, length, error, plain[position : position + length], position + length
+
+
+def _datagram_to_the_end(plain: bytes, position: int) -> Fields:
+    return NONE, NONE, len(plain) - position, NONE, None, len(plain)
+
+
+def _datagram(plain: bytes, position: int) -> Fields:
+    length, position = varint(plain, position)
+    return NONE, NONE, length, NONE, None, position + length
+
+
+def _ack_frequency(plain: bytes, start: int) -> Fields:
+    """Sequence number in the value; all four fields, as they were sent, in the payload."""
+    sequence, position = varint(plain, start)
+    for _ in range(3):  # Ack-Eliciting Threshold, Requested Max Ack Delay, Reordering Threshold
+        _, position = varint(plain, position)
+    return NONE, NONE, NONE, sequence, plain[start:position], position
+
+
+_READERS: dict[int, Callable[[bytes, int], Fields]] = {
+    0x01: _empty,
+    0x04: _reset_stream,
+    0x05: _stream_and_value,
+    0x06: _crypto,
+    0x07: _new_token,
+    0x10: _one_value,
+    0x11: _stream_and_value,
+    0x12: _one_value,
+    0x13: _one_value,
+    0x14: _one_value,
+    0x15: _stream_and_value,
+    0x16: _one_value,
+    0x17: _one_value,
+    0x18: _new_connection_id,
+    0x19: _one_value,
+    0x1A: _path_data,
+    0x1B: _path_data,
+    0x1C: _connection_close,
+    0x1D: _application_close,
+    0x1E: _empty,
+    0x1F: _empty,
+    0x30: _datagram_to_the_end,
+    0x31: _datagram,
+    0xAF: _ack_frequency,
+}

@@ -1,0 +1,175 @@
+"""TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4): what a connection offered and agreed on."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Message(IntEnum):
+    """Handshake types (RFC 8446 appendix B.3, RFC 8879 §4)."""
+
+    CLIENT_HELLO = 1
+    SERVER_HELLO = 2
+    ENCRYPTED_EXTENSIONS = 8
+    CERTIFICATE = 11
+    COMPRESSED_CERTIFICATE = 25
+
+
+_SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _QUIC_TRANSPORT_PARAMETERS = 0, 16, 41, 42, 57
+
+# The random of a ServerHello that is a HelloRetryRequest (RFC 8446 §4.1.3).
+_RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+
+# No stack sends more handshake data than this on one level; what a forged offset asks for is not kept.
+_MAX_BUFFERED = 1 << 20
+
+
+class CryptoStream:
+    """One direction of one encryption level: puts CRYPTO data in order and cuts it into handshake messages."""
+
+    __slots__ = ("_assembled", "_consumed", "_waiting")
+
+    def __init__(self) -> None:
+        self._assembled = b""
+        self._consumed = 0
+        self._waiting: dict[int, bytes] = {}
+
+    def feed(self, offset: int, data: bytes) -> list[tuple[int, bytes]]:
+        """Type and body of the messages that are complete with this frame. Repeated data is ignored."""
+        if offset + len(data) <= self._end or offset > self._end + _MAX_BUFFERED:
+            return []
+        if len(data) > len(self._waiting.get(offset, b"")):
+            self._waiting[offset] = data
+        progress = True
+        while progress:
+            progress = False
+            for start in sorted(self._waiting):
+                if start > self._end:
+                    break
+                piece = self._waiting.pop(start)
+                fresh = piece[self._end - start :]
+                self._assembled += fresh
+                progress = progress or bool(fresh)
+        return self._messages()
+
+    @property
+    def _end(self) -> int:
+        return self._consumed + len(self._assembled)
+
+    def _messages(self) -> list[tuple[int, bytes]]:
+        messages = []
+        while len(self._assembled) >= 4:
+            size = 4 + int.from_bytes(self._assembled[1:4])
+            if len(self._assembled) < size:
+                break
+            messages.append((self._assembled[0], self._assembled[4:size]))
+            self._assembled = self._assembled[size:]
+            self._consumed += size
+        return messages
+
+
+class _Reader:
+    """Reads TLS vectors; IndexError past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def __bool__(self) -> bool:
+        return self._position < len(self._data)
+
+    def take(self, size: int) -> bytes:
+        data = self._data[self._position : self._position + size]
+        if len(data) < size:
+            raise IndexError
+        self._position += size
+        return data
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size))
+
+    def vector(self, size: int) -> "_Reader":
+        """A vector whose length takes `size` bytes."""
+        return _Reader(self.take(self.number(size)))
+
+    def rest(self) -> bytes:
+        return self._data[self._position :]
+
+
+@dataclass(slots=True)
+class Hello:
+    """What was read from a ClientHello, or from ServerHello and EncryptedExtensions."""
+
+    random: bytes = b""
+    suites: list[int] = field(default_factory=list)
+    alpn: list[str] = field(default_factory=list)
+    sni: str | None = None
+    early_data: bool = False
+    pre_shared_key: bool = False
+    transport_parameters: bytes | None = None
+
+    @property
+    def is_retry_request(self) -> bool:
+        """Whether this ServerHello is a HelloRetryRequest."""
+        return self.random == _RETRY_RANDOM
+
+
+def parse_client_hello(body: bytes) -> Hello | None:
+    """RFC 8446 §4.1.2; None when the message is malformed."""
+    try:
+        reader = _Reader(body)
+        reader.take(2)
+        hello = Hello(random=reader.take(32))
+        reader.vector(1)
+        suites = reader.vector(2)
+        while suites:
+            hello.suites.append(suites.number(2))
+        reader.vector(1)
+        _extensions(reader.vector(2), hello)
+    except IndexError:
+        return None
+    return hello
+
+
+def parse_server_hello(body: bytes) -> Hello | None:
+    """RFC 8446 §4.1.3; None when the message is malformed."""
+    try:
+        reader = _Reader(body)
+        reader.take(2)
+        hello = Hello(random=reader.take(32))
+        reader.vector(1)
+        hello.suites.append(reader.number(2))
+        reader.take(1)
+        _extensions(reader.vector(2), hello)
+    except IndexError:
+        return None
+    return hello
+
+
+def parse_encrypted_extensions(body: bytes) -> Hello | None:
+    """RFC 8446 §4.3.1; None when the message is malformed."""
+    hello = Hello()
+    try:
+        _extensions(_Reader(body).vector(2), hello)
+    except IndexError:
+        return None
+    return hello
+
+
+def _extensions(reader: _Reader, hello: Hello) -> None:
+    while reader:
+        kind = reader.number(2)
+        body = reader.vector(2)
+        if kind == _SERVER_NAME and body:
+            names = body.vector(2)
+            names.take(1)
+            hello.sni = names.vector(2).rest().decode("ascii", "replace")
+        elif kind == _ALPN:
+            names = body.vector(2)
+            while names:
+                hello.alpn.append(names.vector(1).rest().decode("ascii", "backslashreplace"))
+        elif kind == _EARLY_DATA:
+            hello.early_data = True
+        elif kind == _PRE_SHARED_KEY:
+            hello.pre_shared_key = True
+        elif kind == _QUIC_TRANSPORT_PARAMETERS:
+            hello.transport_parameters = body.rest()

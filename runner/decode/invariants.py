@@ -1,0 +1,138 @@
+"""What must hold on every sound trace, and what a job's two traces must say of each other."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runner.decode.protection import VERSIONS
+from runner.decode.schema import CLIENT, SERVER, CaptureMeta, Invariant, Trace
+
+MTU = 1500
+"""Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
+
+
+def trace_invariants(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[Invariant]:
+    """The invariants of one trace. Every count is expected to be 0."""
+    above_mtu = pc.sum(pc.greater(tables["datagrams"]["ip_length"], MTU)).as_py() or 0
+    unknown_frames = pc.sum(pc.equal(tables["frames"]["name"].cast(pa.string()), "unknown")).as_py() or 0
+    return [
+        _zero("undecrypted_packets", _undecrypted(tables["packets"])),
+        _zero("datagrams_above_mtu", above_mtu),
+        _zero("unknown_frames", unknown_frames),
+        _zero("snapped_records", meta.snapped),
+        _zero("truncated_capture", int(meta.truncated)),
+        _zero("kernel_drops", meta.kernel_drops),
+    ]
+
+
+def _undecrypted(packets: pa.Table) -> int:
+    """Packets that should have been opened.
+
+    Excepted: 0-RTT, whose secret no server has that refused it, and no key log of a stack that doesn't write it; and
+    packets of a version without known keys on a connection that negotiated another one.
+    """
+    failed = packets.filter(pc.invert(packets["decrypted"]))
+    if failed.num_rows == 0:
+        return 0
+    kind = failed["type"].cast(pa.string())
+    negotiated = packets.filter(pc.equal(packets["type"].cast(pa.string()), "version_negotiation"))["connection"]
+    foreign = pc.and_(
+        pc.invert(pc.is_in(failed["version"], pa.array([*VERSIONS, None], pa.uint32()))),
+        pc.and_(pc.greater_equal(failed["connection"], 0), pc.is_in(failed["connection"], negotiated.combine_chunks())),
+    )
+    excepted = pc.or_(pc.equal(kind, "0rtt"), foreign)
+    return int(failed.num_rows - pc.sum(excepted).as_py())
+
+
+def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[Invariant]:
+    """What the traces of both vantage points of one job must say together.
+
+    `expected_bytes`: sizes of the files that were transferred; they are compared, sorted, with what each stream of
+    the server's delivered to the client. None: the job has no such files, or their framing is not the plain one of
+    HTTP/0.9, in which the response's stream data is the file (HTTP/3 adds frames of its own).
+    """
+    invariants = [
+        _zero("client_packets_not_seen_at_server_side", _not_contained(client_side, server_side, SERVER)),
+        _zero("server_packets_not_seen_at_client_side", _not_contained(server_side, client_side, CLIENT)),
+    ]
+    if expected_bytes is None:
+        return invariants
+    total = sum(expected_bytes)
+    unique = unique_stream_bytes(
+        client_side.stream_frames.filter(pc.equal(client_side.stream_frames["sender"], SERVER))
+    )
+    responses = sorted(size for size in final_sizes(client_side, SERVER) if size is not None)
+    matching = sum(1 for size in sorted(expected_bytes) if _take(responses, size))
+    return [
+        *invariants,
+        Invariant("stream_bytes", unique == total, total, unique),
+        Invariant("fin_offsets", matching == len(expected_bytes), len(expected_bytes), matching),
+    ]
+
+
+def _take(sizes: list[int], size: int) -> bool:
+    if size in sizes:
+        sizes.remove(size)
+        return True
+    return False
+
+
+def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
+    """How many packets of `sender` are in `arrived`, at the far side of the link, but not in `sent`, at its own side.
+
+    Packets are known by connection, type and number; connections by client random, as their numbers differ.
+    """
+    return len(_identities(arrived, sender) - _identities(sent, sender))
+
+
+def _identities(trace: Trace, sender: int) -> set[tuple[bytes, str, int]]:
+    randoms = trace.connections["client_random"].to_pylist()
+    packets = trace.packets
+    chosen = packets.filter(pc.and_(pc.equal(packets["sender"], sender), pc.is_valid(packets["packet_number"])))
+    return {
+        (randoms[connection] or b"", kind, number)
+        for connection, kind, number in zip(
+            chosen["connection"].to_pylist(),
+            chosen["type"].to_pylist(),
+            chosen["packet_number"].to_pylist(),
+            strict=True,
+        )
+    }
+
+
+def unique_stream_bytes(frames: pa.Table) -> int:
+    """Bytes of the union of all byte ranges in rows of the stream_frames table, over streams and directions."""
+    if frames.num_rows == 0:
+        return 0
+    connection, sender, stream, offset, length = (
+        frames[name].to_numpy().astype(np.int64) for name in ("connection", "sender", "stream_id", "offset", "length")
+    )
+    order = np.lexsort((offset, stream, sender, connection))
+    end = (offset + length)[order]
+    offset = offset[order]
+    key = np.column_stack((connection, sender, stream))[order]
+    first = np.concatenate(([0], np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1, [len(offset)]))
+    total = 0
+    for start, stop in pairwise(first):
+        reached = np.concatenate(([offset[start]], np.maximum.accumulate(end[start:stop])))
+        total += int(np.maximum(reached[1:] - np.maximum(reached[:-1], offset[start:stop]), 0).sum())
+    return total
+
+
+def final_sizes(trace: Trace, sender: int) -> list[int | None]:
+    """The final size of every stream on which `sender` sent: where its FIN is, None when no FIN was seen."""
+    frames = trace.stream_frames.filter(pc.equal(trace.stream_frames["sender"], sender))
+    sizes: dict[tuple[int, int], int | None] = {}
+    for connection, stream, offset, length, fin in zip(
+        *(frames[name].to_pylist() for name in ("connection", "stream_id", "offset", "length", "fin")), strict=True
+    ):
+        if fin or (connection, stream) not in sizes:
+            sizes[connection, stream] = offset + length if fin else None
+    return list(sizes.values())
+
+
+def _zero(name: str, actual: int | None) -> Invariant:
+    return Invariant(name, None if actual is None else actual == 0, 0, actual)

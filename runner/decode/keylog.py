@@ -1,0 +1,40 @@
+"""TLS key logs in the NSS format (draft-ietf-tls-keylogfile): the traffic secrets of each session."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from runner.errors import CaptureError
+
+HANDSHAKE = ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET")
+APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
+EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
+_LABELS = frozenset((*HANDSHAKE, *APPLICATION, EARLY))
+
+Session = dict[str, bytes]
+"""Label of the secret → the secret: 32 bytes for the SHA-256 suites, 48 for SHA-384."""
+
+
+def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict[bytes, Session]:
+    """The sessions of several key logs, merged, by client random. Lines that are no secrets of QUIC are skipped."""
+    sessions: dict[bytes, Session] = {}
+    for path in paths:
+        try:
+            _merge(path.read_bytes(), sessions)
+        except OSError as error:
+            raise CaptureError(f"{path} can't be read ({error.strerror}): give the path of a key log.") from error
+    for text in embedded:
+        _merge(text, sessions)
+    return sessions
+
+
+def _merge(text: bytes, sessions: dict[bytes, Session]) -> None:
+    for line in text.splitlines():
+        words = line.decode("ascii", "replace").split()
+        if len(words) != 3 or words[0] not in _LABELS:
+            continue
+        try:
+            client_random, secret = bytes.fromhex(words[1]), bytes.fromhex(words[2])
+        except ValueError:
+            continue
+        if len(client_random) == 32 and len(secret) in (32, 48):
+            sessions.setdefault(client_random, {}).setdefault(words[0], secret)

@@ -1,0 +1,89 @@
+"""QUIC packet headers: the parts that are readable without keys (RFC 8999, RFC 9000 §17, RFC 9369 §3.2)."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from runner.decode.frames import varint
+from runner.decode.protection import TAG_LENGTH, VERSION_1, VERSION_2
+
+
+class PacketType(IntEnum):
+    """Positions in runner.decode.schema.PACKET_TYPES."""
+
+    INITIAL = 0
+    ZERO_RTT = 1
+    HANDSHAKE = 2
+    ONE_RTT = 3
+    RETRY = 4
+    VERSION_NEGOTIATION = 5
+    STATELESS_RESET = 6
+    UNKNOWN = 7
+
+
+_V1_TYPES = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE, PacketType.RETRY)
+_V2_TYPES = (PacketType.RETRY, PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
+_TYPES = {VERSION_1: _V1_TYPES, VERSION_2: _V2_TYPES}
+
+
+@dataclass(slots=True)
+class LongHeader:
+    """A long header at data[start:end] of the capture file. `dcid` and `scid` are empty when it is cut off."""
+
+    type: PacketType
+    version: int
+    start: int
+    end: int
+    """First byte after this packet: after its Length in the types that have one, else the datagram's end."""
+    dcid: bytes = b""
+    scid: bytes = b""
+    token: bytes | None = None
+    number_at: int = 0
+    """Where the packet number starts; 0 in types without one."""
+    complete: bool = True
+    """False when the capture has only the beginning of the packet, or the header contradicts itself."""
+
+
+def parse_long_header(data: bytes, start: int, end: int) -> LongHeader:
+    """The long header at `start` of a datagram that ends at `end`. Never raises."""
+    header = LongHeader(PacketType.UNKNOWN, int.from_bytes(data[start + 1 : start + 5]), start, end)
+    try:
+        position = _connection_ids(data, start + 5, end, header)
+        if header.version == 0:
+            header.type = PacketType.VERSION_NEGOTIATION
+        elif header.version in _TYPES:
+            header.type = _TYPES[header.version][data[start] >> 4 & 3]
+            _rest(data, position, end, header)
+    except IndexError:
+        header.complete = False
+    return header
+
+
+def _connection_ids(data: bytes, position: int, end: int, header: LongHeader) -> int:
+    size = data[position]
+    header.dcid = data[position + 1 : position + 1 + size]
+    position += 1 + size
+    size = data[position]
+    header.scid = data[position + 1 : position + 1 + size]
+    position += 1 + size
+    if position > end:
+        header.dcid = header.scid = b""
+        raise IndexError
+    return position
+
+
+def _rest(data: bytes, position: int, end: int, header: LongHeader) -> None:
+    if header.type is PacketType.RETRY:
+        if end - position < TAG_LENGTH:
+            raise IndexError
+        header.token = data[position : end - TAG_LENGTH]
+        return
+    if header.type is PacketType.INITIAL:
+        size, position = varint(data, position)
+        header.token = data[position : min(position + size, end)]
+        position += size
+    length, position = varint(data, position)
+    header.number_at = position
+    if position + length > end:
+        header.complete = False
+    else:
+        header.end = position + length

@@ -1,0 +1,165 @@
+"""Packet protection (RFC 9001 §5, RFC 9369 §3.3): keys, header protection, AEAD, Retry integrity."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256, SHA384, HashAlgorithm
+from cryptography.hazmat.primitives.hmac import HMAC
+
+VERSION_1 = 0x00000001
+VERSION_2 = 0x6B3343CF
+VERSIONS = (VERSION_1, VERSION_2)
+
+TAG_LENGTH = 16
+SAMPLE_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A TLS 1.3 cipher suite as QUIC uses it."""
+
+    code: int
+    name: str
+    key_length: int
+    hash: type[HashAlgorithm]
+    aead: type[AESGCM] | type[ChaCha20Poly1305]
+
+
+AES_128 = Suite(0x1301, "TLS_AES_128_GCM_SHA256", 16, SHA256, AESGCM)
+AES_256 = Suite(0x1302, "TLS_AES_256_GCM_SHA384", 32, SHA384, AESGCM)
+CHACHA20 = Suite(0x1303, "TLS_CHACHA20_POLY1305_SHA256", 32, SHA256, ChaCha20Poly1305)
+SUITES = {suite.code: suite for suite in (AES_128, AES_256, CHACHA20)}
+
+
+@dataclass(frozen=True, slots=True)
+class _VersionConstants:
+    initial_salt: bytes
+    label_prefix: bytes
+    retry_key: bytes
+    retry_nonce: bytes
+
+
+_CONSTANTS = {
+    VERSION_1: _VersionConstants(  # RFC 9001 §5.2, §5.8
+        initial_salt=bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a"),
+        label_prefix=b"quic ",
+        retry_key=bytes.fromhex("be0c690b9f66575a1d766b54e368c84e"),
+        retry_nonce=bytes.fromhex("461599d35d632bf2239825bb"),
+    ),
+    VERSION_2: _VersionConstants(  # RFC 9369 §3.3
+        initial_salt=bytes.fromhex("0dede3def700a6db819381be6e269dcbf9bd2ed9"),
+        label_prefix=b"quicv2 ",
+        retry_key=bytes.fromhex("8fb4b01b56ac48e260fbcbcead7ccc92"),
+        retry_nonce=bytes.fromhex("d86969bc2d7c6d9990efb04a"),
+    ),
+}
+
+
+def _hmac(algorithm: type[HashAlgorithm], key: bytes, data: bytes) -> bytes:
+    function = HMAC(key, algorithm())
+    function.update(data)
+    return function.finalize()
+
+
+def _expand_label(algorithm: type[HashAlgorithm], secret: bytes, label: bytes, length: int) -> bytes:
+    """HKDF-Expand-Label with an empty context (RFC 8446 §7.1); `length` is at most one hash."""
+    full = b"tls13 " + label
+    return _hmac(algorithm, secret, length.to_bytes(2) + bytes((len(full),)) + full + b"\0\1")[:length]
+
+
+class Protection:
+    """The keys of one sender at one encryption level; for 1-RTT, of one key generation."""
+
+    __slots__ = ("iv", "mask", "open", "secret", "suite", "version")
+
+    def __init__(self, suite: Suite, version: int, secret: bytes, mask: Callable[[bytes], bytes] | None = None) -> None:
+        prefix = _CONSTANTS[version].label_prefix
+        self.suite = suite
+        self.secret = secret
+        self.version = version
+        key = _expand_label(suite.hash, secret, prefix + b"key", suite.key_length)
+        self.iv = int.from_bytes(_expand_label(suite.hash, secret, prefix + b"iv", 12))
+        self.open: Callable[[bytes, bytes, bytes], bytes] = suite.aead(key).decrypt
+        """(nonce, ciphertext with tag, associated data) → plaintext; InvalidTag when any of them is wrong."""
+        self.mask: Callable[[bytes], bytes] = mask or _header_protection(
+            suite, _expand_label(suite.hash, secret, prefix + b"hp", suite.key_length)
+        )
+        """Sample of 16 bytes → header protection mask of 5 bytes or more."""
+
+    def next_generation(self) -> "Protection":
+        """The keys after a key update; the header protection key stays (RFC 9001 §6.1)."""
+        label = _CONSTANTS[self.version].label_prefix + b"ku"
+        secret = _expand_label(self.suite.hash, self.secret, label, len(self.secret))
+        return Protection(self.suite, self.version, secret, self.mask)
+
+    def open_long(self, data: bytes, start: int, at: int, end: int, largest: int) -> tuple[int, bytes] | None:
+        """Packet number and payload of a long header packet at data[start:end]; None when these aren't its keys.
+
+        `at` is the position of the packet number, `largest` the highest packet number of the space so far, or -1.
+        """
+        if end - at < 4 + SAMPLE_LENGTH:
+            return None
+        mask = self.mask(data[at + 4 : at + 20])
+        first = data[start] ^ mask[0] & 0x0F
+        size = (first & 3) + 1
+        encoded = int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size])
+        number = reconstruct(encoded, size, largest)
+        header = bytes((first,)) + data[start + 1 : at] + encoded.to_bytes(size)
+        try:
+            return number, self.open((self.iv ^ number).to_bytes(12), data[at + size : end], header)
+        except InvalidTag:
+            return None
+
+
+def _header_protection(suite: Suite, key: bytes) -> Callable[[bytes], bytes]:
+    if suite is CHACHA20:
+
+        def chacha20_mask(sample: bytes) -> bytes:
+            # The sample is block counter and nonce in the order in which `cryptography` takes them (RFC 9001 §5.4.4).
+            return Cipher(algorithms.ChaCha20(key, sample), None).encryptor().update(bytes(5))
+
+        return chacha20_mask
+    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update
+
+
+def reconstruct(encoded: int, size: int, largest: int) -> int:
+    """The full packet number of `encoded`, `size` bytes long, after `largest` (-1: none yet): RFC 9000 appendix A.3."""
+    expected = largest + 1
+    window = 1 << 8 * size
+    number = expected & -window | encoded
+    if number <= expected - window // 2 and number < (1 << 62) - window:
+        return number + window
+    if number > expected + window // 2 and number >= window:
+        return number - window
+    return number
+
+
+@lru_cache(maxsize=256)
+def initial_protection(version: int, dcid: bytes) -> tuple[Protection, Protection]:
+    """Initial keys of client and server for the client's destination connection ID (RFC 9001 §5.2)."""
+    secret = _hmac(SHA256, _CONSTANTS[version].initial_salt, dcid)
+    client, server = (_expand_label(SHA256, secret, label, 32) for label in (b"client in", b"server in"))
+    return Protection(AES_128, version, client), Protection(AES_128, version, server)
+
+
+def candidates(secret: bytes, version: int, suite: Suite | None) -> list[Protection]:
+    """The protections that a key log's secret can mean, likeliest first: the suites with its hash, both versions."""
+    suites = [each for each in SUITES.values() if each.hash().digest_size == len(secret)]
+    suites.sort(key=lambda each: each is not suite)
+    versions = sorted(VERSIONS, key=lambda each: each != version)
+    return [Protection(suite, version, secret) for version in versions for suite in suites]
+
+
+def retry_tag_is_valid(version: int, odcid: bytes, packet: bytes) -> bool:
+    """Whether a Retry packet answers an Initial to `odcid` (RFC 9001 §5.8)."""
+    constants = _CONSTANTS[version]
+    pseudo_packet = bytes((len(odcid),)) + odcid + packet[:-TAG_LENGTH]
+    try:
+        AESGCM(constants.retry_key).decrypt(constants.retry_nonce, packet[-TAG_LENGTH:], pseudo_packet)
+    except InvalidTag:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""The connections of a capture, and how handshake and connection ID frames add to what is known of them."""
+
+from dataclasses import dataclass
+
+from runner.decode.connection import APPLICATION_SPACE, HANDSHAKE_SPACE, INITIAL_SPACE, Connection, Side
+from runner.decode.frames import CRYPTO, Event
+from runner.decode.handshake import (
+    Message,
+    parse_client_hello,
+    parse_encrypted_extensions,
+    parse_server_hello,
+)
+from runner.decode.keylog import Session
+from runner.decode.network import Flow
+from runner.decode.packets import LongHeader, PacketType
+from runner.decode.protection import SUITES, VERSION_1
+from runner.decode.schema import CLIENT, SERVER
+from runner.decode.transport_parameters import parse_transport_parameters
+
+
+class FlowState:
+    """One direction of a 4-tuple: the connections on it, and the packets that wait for keys."""
+
+    __slots__ = ("attempts", "flow", "orphan", "pending", "segment_size", "sides")
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.sides: list[Side] = []
+        """Senders on this flow, the one that was heard last first."""
+        self.pending: list[Packet] = []
+        self.orphan: LongHeader | None = None
+        """The first packet of an unknown version while there is no connection."""
+        self.segment_size = 0
+        """Of super-datagrams (generic segmentation offload)."""
+        self.attempts = 32
+        """How many packets may still be tried with the keys of connections on other flows."""
+
+
+@dataclass(slots=True, eq=False)
+class Packet:
+    """Where a packet is in the file and in the rows."""
+
+    row: int
+    datagram: int
+    index: int
+    start: int
+    end: int
+    missing: int
+    """Bytes after `end` that the capture did not keep."""
+    header: LongHeader | None = None
+
+
+class Registry:
+    """All connections, flows and connection IDs of one capture."""
+
+    def __init__(self, flows: list[Flow], sessions: dict[bytes, Session]) -> None:
+        self.sessions = sessions
+        self.connections: list[Connection] = []
+        self.flows = [FlowState(flow) for flow in flows]
+        self.cids: dict[bytes, Side] = {}
+        """Connection ID → the side that puts it into its packets."""
+        self.cid_lengths: set[int] = set()
+        self.news = False
+        """Whether something was learnt since this was last set to False that may open waiting packets."""
+
+    def reverse(self, state: FlowState) -> FlowState:
+        """The opposite direction of a flow."""
+        return self.flows[state.flow.reverse]
+
+    def add_connection(self, state: FlowState, sender: int, time_ns: int) -> Connection:
+        """A new connection, first seen in a packet of `sender` on this flow."""
+        flow = state.flow
+        ends = (flow.src, flow.src_port), (flow.dst, flow.dst_port)
+        client, server = ends if sender == CLIENT else ends[::-1]
+        connection = Connection(len(self.connections), client, server, time_ns)
+        self.connections.append(connection)
+        self.link(state, connection.sides[sender])
+        return connection
+
+    def link(self, state: FlowState, side: Side) -> None:
+        """Note that `side` sends on this flow, and its counterpart on the reverse one."""
+        for flow, each in ((state, side), (self.reverse(state), side.connection.sides[1 - side.sender])):
+            if each in flow.sides:
+                flow.sides.remove(each)
+            flow.sides.insert(0, each)
+        self.news = True
+
+    def issue(self, cid: bytes, issuer: Side) -> None:
+        """Register a connection ID that `issuer` chose: the other side puts it into its packets."""
+        user = issuer.connection.sides[1 - issuer.sender]
+        if cid:
+            self.cids[cid] = user
+            self.cid_lengths.add(len(cid))
+        if user.cid_length < 0:
+            user.cid_length = len(cid)
+            self.news = True
+
+    def accept_header(self, side: Side, header: LongHeader) -> None:
+        """Learn from the header of a packet that was authenticated."""
+        connection = side.connection
+        connection.version = header.version
+        if connection.original_version is None and side.sender == CLIENT:
+            connection.original_version = header.version
+        if side.cid_length < 0 and (side.sender == SERVER or header.type is PacketType.HANDSHAKE):
+            side.cid_length = len(header.dcid)
+            self.cids.setdefault(header.dcid, side)
+        self.issue(header.scid, side)
+
+    def learn(self, side: Side, space: int, events: list[Event]) -> None:
+        """Learn from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`."""
+        connection = side.connection
+        first_flight = False
+        for kind, number, payload in events:
+            if kind == CRYPTO:
+                first_flight = first_flight or number == 0
+                for message, body in side.crypto[space].feed(number, payload):
+                    self._message(side, space, message, body)
+            else:
+                self.issue(payload[:-16], side)
+                connection.reset_tokens.add(payload[-16:])
+        if first_flight and space == INITIAL_SPACE and side.sender == CLIENT:
+            connection.client_hello_count += 1
+
+    def _message(self, side: Side, space: int, kind: int, body: bytes) -> None:
+        if space == INITIAL_SPACE and kind == Message.CLIENT_HELLO and side.sender == CLIENT:
+            self._client_hello(side.connection, body)
+        elif space == INITIAL_SPACE and kind == Message.SERVER_HELLO and side.sender == SERVER:
+            self._server_hello(side.connection, body)
+        elif space == HANDSHAKE_SPACE and side.sender == SERVER:
+            if kind == Message.ENCRYPTED_EXTENSIONS:
+                self._encrypted_extensions(side.connection, body)
+            elif kind in (Message.CERTIFICATE, Message.COMPRESSED_CERTIFICATE):
+                side.connection.certificate = True
+
+    def _client_hello(self, connection: Connection, body: bytes) -> None:
+        hello = parse_client_hello(body)
+        if hello is None:
+            return
+        connection.offered_suites = hello.suites
+        connection.offered_alpn = hello.alpn
+        connection.sni = hello.sni
+        connection.early_data_offered = connection.early_data_offered or hello.early_data
+        self._transport_parameters(connection, CLIENT, hello.transport_parameters)
+        if connection.client_random != hello.random:
+            connection.client_random = hello.random
+            connection.use_session(self.sessions.get(hello.random, {}), connection.version or VERSION_1)
+            self.news = True
+
+    def _server_hello(self, connection: Connection, body: bytes) -> None:
+        hello = parse_server_hello(body)
+        if hello is None or hello.is_retry_request:
+            return
+        connection.suite = SUITES.get(hello.suites[0])
+        connection.resumed = hello.pre_shared_key
+
+    def _encrypted_extensions(self, connection: Connection, body: bytes) -> None:
+        hello = parse_encrypted_extensions(body)
+        if hello is None:
+            return
+        connection.alpn = hello.alpn[0] if hello.alpn else None
+        self._transport_parameters(connection, SERVER, hello.transport_parameters)
+
+    def _transport_parameters(self, connection: Connection, sender: int, data: bytes | None) -> None:
+        if data is None:
+            return
+        parameters = parse_transport_parameters(data)
+        connection.transport_parameters[sender] = parameters
+        preferred = parameters.get("preferred_address")
+        tokens = [parameters.get("stateless_reset_token")]
+        if isinstance(preferred, dict):
+            self.issue(bytes.fromhex(str(preferred["connection_id"])), connection.sides[sender])
+            tokens.append(preferred["stateless_reset_token"])
+        connection.reset_tokens.update(bytes.fromhex(token) for token in tokens if isinstance(token, str))
+
+
+SPACE_OF = {
+    PacketType.INITIAL: INITIAL_SPACE,
+    PacketType.ZERO_RTT: APPLICATION_SPACE,
+    PacketType.HANDSHAKE: HANDSHAKE_SPACE,
+    PacketType.ONE_RTT: APPLICATION_SPACE,
+}

@@ -1,0 +1,54 @@
+"""A trace as one JSON object: what `bentpipe decode --json` prints."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runner.decode.invariants import unique_stream_bytes
+from runner.decode.schema import Trace
+
+
+def to_json(trace: Trace) -> dict[str, Any]:
+    """Counts of a trace as integers, its connections, its invariants; bytes are hexadecimal strings."""
+    packets = trace.packets
+    return {
+        **asdict(trace.meta),
+        "datagrams": trace.datagrams.num_rows,
+        "packets": packets.num_rows,
+        "records": trace.meta.packets,
+        "packets_by_type": _counts(packets["type"]),
+        "frames": trace.frames.num_rows,
+        "frames_by_name": _counts(trace.frames["name"]),
+        "stream_frames": trace.stream_frames.num_rows,
+        "stream_bytes": unique_stream_bytes(trace.stream_frames),
+        "streams": _streams(trace.stream_frames),
+        "undecrypted": packets.num_rows - (pc.sum(packets["decrypted"]).as_py() or 0),
+        "connections": [_readable(row) for row in trace.connections.to_pylist()],
+        "invariants": [asdict(invariant) for invariant in trace.invariants],
+        "truncated": trace.meta.truncated,
+    }
+
+
+def _counts(column: pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(column.cast(pa.string()).combine_chunks())
+    return {row["values"]: row["counts"] for row in sorted(counted.to_pylist(), key=lambda row: row["values"])}
+
+
+def _streams(frames: pa.Table) -> list[dict[str, int]]:
+    """Unique bytes of every stream and direction."""
+    keys = frames.select(["connection", "sender", "stream_id"])
+    streams = keys.group_by(["connection", "sender", "stream_id"]).aggregate([]).to_pylist()
+    result = []
+    for stream in sorted(streams, key=lambda row: tuple(row.values())):
+        mask = pc.and_(
+            pc.and_(pc.equal(frames["connection"], stream["connection"]), pc.equal(frames["sender"], stream["sender"])),
+            pc.equal(frames["stream_id"], stream["stream_id"]),
+        )
+        result.append({**stream, "bytes": unique_stream_bytes(frames.filter(mask))})
+    return result
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()}

@@ -1,0 +1,117 @@
+"""Keys for packets of a connection whose handshake is not in the capture: try what the key logs have.
+
+It happens when a capture starts late or lost the first flight. Which session, which direction, which suite, which
+version, how long the connection ID is, which key generation, which upper bits of the packet number: all unknown.
+"""
+
+from collections.abc import Iterator
+
+from runner.decode.connection import APPLICATION_SPACE, Connection, KeyRing
+from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE, Session
+from runner.decode.packets import LongHeader, PacketType
+from runner.decode.protection import VERSION_1, Protection, candidates
+from runner.decode.registry import FlowState, Packet, Registry
+from runner.decode.schema import CLIENT, SERVER
+
+_MAX_CID_LENGTH = 20  # RFC 9000 §17.2
+_FEW_WINDOWS, _MANY_WINDOWS = 2, 256
+_ATTEMPTS = 300_000
+"""Per capture, about half a second: what is not found until then are damaged packets."""
+_FAILURES_PER_FLOW = 24
+
+_Target = tuple[Connection | None, bytes, Session, int]
+"""Connection if it is known already, client random, secrets, sender"""
+
+
+class Rescue:
+    """The search for one capture. What it finds is put into the registry, where the decoder finds it."""
+
+    def __init__(self, data: bytes, registry: Registry) -> None:
+        self._data = data
+        self._registry = registry
+        self._attempts = _ATTEMPTS
+        self._failures: dict[int, int] = {}
+        self._rings: dict[tuple[bytes, int], list[KeyRing]] = {}
+
+    def search(self, packet: Packet, flow: FlowState, time_ns: int) -> bool:
+        """Whether keys were found that open this packet; they belong to a connection on `flow` from then on."""
+        number = flow.flow.number
+        if self._attempts <= 0 or self._failures.get(number, 0) >= _FAILURES_PER_FLOW:
+            return False
+        if packet.header is None:
+            found = any(self._short(packet, flow, time_ns, windows) for windows in (_FEW_WINDOWS, _MANY_WINDOWS))
+        else:
+            found = self._long(packet.header, flow, time_ns)
+        if not found:
+            self._failures[number] = self._failures.get(number, 0) + 1
+        return found
+
+    def _targets(self, flow: FlowState) -> Iterator[_Target]:
+        by_random = {each.client_random: each for each in self._registry.connections}
+        on_flow = {each.connection.client_random: each.sender for each in flow.sides}
+        # What is known to be on this flow first, sessions without a connection next.
+        order = sorted(self._registry.sessions.items(), key=lambda item: (item[0] not in on_flow, item[0] in by_random))
+        for client_random, session in order:
+            senders = (on_flow[client_random],) if client_random in on_flow else (CLIENT, SERVER)
+            for sender in senders:
+                yield by_random.get(client_random), client_random, session, sender
+
+    def _short(self, packet: Packet, flow: FlowState, time_ns: int, windows: int) -> bool:
+        for target in self._targets(flow):
+            connection, client_random, session, sender = target
+            secret = session.get(APPLICATION[sender])
+            if secret is None or (connection is not None and connection.sides[sender].ring is not None):
+                continue
+            key = client_random, sender
+            if key not in self._rings:
+                self._rings[key] = [KeyRing(each) for each in candidates(secret, VERSION_1, None)]
+            for ring in self._rings[key]:
+                for length in self._cid_lengths():
+                    at = packet.start + 1 + length
+                    opened, attempts = ring.search(self._data, packet.start, at, packet.end, windows)
+                    self._attempts -= attempts
+                    if opened is None:
+                        continue
+                    found = connection or self._adopt(flow, target, time_ns, ring.version)
+                    side = found.sides[sender]
+                    side.ring, side.cid_length = ring, length
+                    side.largest[APPLICATION_SPACE] = opened[0] - 1
+                    found.suite = found.suite or ring.suite
+                    self._registry.link(flow, side)
+                    return True
+                if self._attempts <= 0:
+                    return False
+        return False
+
+    def _long(self, header: LongHeader, flow: FlowState, time_ns: int) -> bool:
+        """Handshake and 0-RTT packets; Initial packets need what the client's first one said, and no key log has it."""
+        if header.type is PacketType.INITIAL:
+            return False
+        for target in self._targets(flow):
+            connection, _, session, sender = target
+            label = HANDSHAKE[sender] if header.type is PacketType.HANDSHAKE else EARLY
+            secret = session.get(label)
+            if secret is None or (label == EARLY and sender == SERVER):
+                continue
+            options = candidates(secret, header.version, None)
+            self._attempts -= len(options)
+            if any(self._opens(each, header) for each in options):
+                found = connection or self._adopt(flow, target, time_ns, header.version)
+                self._registry.link(flow, found.sides[sender])
+                return True
+        return False
+
+    def _opens(self, protection: Protection, header: LongHeader) -> bool:
+        return protection.open_long(self._data, header.start, header.number_at, header.end, -1) is not None
+
+    def _adopt(self, flow: FlowState, target: _Target, time_ns: int, version: int) -> Connection:
+        _, client_random, session, sender = target
+        connection = self._registry.add_connection(flow, sender, time_ns)
+        connection.client_random = client_random
+        connection.version = version
+        connection.use_session(session, version)
+        return connection
+
+    def _cid_lengths(self) -> list[int]:
+        known = self._registry.cid_lengths
+        return sorted(range(_MAX_CID_LENGTH + 1), key=lambda length: length not in known)

@@ -1,0 +1,245 @@
+"""From the collected rows to the tables of `schema`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runner.decode import rows as columns
+from runner.decode.connection import Connection
+from runner.decode.frames import ACK_COLUMNS, FRAME_NAMES, NONE, OTHER_COLUMNS, STREAM_COLUMNS
+from runner.decode.network import Datagrams
+from runner.decode.protection import SUITES
+from runner.decode.rows import PACKET_COLUMNS, Rows
+from runner.decode.schema import (
+    ACK_FRAMES,
+    ACK_RANGES,
+    CONNECTIONS,
+    DATAGRAMS,
+    FRAMES,
+    PACKET_TYPES,
+    PACKETS,
+    SPACES,
+    STREAM_FRAMES,
+)
+from runner.decode.transport_parameters import to_text
+
+Integers = npt.NDArray[np.int64]
+
+_NAMES = [*dict.fromkeys(FRAME_NAMES.values()), "unknown"]
+_UNKNOWN_NAME = len(_NAMES) - 1
+_NAME_OF_TYPE = np.full(256, _UNKNOWN_NAME, dtype=np.int64)
+for _type, _name in FRAME_NAMES.items():
+    _NAME_OF_TYPE[_type] = _NAMES.index(_name)
+
+_DEFAULT_ACK_DELAY_EXPONENT = 3  # RFC 9000 §18.2
+_INT8 = pa.int8()
+_INT64_MAX = np.iinfo(np.int64).max
+_INT16_MAX = np.iinfo(np.int16).max
+
+
+class TableBuilder:
+    """The six tables of one capture, in the order of `schema.TABLES`."""
+
+    def __init__(self, source: Datagrams, selected: list[int], rows: Rows, connections: Sequence[Connection]) -> None:
+        self._source = source
+        self._selected = np.array(selected, dtype=np.int64)
+        self._rows = rows
+        self._connections = connections
+        self._packets = _matrix(rows.packets, PACKET_COLUMNS)
+        self._times = np.array(source.time_ns, dtype=np.int64)[self._selected]
+
+    def build(self) -> dict[str, pa.Table]:
+        """Table name → table."""
+        streams = _in_order(_matrix(self._rows.frames.streams, STREAM_COLUMNS))
+        acks, ranges = self._acks()
+        return {
+            "datagrams": self._datagram_table(),
+            "packets": self._packet_table(),
+            "stream_frames": self._stream_table(streams),
+            "ack_frames": self._ack_table(acks, ranges),
+            "frames": self._frame_table(streams, acks),
+            "connections": pa.Table.from_pylist([_connection_row(each) for each in self._connections], CONNECTIONS),
+        }
+
+    def _datagram_table(self) -> pa.Table:
+        source, count = self._source, len(self._selected)
+        flows = np.array(source.flow, dtype=np.int64)[self._selected]
+        addresses = sorted({address for flow in source.flows for address in (flow.src, flow.dst)})
+        src = np.array([addresses.index(flow.src) for flow in source.flows], dtype=np.int64)
+        dst = np.array([addresses.index(flow.dst) for flow in source.flows], dtype=np.int64)
+        ports = np.array([(flow.src_port, flow.dst_port) for flow in source.flows], dtype=np.int64).reshape(-1, 2)
+        versions = np.array([flow.ip_version for flow in source.flows], dtype=np.int64)
+        # Every datagram has a packet; those that are not the first say the same.
+        owner = np.full((count, 2), NONE, dtype=np.int64)
+        datagram, first = np.unique(self._packets[:, columns.DATAGRAM], return_index=True)
+        owner[datagram] = self._packets[first][:, (columns.CONNECTION, columns.SENDER)]
+        arrays = [
+            np.arange(count),
+            self._times,
+            _coded(src[flows], addresses, pa.int32()),
+            _coded(dst[flows], addresses, pa.int32()),
+            ports[flows, 0],
+            ports[flows, 1],
+            owner[:, 0],
+            owner[:, 1],
+            np.array(source.payload_length, dtype=np.int64)[self._selected],
+            np.array(source.ip_length, dtype=np.int64)[self._selected],
+            np.array(source.ecn, dtype=np.int64)[self._selected],
+            versions[flows],
+        ]
+        return _table(arrays, DATAGRAMS)
+
+    def _packet_table(self) -> pa.Table:
+        cids = pa.array(self._rows.cids, pa.binary())
+        arrays: list[Any] = [np.arange(len(self._packets))]
+        for number, name in enumerate(PACKETS.names[1:]):
+            column = np.ascontiguousarray(self._packets[:, number])
+            if name in ("dcid", "scid"):
+                arrays.append(cids.take(_nullable(column, pa.int64())))
+            elif name == "type":
+                arrays.append(_coded(column, PACKET_TYPES))
+            elif name == "suite":
+                arrays.append(_coded(column, [suite.name for suite in SUITES.values()]))
+            elif name == "decrypted":
+                arrays.append(column.astype(bool))
+            elif name in ("connection", "sender"):
+                arrays.append(column)
+            else:
+                arrays.append(_nullable(column, PACKETS.field(name).type))
+        return _table(arrays, PACKETS)
+
+    def _stream_table(self, streams: Integers) -> pa.Table:
+        packet = streams[:, 0]
+        arrays = [packet, _frame_index(streams), streams[:, 3], streams[:, 4], streams[:, 5], (streams[:, 2] & 1) == 1]
+        number = np.ascontiguousarray(self._packets[packet, columns.NUMBER])
+        return _table([*arrays, *self._of_the_packet(packet), number], STREAM_FRAMES)
+
+    def _acks(self) -> tuple[Integers, pa.Array]:
+        """ACK rows in order of their packets, and their ranges."""
+        frames = self._rows.frames
+        acks = _matrix(frames.acks, ACK_COLUMNS)
+        offsets = np.concatenate((np.zeros(1, dtype=np.int64), acks[:, 6]))
+        values = pa.StructArray.from_arrays(
+            [pa.array(frames.range_first, pa.int64()), pa.array(frames.range_last, pa.int64())], ["first", "last"]
+        )
+        ranges = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values).cast(ACK_RANGES)
+        order = _order(acks)
+        return acks[order], ranges.take(pa.array(order))
+
+    def _ack_table(self, acks: Integers, ranges: pa.Array) -> pa.Table:
+        packet = acks[:, 0]
+        space = _coded(acks[:, 3], SPACES)
+        counts = [_nullable(np.ascontiguousarray(acks[:, column]), pa.int64()) for column in (7, 8, 9)]
+        delay = self._scaled_delay(packet, acks[:, 5])
+        arrays = [packet, _frame_index(acks), space, acks[:, 4], delay, ranges, *counts]
+        return _table([*arrays, *self._of_the_packet(packet)], ACK_FRAMES)
+
+    def _scaled_delay(self, packet: Integers, raw: Integers) -> Integers:
+        """ACK Delay in µs (RFC 9000 §19.3); the largest int64 where a forged one would not fit."""
+        exponents = np.full((len(self._connections) + 1, 3), _DEFAULT_ACK_DELAY_EXPONENT, dtype=np.int64)
+        for connection in self._connections:
+            for sender, parameters in enumerate(connection.transport_parameters):
+                exponent = (parameters or {}).get("ack_delay_exponent")
+                if isinstance(exponent, int) and exponent <= 20:
+                    exponents[connection.number, sender] = exponent
+        owner = self._packets[packet][:, (columns.CONNECTION, columns.SENDER)]
+        shift = exponents[owner[:, 0], owner[:, 1]]
+        return np.where(raw > _INT64_MAX >> shift, _INT64_MAX, raw << shift)
+
+    def _frame_table(self, streams: Integers, acks: Integers) -> pa.Table:
+        """All frames: those of the two special tables are put between the others."""
+        others = _matrix(self._rows.frames.others, OTHER_COLUMNS)
+        none = np.full(len(streams) + len(acks), NONE, dtype=np.int64)
+        stream_rows = np.column_stack((streams, none[: len(streams)]))
+        ack_rows = np.column_stack((acks[:, :3], *[none[: len(acks)]] * 4))
+        every = np.concatenate((others, stream_rows, ack_rows))
+        order = _order(every)
+        payloads = pa.array([*self._rows.frames.payloads, None], pa.binary())
+        payload = payloads.take(pa.array(np.minimum(order, len(others))))
+        every = every[order]
+        kind = every[:, 2]
+        name = np.where((kind >= 0) & (kind < 256), _NAME_OF_TYPE[np.clip(kind, 0, 255)], _UNKNOWN_NAME)
+        packet = every[:, 0]
+        arrays = [
+            packet,
+            _frame_index(every),
+            np.where(kind < 0, -1 - kind, kind),
+            _coded(name, _NAMES),
+            *(_nullable(np.ascontiguousarray(every[:, at]), FRAMES.field(at + 1).type) for at in (3, 4, 5, 6)),
+            payload,
+        ]
+        return _table([*arrays, *self._of_the_packet(packet)], FRAMES)
+
+    def _of_the_packet(self, packet: Integers) -> list[Integers]:
+        """Time, connection and sender of the packets in which frames are."""
+        chosen = self._packets[packet]
+        return [
+            self._times[chosen[:, columns.DATAGRAM]],
+            np.ascontiguousarray(chosen[:, columns.CONNECTION]),
+            np.ascontiguousarray(chosen[:, columns.SENDER]),
+        ]
+
+
+def _matrix(flat: list[int], width: int) -> Integers:
+    return np.array(flat, dtype=np.int64).reshape(-1, width)
+
+
+def _order(frames: Integers) -> Integers:
+    """Order by packet, then by place in the packet: packets that waited for keys wrote their frames late."""
+    return np.lexsort((frames[:, 1], frames[:, 0]))
+
+
+def _in_order(frames: Integers) -> Integers:
+    return frames[_order(frames)]
+
+
+def _frame_index(frames: Integers) -> Integers:
+    """Place in the packet; the schema has 16 bits for it, more frames only come from somebody who counts on that."""
+    return np.minimum(frames[:, 1], _INT16_MAX)
+
+
+def _nullable(values: Integers, kind: pa.DataType) -> pa.Array:
+    return pa.array(values, mask=values == NONE).cast(kind)
+
+
+def _coded(codes: Integers, names: Sequence[str], index: pa.DataType = _INT8) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(_nullable(np.ascontiguousarray(codes), index), pa.array(names, pa.string()))
+
+
+def _table(arrays: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    made = [
+        each if isinstance(each, pa.Array) else pa.array(np.ascontiguousarray(each)).cast(field.type)
+        for each, field in zip(arrays, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(made, schema=schema)
+
+
+def _connection_row(connection: Connection) -> dict[str, Any]:
+    return {
+        "connection": connection.number,
+        "client_ip": connection.client[0],
+        "client_port": connection.client[1],
+        "server_ip": connection.server[0],
+        "server_port": connection.server[1],
+        "first_time_ns": connection.first_time_ns,
+        "version": connection.version,
+        "original_version": connection.original_version,
+        "client_random": connection.client_random,
+        "suite": connection.suite.name if connection.suite else None,
+        "alpn": connection.alpn,
+        "sni": connection.sni,
+        "offered_suites": connection.offered_suites,
+        "offered_alpn": connection.offered_alpn,
+        "odcid": connection.odcid,
+        "retry": connection.retry_integrity_ok is not None,
+        "resumed": connection.resumed,
+        "early_data_offered": connection.early_data_offered,
+        "client_hello_count": connection.client_hello_count,
+        "certificate": connection.certificate,
+        "client_transport_parameters": to_text(connection.transport_parameters[0]),
+        "server_transport_parameters": to_text(connection.transport_parameters[1]),
+        "retry_integrity_ok": connection.retry_integrity_ok,
+    }
