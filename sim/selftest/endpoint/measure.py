@@ -8,7 +8,9 @@ flow), and writes `rtt_samples_s` and `flow` (what `traffic.receive` returns) to
 
 import json
 import os
+import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -21,19 +23,24 @@ SERVER = ("server4", 443)
 FLOW_PORT = 4000
 MEASURED = Path("/logs/measured.json")
 ECHO, FLOW = b"echo", b"flow"
+ECHO_PAYLOAD = 56  # bytes of UDP payload
+STAMPS = struct.Struct(">QQ")  # when an echo came to the server and left it, ns since 1970
 INTERVAL = 0.05  # s between an echo and the next
 ATTEMPTS = 3  # of asking for a flow: the link may lose what asks
 
 
 def serve() -> None:
-    """Echo, and answer each request for a flow once, until killed."""
+    """Echo, and answer each request for a flow once, until SIGTERM, which the first process of a container ignores."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     answered = set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, traffic.SO_TIMESTAMPNS, 1)
         sock.bind(("", SERVER[1]))
         while True:
-            data, address = sock.recvfrom(2048)
+            data, ancillary, _, address = sock.recvmsg(2048, 256)
             if data.startswith(ECHO):
-                sock.sendto(data, address)
+                stamps = STAMPS.pack(traffic.arrival_ns(ancillary), time.time_ns())
+                sock.sendto(data[: -STAMPS.size] + stamps, address)
             elif data.startswith(FLOW) and (address, data) not in answered:
                 answered.add((address, data))
                 wanted = json.loads(data.removeprefix(FLOW))
@@ -41,19 +48,26 @@ def serve() -> None:
 
 
 def round_trips(sock: socket.socket, count: int) -> list[float]:
-    """Round-trip times of `count` echoes of 84 bytes of IP, s. Echoes that don't come back within 2 s are left out."""
+    """Times of `count` echoes of 84 bytes of IP on the path, s. Echoes that don't come back within 2 s are left out.
+
+    Arrivals are stamped by the kernel and the time that the server held an echo is subtracted, so that a measuring
+    endpoint that had to wait for a CPU doesn't count as a late link.
+    """
     samples = []
     sock.settimeout(2.0)
+    sock.setsockopt(socket.SOL_SOCKET, traffic.SO_TIMESTAMPNS, 1)
     for number in range(count):
-        question = (ECHO + number.to_bytes(4)).ljust(56, b"\0")
-        sent = time.monotonic()
-        sock.send(question)
+        question = ECHO + number.to_bytes(4)
+        sent = time.time_ns()
+        sock.send(question.ljust(ECHO_PAYLOAD, b"\0"))
         try:
-            while sock.recv(2048) != question:
-                pass
+            answer, ancillary, _, _ = sock.recvmsg(2048, 256)
+            while not answer.startswith(question):
+                answer, ancillary, _, _ = sock.recvmsg(2048, 256)
         except TimeoutError:
             continue
-        samples.append(time.monotonic() - sent)
+        arrived, left = STAMPS.unpack(answer[-STAMPS.size :])
+        samples.append((traffic.arrival_ns(ancillary) - sent - (left - arrived)) * 1e-9)
         time.sleep(INTERVAL)
     return samples
 
