@@ -6,6 +6,7 @@ from math import floor, log10
 
 from markupsafe import Markup, escape
 
+from runner.render.metrics import digits
 from runner.render.series import Frames, Points, Series, curve
 
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_MARGIN = 88, 26, 1.5
@@ -15,6 +16,7 @@ _MARK_LABELS = {
     "ttfb": "TTFB",
     "ttlb": "TTLB",
 }
+_ROW = 14  # height of a label
 _MOST_TICKS = 400  # retransmissions drawn one by one; a denser set is thinned evenly
 
 
@@ -67,8 +69,8 @@ def sparkline(series: Series | None) -> Markup:
     reference = f'<polyline class="ref" points="{frame.line(bound)}"/>' if bound else ""
     points = [(end * x / 1000, series.file_size * y / 1000) for x, y in series.spark]
     return Markup(
-        f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" aria-hidden="true">'
-        f'{reference}<polyline points="{frame.line(points)}"/></svg>'
+        f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" preserveAspectRatio="none" '
+        f'aria-hidden="true">{reference}<polyline points="{frame.line(points)}"/></svg>'
     )
 
 
@@ -78,7 +80,7 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
         return Markup()
     frame = _Frame(
         left=64,
-        top=34,
+        top=70,
         width=880,
         height=300,
         x_end=1.03 * max(series.end, *(one.end for one in others), series.marks.get("ttlb", 0.0)),
@@ -95,7 +97,7 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
     parts.append(_retransmissions(frame, series.server))
     parts.append(_marks(frame, series.marks))
     return Markup(
-        f'<svg class="offset" viewBox="0 0 960 372" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+        f'<svg class="offset" viewBox="0 0 960 408" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
     )
 
 
@@ -120,17 +122,17 @@ def _retransmissions(frame: _Frame, frames: Frames) -> str:
 
 
 def _marks(frame: _Frame, marks: dict[str, float]) -> str:
-    parts, right = [], [-1e9, -1e9]
-    for name, at in sorted(marks.items(), key=lambda item: item[1]):
-        label = _MARK_LABELS.get(name)
-        if label is None:
-            continue
-        x = frame.x(at)
-        row = 0 if right[0] < x - 4 else 1
-        right[row] = x + 7 * len(label)
-        anchor = "end" if x > frame.left + frame.width - 60 else "start"
-        parts.append(f'<path class="mark" d="M{x:.1f},{frame.top}V{frame.top + frame.height}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{14 + 14 * row}" text-anchor="{anchor}">{label}</text>')
+    """A line per instant. Each label has its own row, the earliest on top, so that no line crosses one."""
+    known = sorted((at, _MARK_LABELS[name]) for name, at in marks.items() if name in _MARK_LABELS)
+    parts = []
+    for row, (at, label) in enumerate(known):
+        x, y = frame.x(at), frame.top - _ROW * (len(known) - row) + 8
+        left = x < frame.left + 0.85 * frame.width
+        parts.append(f'<path class="mark" d="M{x:.1f},{y - 8:.1f}V{frame.top + frame.height}"/>')
+        parts.append(
+            f'<text x="{x + (4 if left else -4):.1f}" y="{y:.1f}" text-anchor="{"start" if left else "end"}">'
+            f"{label} {digits(at)} s</text>"
+        )
     return "".join(parts)
 
 

@@ -30,6 +30,7 @@ class Metric:
 
     key: str
     label: str
+    short: str  # where there is little room
     unit: Unit
     formula: str
     note: str = ""
@@ -55,6 +56,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="efficiency",
         label="efficiency η",
+        short="η",
         unit=_PERCENT,
         group=_RATE,
         formula="η = goodput / data rate of the forward link",
@@ -63,6 +65,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="goodput",
         label="goodput",
+        short="goodput",
         unit=Unit("Mbit/s", 1e-6),
         group=_RATE,
         formula="goodput = 8 · file size / (t(last new byte) − t(first 1-RTT packet of the server))",
@@ -71,6 +74,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="slow_start_bound",
         label="slow-start bound η_ss",
+        short="η_ss",
         unit=_PERCENT,
         group=_RATE,
         formula="η_ss = η of ideal loss-free doubling from the observed initial window (RFC 9002 §7.3.1)",
@@ -79,6 +83,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="steady_state_efficiency",
         label="steady-state η",
+        short="steady η",
         unit=_PERCENT,
         group=_RATE,
         formula="η between the moments when 50 % and 95 % of the bytes had arrived",
@@ -86,6 +91,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="efficiency_exact",
         label="η_exact",
+        short="η_exact",
         unit=_PERCENT,
         group=_RATE,
         formula="η_exact = η / (1 − loss of the forward link)",
@@ -94,6 +100,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="handshake_time",
         label="handshake",
+        short="handshake",
         unit=_MS,
         group=_TIME,
         formula="t(client receives HANDSHAKE_DONE) − t(first Initial)",
@@ -102,6 +109,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="first_server_1rtt",
         label="first 1-RTT packet of the server",
+        short="first 1-RTT",
         unit=_MS,
         group=_TIME,
         formula="t(first 1-RTT packet from the server) − t(first Initial)",
@@ -110,6 +118,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="ttfb",
         label="TTFB",
+        short="TTFB",
         unit=_MS,
         group=_TIME,
         formula="t(first new byte of response data) − t(first Initial)",
@@ -117,6 +126,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="ttlb",
         label="TTLB",
+        short="TTLB",
         unit=Unit("s", 1.0),
         group=_TIME,
         formula="t(last new byte of response data) − t(first Initial)",
@@ -124,6 +134,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="return_data_rate",
         label="return data rate",
+        short="return",
         unit=Unit("kbit/s", 1e-3),
         group=_RETURN,
         formula="8 · IP bytes sent by the client / duration of the transfer",
@@ -131,6 +142,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="ack_ratio",
         label="ACKs per data packet",
+        short="ACKs",
         unit=_PLAIN,
         group=_RETURN,
         formula="packets with an ACK frame sent by the client / data packets received",
@@ -138,6 +150,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="retransmission_ratio",
         label="retransmission ratio",
+        short="retrans.",
         unit=_PERCENT,
         group=_AGAIN,
         formula="stream bytes sent by the server / unique bytes − 1",
@@ -145,6 +158,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="retransmitted_bytes",
         label="retransmitted",
+        short="retrans.",
         unit=_KB,
         group=_AGAIN,
         formula="stream bytes sent more than once, counted by byte ranges",
@@ -152,6 +166,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="spurious_bytes",
         label="spurious",
+        short="spurious",
         unit=_KB,
         group=_AGAIN,
         formula="of the retransmitted bytes, those whose first copy had arrived",
@@ -159,6 +174,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="lost_packets",
         label="lost data packets",
+        short="lost",
         unit=_PLAIN,
         whole=True,
         group=_AGAIN,
@@ -167,6 +183,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="data_packets",
         label="data packets",
+        short="packets",
         unit=_PLAIN,
         whole=True,
         group=_AGAIN,
@@ -175,6 +192,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="stream_bytes_sent",
         label="stream bytes sent",
+        short="sent",
         unit=_KB,
         group=_AGAIN,
         formula="stream bytes sent by the server, retransmissions included",
@@ -182,6 +200,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="initial_window_bytes",
         label="initial window",
+        short="IW",
         unit=Unit("B", 1.0),
         whole=True,
         group=_PATH,
@@ -191,6 +210,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="rtt_min",
         label="RTT, lowest",
+        short="RTT min",
         unit=_MS,
         group=_PATH,
         formula="lowest RTT of 1-RTT packets, seen at the server's vantage point",
@@ -198,6 +218,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="rtt_median",
         label="RTT, median",
+        short="RTT med.",
         unit=_MS,
         group=_PATH,
         formula="median RTT of 1-RTT packets, seen at the server's vantage point",
@@ -206,6 +227,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="one_way_delay_median",
         label="one-way delay, median",
+        short="delay",
         unit=_MS,
         group=_PATH,
         formula="median of t(packet at the client) − t(packet at the server)",

@@ -51,7 +51,7 @@ def context(
         "cell": cell,
         "client": run.implementations.get(cell.client),
         "server": run.implementations.get(cell.server),
-        "verdict": words.outcomes_text(cell.results) + "." if cell.results else "Not run yet.",
+        "verdict": words.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
         "links": [("forward", words.link_facts(cell.case.forward)), ("return", words.link_facts(cell.case.return_))],
         "transfer": words.transfer_facts(cell.case, [cell]),
         "tiles": [(BY_KEY[key], cell.summaries[key]) for key in _TILES if key in cell.summaries],

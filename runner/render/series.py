@@ -13,6 +13,7 @@ Ints = NDArray[np.int64]
 Points = list[tuple[float, float]]
 
 _CURVE_POINTS = 600
+_JOINED_FRAMES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,39 @@ def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
     pixel = max(1, int(time[-1]) // _CURVE_POINTS)
     last = np.flatnonzero(np.append(np.diff(time // pixel) > 0, True))
     return time[last], total[last]
+
+
+def joined(frames: Frames) -> Frames:
+    """Frames of one kind that continue each other within 1/4000 of the time become one: enough for a whole screen."""
+    if len(frames.time) < 2:
+        return frames
+    pixel = max(1, int(frames.time[-1]) // _JOINED_FRAMES)
+    follows = frames.offset[1:] == frames.offset[:-1] + frames.length[:-1]
+    follows &= frames.kind[1:] == frames.kind[:-1]
+    follows &= frames.time[1:] // pixel == frames.time[:-1] // pixel
+    heads = np.flatnonzero(np.append(True, ~follows))
+    return Frames(
+        time=frames.time[heads],
+        offset=frames.offset[heads],
+        length=np.add.reduceat(frames.length, heads),
+        kind=frames.kind[heads],
+    )
+
+
+def plot_document(series: Series, *, full: bool) -> dict[str, Any]:
+    """What the interactive plot loads of an iteration: its `series.json`, with joined frames unless `full`."""
+    if full:
+        return series.document
+    return series.document | {name: _coded(joined(getattr(series, name))) for name in ("client", "server")}
+
+
+def _coded(frames: Frames) -> dict[str, list[int]]:
+    return {
+        "t_us": coded(frames.time),
+        "offset": coded(frames.offset),
+        "length": frames.length.tolist(),
+        "kind": frames.kind.tolist(),
+    }
 
 
 def coded(values: Ints) -> list[int]:

@@ -18,7 +18,7 @@ from runner.render import colour, drawing, index, pair, words
 from runner.render.cells import SIGNS, Cell, cells
 from runner.render.files import Download, publish
 from runner.render.metrics import BY_KEY, digits
-from runner.render.series import Series, load_series
+from runner.render.series import Series, load_series, plot_document
 from runner.store import RunFolder
 from runner.units import format_duration, format_size
 
@@ -75,6 +75,8 @@ class _Site:
             "size": format_size,
             "digits": digits,
             "url": quote,
+            "host": words.host_text,
+            "subscript": words.subscript,
             "shade": lambda fraction: f"e{colour.step_of(fraction)}",
         }
         self.templates.globals |= {"signs": SIGNS, "by_key": BY_KEY, "steps": colour.STEPS, "amount": words.amount}
@@ -128,6 +130,6 @@ class _Site:
             downloads[result.iteration] = publish(artifacts, staging=self.staging / inside, final=self.final / inside)
             if (found := load_series(artifacts.series)) is not None:
                 series[result.iteration] = found
-                text = json.dumps(found.document, separators=(",", ":"))
+                text = json.dumps(plot_document(found, full=result.iteration == cell.shown), separators=(",", ":"))
                 (self.staging / inside / "series.js").write_text(f"bentpipe.series({result.iteration},{text});\n")
         return series, downloads

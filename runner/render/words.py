@@ -1,13 +1,19 @@
 """Parameters and counts in words, as the page says them."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
 
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
 from runner.render.cells import Cell
 from runner.render.metrics import BY_KEY, NARROW
 from runner.units import format_data_rate, format_duration, format_size
+
+NO_BREAK = "\u00a0"
+_SUBSCRIPT = re.compile(r"(?<=η)_(\w+)")
 
 
 def moment(unix_s: float) -> str:
@@ -17,7 +23,20 @@ def moment(unix_s: float) -> str:
 
 def amount(number: int, noun: str, plural: str | None = None) -> str:
     """`1 job`, `3 jobs`."""
-    return f"{number:,}{NARROW}{noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,}{NO_BREAK}{noun if number == 1 else plural or noun + 's'}"
+
+
+def host_text(host: Mapping[str, str]) -> str:
+    """`lab-7, 2 cores, python 3.11.2, system Linux-6.1`: the name first, the rest with its key."""
+    rest = {key: value for key, value in host.items() if key not in ("name", "cores")}
+    named = [host["name"]] if "name" in host else []
+    cores = [f"{host['cores']}{NO_BREAK}cores"] if "cores" in host else []
+    return ", ".join([*named, *cores, *(f"{key} {value}" for key, value in rest.items())])
+
+
+def subscript(text: str) -> Markup:
+    """`text` escaped, with what follows an underscore lowered: η_ss."""
+    return Markup(_SUBSCRIPT.sub(r"<sub>\1</sub>", str(escape(text))))
 
 
 def loss_text(loss: float) -> str:
@@ -66,13 +85,13 @@ def _decimal_size(size: float) -> str:
     return f"{size / 1e6:.3g}{NARROW}MB" if size >= 1e6 else f"{size / 1e3:.3g}{NARROW}kB"
 
 
-def outcomes_text(results: Iterable[Result]) -> str:
+def outcomes_text(results: Iterable[Result], noun: str = "job") -> str:
     """`8 of 10 jobs succeeded, 2 failed`."""
     outcomes = [result.outcome for result in results]
-    parts = [f"{outcomes.count(Outcome.SUCCEEDED):,} of {amount(len(outcomes), 'job')} succeeded"]
+    parts = [f"{outcomes.count(Outcome.SUCCEEDED):,} of {amount(len(outcomes), noun)} succeeded"]
     words = {
         Outcome.FAILED: "failed",
-        Outcome.ERROR: "were spoiled by the harness",
+        Outcome.ERROR: "spoiled by the harness",
         Outcome.UNSUPPORTED: "unsupported",
         Outcome.SKIPPED: "skipped",
     }

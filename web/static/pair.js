@@ -76,7 +76,7 @@ const bentpipe = (() => {
       name: `${name} (${data.x.length.toLocaleString("en-US")})`,
       ...data,
       visible: data.x.length ? true : "legendonly",
-      marker: { color: colour, symbol, size: crowded ? 4 : 7, line: { color: colour, width: 1.2 } },
+      marker: { color: colour, symbol, size: crowded ? 3 : symbol === "line-ns" ? 8 : 5, line: { color: colour, width: crowded ? 0.8 : 1.2 } },
       hovertemplate: `%{x:.4f} s, %{y:.3f}<extra>${hover}</extra>`,
     };
   }
@@ -107,7 +107,7 @@ const bentpipe = (() => {
     traces.push(dots("lost on the link", lost, colour.lost, "x-thin", "lost: sent, never seen at the client"));
     traces.push(dots("retransmission", points(series.server, 1, unit), colour.again, "line-ns", "retransmission, server side"));
     traces.push(dots("spurious", points(series.server, 2, unit), colour.spurious, "diamond-open", "spurious retransmission: the first copy had arrived"));
-    traces.push(dots("retransmission arrived", points(series.client, 1, unit), colour.again, "circle-open", "retransmission, client side"));
+    traces.push(dots("retransmission arrived", points(series.client, 1, unit), colour.again, "circle", "retransmission, client side"));
     return traces;
   }
 
@@ -125,7 +125,8 @@ const bentpipe = (() => {
     ];
   }
 
-  function annotations(series, colour, end) {
+  // `area`: height of all plots together in pixels, in which what lies beside them has to be said
+  function annotations(series, colour, end, area, turn) {
     const shapes = [
       { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y2", y0: series.bounds.forward_rate / 1e6, y1: series.bounds.forward_rate / 1e6, line: { color: colour.ideal, width: 1, dash: "dash" } },
     ];
@@ -134,11 +135,11 @@ const bentpipe = (() => {
     known.sort((one, other) => series.marks[one[0]] - series.marks[other[0]]);
     known.forEach(([name, label], index) => {
       const at = series.marks[name];
-      const row = index % known.length;
-      shapes.push({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1 + 0.022 * (row + 0.4), line: { color: colour.soft, width: 1, dash: "dot" } });
+      const row = known.length - 1 - index;
+      shapes.push({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1 + (14 * row + 8) / area, line: { color: colour.soft, width: 1, dash: "dot" } });
       labels.push({
-        x: at, y: 1 + 0.022 * (row + 0.5), yref: "paper", showarrow: false, yanchor: "middle",
-        xanchor: at > end * 0.8 ? "right" : "left", xshift: at > end * 0.8 ? -4 : 4,
+        x: at, y: 1 + (14 * row + 9) / area, yref: "paper", showarrow: false, yanchor: "middle",
+        xanchor: at > turn ? "right" : "left", xshift: at > turn ? -4 : 4,
         text: `${label} ${at < 10 ? at.toFixed(3) : at.toFixed(2)} s`, font: { size: 11, color: colour.ink },
       });
     });
@@ -148,19 +149,23 @@ const bentpipe = (() => {
   function layout(series, colour, name, end) {
     const axis = { gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, ticks: "outside", tickcolor: colour.line, automargin: true };
     const narrow = plot.clientWidth < 640;
+    const margin = { l: 58, r: 12, t: 84, b: narrow ? 190 : 110 };
+    const small = { size: narrow ? 9 : 11 };
+    const area = plot.clientHeight - margin.t - margin.b;
     return {
       paper_bgcolor: "transparent",
       plot_bgcolor: "transparent",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour.soft },
-      margin: { l: 58, r: 12, t: 84, b: narrow ? 190 : 96 },
+      margin,
+      modebar: { bgcolor: "transparent", color: colour.soft, activecolor: colour.ink },
       hovermode: "closest",
       hoverlabel: { bgcolor: colour.raised, bordercolor: colour.line, font: { color: colour.ink } },
-      legend: { orientation: "h", y: narrow ? -0.12 : -0.1, yanchor: "top", x: 0, font: { color: colour.ink } },
-      xaxis: { ...axis, title: { text: "time since the client's first Initial (s)" }, range: [0, end], anchor: "y3" },
+      legend: { orientation: "h", y: -54 / area, yanchor: "top", x: 0, font: { color: colour.ink, size: narrow ? 10 : 12 }, entrywidthmode: "fraction", entrywidth: narrow ? 0.48 : 0.19 },
+      xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first Initial (s)" }, range: [0, end], anchor: "y3" },
       yaxis: { ...axis, title: { text: `offset (${name})` }, domain: [0.44, 1], rangemode: "tozero" },
-      yaxis2: { ...axis, title: { text: "forward<br>(Mbit/s)" }, domain: [0.18, 0.4], rangemode: "tozero" },
-      yaxis3: { ...axis, title: { text: "return<br>(Mbit/s)" }, domain: [0, 0.14], rangemode: "tozero" },
-      ...annotations(series, colour, end),
+      yaxis2: { ...axis, nticks: 5, title: { text: "forward<br>(Mbit/s)", font: small }, domain: [0.18, 0.4], rangemode: "tozero" },
+      yaxis3: { ...axis, nticks: 4, title: { text: "return<br>(Mbit/s)", font: small }, domain: [0, 0.14], rangemode: "tozero" },
+      ...annotations(series, colour, end, area, end * (narrow ? 0.6 : 0.85)),
     };
   }
 
@@ -181,7 +186,7 @@ const bentpipe = (() => {
       responsive: true,
       displaylogo: false,
       toImageButtonOptions: { format: "svg", filename: file },
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+      modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
     });
     document.getElementById("shown").textContent = `${iteration}${iteration === cell.median ? " (median)" : ""}`;
   }
