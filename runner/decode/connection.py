@@ -7,7 +7,15 @@ from cryptography.exceptions import InvalidTag
 from runner.decode.handshake import CryptoStream
 from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE, Session
 from runner.decode.packets import LongHeader
-from runner.decode.protection import SAMPLE_LENGTH, Protection, Suite, candidates, initial_protection, reconstruct
+from runner.decode.protection import (
+    SAMPLE_LENGTH,
+    VERSIONS,
+    Protection,
+    Suite,
+    candidates,
+    initial_protection,
+    reconstruct,
+)
 from runner.decode.schema import CLIENT, SERVER
 from runner.decode.transport_parameters import Value
 
@@ -182,8 +190,13 @@ class Connection:
         self.sides = (Side(self, CLIENT), Side(self, SERVER))
 
     def initial_options(self, version: int, sender: int) -> list[Protection]:
-        """The Initial keys that packets of `sender` may have."""
-        return [initial_protection(version, dcid)[sender] for dcid in self.initial_dcids]
+        """The Initial keys that packets of `sender` may have, likeliest first.
+
+        Those of the other version too: aioquic 1.7 goes on with them after compatible version negotiation, although
+        its packets say the new version (RFC 9369 §4.1 asks for that one's keys).
+        """
+        versions = sorted(VERSIONS, key=lambda each: each != version)
+        return [initial_protection(each, dcid)[sender] for each in versions for dcid in self.initial_dcids]
 
     def use_session(self, session: Session, version: int) -> None:
         """Take the secrets of the key log for every level that has not opened a packet yet."""
