@@ -8,6 +8,9 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
 
+_APPLICATION_ERROR = 0x0C
+
+
 def completed(scope: Scope) -> bool:
     """Whether the handshake completed at both ends: a server says HANDSHAKE_DONE, or processes 1-RTT packets and
     acknowledges them, only then (RFC 9001 §4.1.2, §5.7)."""
@@ -53,7 +56,7 @@ def confirmed(scope: Scope) -> float | None:
     if client is None:
         return None
     rows = scope.frames(client, SERVER, "handshake_done")
-    return scope.recording.seconds(float(client.frames["time_ns"][rows].min())) if len(rows) else None
+    return scope.recording.seconds(int(client.frames["time_ns"][rows].min())) if len(rows) else None
 
 
 def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
@@ -80,8 +83,9 @@ def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
 
 
 def closes(scope: Scope) -> tuple[Close, ...]:
-    """Every different CONNECTION_CLOSE, of both sides, in order of time."""
-    found: dict[tuple[str, bool, int, str], float] = {}
+    """Every different CONNECTION_CLOSE, of both sides, in order of time. APPLICATION_ERROR is left out where it stands
+    in Initial and Handshake packets for an application's close that is there too (RFC 9000 §10.2.3)."""
+    found: dict[tuple[str, bool, int, str], int] = {}
     for sender, role in ROLES.items():
         for vantage in scope.recording.vantages:
             frames = vantage.frames
@@ -89,8 +93,11 @@ def closes(scope: Scope) -> tuple[Close, ...]:
                 application = bool(frames["type"][row] == 0x1D)
                 reason = (frames.cell("payload", int(row)) or b"").decode(errors="replace")
                 key = (role, application, int(frames["value"][row]), reason)
-                time_ns = float(frames["time_ns"][row])
+                time_ns = int(frames["time_ns"][row])
                 found[key] = min(time_ns, found.get(key, time_ns))
+    for role, application, _, _ in tuple(found):
+        if application:
+            found.pop((role, False, _APPLICATION_ERROR, ""), None)
     return tuple(
         Close(sender=role, application=application, code=code, reason=reason, time=scope.recording.seconds(time_ns))
         for (role, application, code, reason), time_ns in sorted(found.items(), key=lambda item: item[1])

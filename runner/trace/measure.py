@@ -87,7 +87,7 @@ def _reception(transfer: Transfer, file_size: int) -> tuple[float | None, float 
     # With every stream finished, no gap is left when the unique bytes are as many as the streams are long.
     complete = bool(finished.all()) and int(new.sum()) == int(transfer.layout.size.sum()) >= file_size
     seconds = transfer.recording.seconds
-    return seconds(float(times.min())), seconds(float(times.max())), complete
+    return seconds(int(times.min())), seconds(int(times.max())), complete
 
 
 def _steady_goodput(transfer: Transfer) -> float | None:

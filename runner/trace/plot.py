@@ -130,7 +130,7 @@ def _rate(transfer: Transfer, origin: int) -> dict[str, object]:
     datagrams = client.datagrams
     time = (datagrams["time_ns"] - origin) / 1e9
     data = transfer.received
-    end = float(time.max()) if data is None or not len(data.time_ns) else (float(data.time_ns.max()) - origin) / 1e9
+    end = float(time.max()) if data is None or not len(data.time_ns) else int(data.time_ns.max() - origin) / 1e9
     interval = next((step for step in _INTERVALS if end / step <= _MAX_BINS - 1), max(end / (_MAX_BINS - 1), 0.1))
     bins = max(0, int(end / interval)) + 1
 
@@ -183,7 +183,7 @@ def _request_at_server(transfer: Transfer, request: float | None, return_: LinkP
         frames = server.stream_frames
         asked = frames["time_ns"][(frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)]
         if len(asked):
-            return transfer.recording.seconds(float(asked.min()))
+            return transfer.recording.seconds(int(asked.min()))
     return request + return_.delay if request is not None else None
 
 

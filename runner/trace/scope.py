@@ -55,7 +55,7 @@ class Scope:
         if self.recording.client is None:
             return None
         rows = self.packets(self.recording.client, sender, packet_type)
-        return self.recording.seconds(float(self.recording.client.packet_time[rows].min())) if len(rows) else None
+        return self.recording.seconds(int(self.recording.client.packet_time[rows].min())) if len(rows) else None
 
     def frames(self, vantage: Vantage, sender: int, *names: str) -> Ints:
         """Rows of this connection's frames of these names."""

@@ -131,7 +131,7 @@ class Streams:
         )
 
     def _seconds(self, time_ns: int) -> float | None:
-        return None if time_ns in (NULL, _NEVER) else self.recording.seconds(float(time_ns))
+        return None if time_ns in (NULL, _NEVER) else self.recording.seconds(int(time_ns))
 
     def max_concurrent(self, number: int) -> int:
         """The most request streams open at once, from the request to the last byte of the response, at the client's

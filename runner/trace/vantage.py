@@ -192,7 +192,7 @@ class Recording:
         initials = packets.named("type", "initial") & (packets["sender"] == CLIENT)
         return int(self.client.packet_time[initials].min()) if initials.any() else None
 
-    def seconds(self, time_ns: float | None) -> float | None:
+    def seconds(self, time_ns: int | None) -> float | None:
         """A time of the captures as seconds since the origin."""
         if time_ns is None or self.origin_ns is None:
             return None

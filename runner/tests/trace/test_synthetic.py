@@ -13,6 +13,7 @@ from runner.model.result import Sample
 from runner.model.run import LinkParameters
 from runner.tests.trace.tables import (
     CLIENT,
+    EPOCH_NS,
     SERVER,
     Ack,
     Frame,
@@ -362,3 +363,24 @@ def test_a_long_series_stays_small_and_keeps_every_byte() -> None:
     assert len(found["rate"]["forward_raw"]) <= 600
     assert sum(found["rate"]["forward_goodput"]) * found["rate"]["interval_s"] == pytest.approx(8 * count * size)
     assert len(found["spark"]) == 40
+
+
+def test_times_are_exact_to_the_nanosecond() -> None:
+    packets = [Packet(0, CLIENT, 0, type="initial"), Packet(0, SERVER, 0)]
+    capture = trace(packets)
+    place = capture.datagrams.schema.get_field_index("time_ns")
+    times = pa.array([EPOCH_NS, EPOCH_NS + 1_000_001])
+    exact = replace(capture, datagrams=capture.datagrams.set_column(place, TABLES["datagrams"].field(place), times))
+    assert facts(exact, None).connections[0].first_server_1rtt == pytest.approx(0.001000001, abs=1e-12)
+
+
+def test_an_application_close_that_is_masked_in_handshake_packets_is_no_transport_error() -> None:
+    def closes(*frames: Packet) -> list[tuple[str, bool, int]]:
+        (found,) = facts(trace([Packet(0, CLIENT, 0, type="initial"), *frames]), None).connections
+        return [(close.sender, close.application, close.code) for close in found.closes]
+
+    masked = Packet(0.1, CLIENT, 1, (Frame("connection_close", 0x1C, 0x0C),), type="handshake")
+    other = Packet(0.1, SERVER, 1, (Frame("connection_close", 0x1C, 0x0A),), type="handshake")
+    real = Packet(0.1, CLIENT, 2, (Frame("application_close", 0x1D, 7),))
+    assert closes(masked, real, real, other) == [("client", True, 7), ("server", False, 0x0A)]
+    assert closes(masked) == [("client", False, 0x0C)]
