@@ -7,7 +7,6 @@ from runner.trace.nouns import Close
 from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
-
 _APPLICATION_ERROR = 0x0C
 
 
