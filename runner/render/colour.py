@@ -9,7 +9,7 @@ from math import cbrt
 STEPS = 40
 _ANCHORS = ("#fdfbe6", "#e3f3c4", "#b5dfbd", "#79c6bd", "#41adc0", "#2087ba", "#225fa6", "#223d8c")
 _DARK_ANCHORS = ("#161c33", "#1c2c5c", "#1f4682", "#22699b", "#2f8ea8", "#55b3ae", "#97d3ae", "#dcefb8")
-_INK, _PAPER = "#10151c", "#ffffff"
+_INK, _PAPER = "#000000", "#ffffff"  # any tint of black falls below 4.5 in the middle of the scale
 
 Triple = tuple[float, float, float]
 

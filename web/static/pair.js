@@ -114,7 +114,8 @@ const bentpipe = (() => {
   function rateTraces(series, colour) {
     const { interval_s: interval } = series.rate;
     const trace = (name, rates, tint, axis, more) => {
-      const data = { x: rates.map((_, index) => index * interval), y: rates.map((rate) => rate / 1e6) };
+      const held = [...rates, ...rates.slice(-1)]; // each rate holds until the end of its bin
+      const data = { x: held.map((_, index) => index * interval), y: held.map((rate) => rate / 1e6) };
       const hover = { yaxis: axis, hovertemplate: `from %{x:.2f} s: %{y:.3f} Mbit/s<extra>${name}</extra>` };
       return line(name, data, tint, { line: { shape: "hv", width: 1.3, ...more }, trace: hover });
     };

@@ -1,0 +1,132 @@
+"""Run folders to draw: one judged from recordings of real pairs, and one built by hand for what is rare."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from runner.analyse import analyse
+from runner.catalog import load_catalog
+from runner.model.job import Job
+from runner.model.result import Finding, Invariant, Outcome, Result, Sample
+from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
+from runner.store import RunFolder
+from runner.tests.conftest import RECORDINGS
+from runner.units import KIB
+
+STACKS = ("quinn", "quic-go", "aioquic")
+# recording → the case that it is judged by; the last one fails
+RECORDED = {
+    **{
+        f"{stack}_{stack}/{name}": case for stack in STACKS for name, case in (("lossy", "goodput"), ("handshake",) * 2)
+    },
+    "quinn_quinn/transfer": "transfer",
+    "quic-go_quinn/longrtt": "longrtt",
+    "quic-go_quinn/retry": "handshake",
+}
+SIZES = {"goodput": (100 * KIB,), "transfer": (20 * KIB, 30 * KIB, 50 * KIB)}
+
+
+def link(data_rate: int = 20_000_000, delay: float = 0.3, queue: int = 125, loss: float = 0.0) -> LinkParameters:
+    return LinkParameters(data_rate=data_rate, delay=delay, queue_packets=queue, loss=loss)
+
+
+def case(name: str, kind: Kind = Kind.MEASUREMENT, iterations: int = 1, **changes: object) -> CaseRecord:
+    record = CaseRecord(
+        name=name,
+        abbreviation=name[:3].upper(),
+        kind=kind,
+        description=f"What {name} asks.",
+        scenario="SAT",
+        forward=link(),
+        return_=link(data_rate=2_000_000),
+        wire_names={"client": "transfer", "server": "transfer"},
+        file_sizes=(1_000_000,),
+        timeout=120.0,
+        iterations=iterations,
+    )
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def run(name: str, cases: Mapping[str, CaseRecord], order: tuple[Job, ...], started: float = 1.8e9) -> Run:
+    stacks = tuple(dict.fromkeys(name for job in order for name in (job.server, job.client)))
+    return Run(
+        name=name,
+        started_unix_s=started,
+        bentpipe_version="0.1.0",
+        host={"name": "lab", "cores": "2", "python": "3.11"},
+        seed=5,
+        shuffled=False,
+        clients=tuple(dict.fromkeys(job.client for job in order)),
+        servers=tuple(dict.fromkeys(job.server for job in order)),
+        cases=dict(cases),
+        implementations={
+            stack: ImplementationRecord(name=stack, version="1.0", url="https://example.org", image=stack)
+            for stack in stacks
+        },
+        order=order,
+    )
+
+
+def recorded_run(path: Path) -> RunFolder:
+    """A run whose jobs are recordings of real pairs, judged like any other."""
+    catalog = load_catalog()
+    jobs = {
+        Job(server=name.split("_")[0], client=name.split("_")[1].split("/")[0], case=case, iteration=1): name
+        for name, case in RECORDED.items()
+    }
+    cases = {name: catalog.cases[name].record() for name in sorted(set(RECORDED.values()))}
+    cases = {
+        name: replace(one, file_sizes=SIZES.get(name, one.file_sizes), iterations=1) for name, one in cases.items()
+    }
+    folder = RunFolder.create(path, run(path.name, cases, tuple(jobs)))
+    for job, name in jobs.items():
+        artifacts = folder.artifacts(job)
+        shutil.copytree(RECORDINGS / name / "1", artifacts.folder)
+        folder.save_result(analyse(job, artifacts, catalog.cases[job.case], cases[job.case]))
+    return folder
+
+
+def rare_run(path: Path) -> RunFolder:
+    """Cells that failed wholly and in part, were spoiled, unsupported or never run; names that need escaping."""
+    evil = "<b>&\"'"
+    order = tuple(
+        Job(server=server, client=client, case=name, iteration=iteration)
+        for server in ("alpha", evil)
+        for client in ("alpha", evil)
+        for name, iterations in (("sat", 3), ("hs", 1))
+        for iteration in range(1, iterations + 1)
+    )
+    cases = {"sat": case("sat", iterations=3), "hs": case("hs", Kind.TEST_CASE, description="Is <i>it</i> escaped?")}
+    folder = RunFolder.create(path, run(path.name, cases, order, started=1.7e9))
+    sample = Sample(file_size=1_000_000, goodput=8e6, efficiency=0.4, slow_start_bound=0.55, ttlb=1.4)
+    finding = Finding(
+        code="timeout",
+        requirement="It ends.",
+        expected="an end",
+        actual="<script>alert(1)</script>",
+        log_tail="</pre><script>alert(2)</script>",
+    )
+    for job in order:
+        result = Result(
+            server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.FAILED
+        )
+        if (job.server, job.client) == ("alpha", "alpha"):
+            outcome = (Outcome.SUCCEEDED, Outcome.ERROR, Outcome.FAILED)[job.iteration - 1]
+            good = outcome is Outcome.SUCCEEDED
+            broken = Invariant(name="unique bytes", holds=False, expected="10", actual="<9>")
+            result = replace(
+                result,
+                outcome=outcome,
+                sample=sample if good else None,
+                findings=() if good else (finding,),
+                invariants=(broken,),
+            )
+        elif (job.server, job.client) == ("alpha", evil):
+            result = replace(result, findings=(finding,))
+        elif job.client == "alpha":
+            result = replace(result, outcome=Outcome.UNSUPPORTED, findings=(replace(finding, code="unsupported"),))
+        else:
+            continue
+        folder.save_result(result)
+    return folder

@@ -1,0 +1,206 @@
+"""The whole site, drawn from recordings of real pairs and from what is rare."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from runner.errors import UsageError
+from runner.model.result import Outcome
+from runner.render import render
+from runner.store import RunFolder
+from runner.tests.render.folders import rare_run, recorded_run
+
+VOID = {"meta", "link", "input", "br", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """What a test wants to know of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+        self.inline: list[str] = []
+        self.text = ""
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self.open == [], f"{path}: {self.open} never closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        if tag == "a":
+            self.links.append(known.get("href") or "")
+        self.loaded += [known[name] or "" for name in ("src",) if name in known]
+        if tag == "link":
+            self.loaded.append(known.get("href") or "")
+        if "id" in known:
+            self.ids.append(known["id"] or "")
+        if tag == "script" and "src" not in known:
+            self.inline.append(known.get("type") or "")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, RunFolder]:
+    logs = tmp_path_factory.mktemp("tree") / "logs"
+    return recorded_run(logs / "recorded"), rare_run(logs / "rare & old")
+
+
+@pytest.fixture(scope="module")
+def site(runs: tuple[RunFolder, RunFolder]) -> Path:
+    target = runs[0].path.parents[1] / "web" / "site"
+    render([runs[1], runs[0]], target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    found = [path for path in site.rglob("*.html") if "artifacts" not in path.parts]
+    return {path: Page(path) for path in found}
+
+
+def test_there_is_a_page_for_each_run_and_each_cell(site: Path, pages: dict[Path, Page]) -> None:
+    assert {path.relative_to(site).as_posix() for path in pages if path.name == "index.html"} == {
+        "index.html",
+        "recorded/index.html",
+        "rare & old/index.html",
+    }
+    assert sum(path.name == "goodput.html" for path in pages) == 3
+    assert "recorded" in pages[site / "index.html"].text.split("·")[0]  # the newest run comes first
+
+
+def test_every_link_leads_to_a_file(pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        for link in page.links + page.loaded:
+            parts = urlsplit(link)
+            if parts.scheme == "https" and link in page.links:
+                continue
+            assert not parts.scheme, f"{path} refers to {link}"
+            assert not parts.netloc, f"{path} refers to {link}"
+            target = path.parent / unquote(parts.path) if parts.path else path
+            assert target.exists(), f"{path}: {link} leads nowhere"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].ids, f"{path}: {link} leads nowhere"
+
+
+def test_nothing_is_loaded_from_outside(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert not [source for source in page.loaded if urlsplit(source).netloc], path
+        assert set(page.inline) <= {"application/json"}, path
+    for style in (site / "static").glob("*.css"):
+        assert "url(" not in style.read_text()
+        assert "@import" not in style.read_text()
+
+
+def test_ids_are_unique(pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert len(page.ids) == len(set(page.ids)), path
+
+
+def test_what_endpoints_wrote_is_text_and_never_markup(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert "<script>alert" not in path.read_text(), path
+        assert "<b>&" not in path.read_text(), path
+        assert "'undefined" not in page.text, path
+    failed = pages[site / "rare & old" / "alpha_alpha" / "sat.html"]
+    assert "<script>alert(1)</script>" in failed.text
+    assert "</pre><script>alert(2)</script>" in failed.text
+    assert "<b>&\"'" in pages[site / "rare & old" / "index.html"].text
+
+
+def test_cells_say_what_happened(site: Path, pages: dict[Path, Page]) -> None:
+    text = re.sub(r"\s+", " ", pages[site / "rare & old" / "index.html"].text)
+    assert "40.0%" in text
+    assert "1/3 ✗ ?" in text
+    assert "✗ timeout 0/3" in text
+    assert "– unsupported" in text
+    assert "not run" in text
+    assert "queue 125 packets" in text
+
+
+def test_numbers_of_a_real_pair_are_those_of_its_result(
+    site: Path, pages: dict[Path, Page], runs: tuple[RunFolder, RunFolder]
+) -> None:
+    (sample,) = [one.sample for job, one in runs[0].results().items() if str(job) == "quinn_quinn/goodput/1"]
+    assert sample is not None
+    assert sample.goodput is not None
+    assert sample.ttfb is not None
+    for path in (site / "index.html", site / "recorded" / "quinn_quinn" / "goodput.html"):
+        assert f"{sample.goodput / 1e6:.2f}" in pages[path].text
+    assert f"{sample.ttfb * 1e3:.1f}" in pages[site / "recorded" / "quinn_quinn" / "goodput.html"].text
+
+
+def test_without_scripts_there_is_a_drawing_of_the_median_iteration(
+    site: Path, runs: tuple[RunFolder, RunFolder]
+) -> None:
+    measured = [one for job, one in runs[0].results().items() if job.case == "goodput"]
+    good = [one for one in measured if one.outcome is Outcome.SUCCEEDED]
+    assert good
+    assert (site / "index.html").read_text().count('<svg class="spark"') == len(good)
+    for one in measured:
+        html = (site / f"recorded/{one.server}_{one.client}/goodput.html").read_text()
+        assert html.count('<svg class="offset"') == 1
+
+
+def test_series_are_scripts_with_the_job_s_frames(site: Path, runs: tuple[RunFolder, RunFolder]) -> None:
+    script = (site / "recorded/quinn_quinn/goodput/1/series.js").read_text()
+    document = json.loads(script.removeprefix("bentpipe.series(1,").removesuffix(");\n"))
+    assert document == json.loads((runs[0].path / "quinn_quinn/goodput/1/series.json").read_text())
+
+
+def test_small_files_are_copied_and_the_job_s_folder_is_linked(site: Path, runs: tuple[RunFolder, RunFolder]) -> None:
+    folder = site / "recorded/quinn_quinn/goodput/1"
+    assert not (folder / "result.json").is_symlink()
+    assert (folder / "result.json").read_bytes() == (runs[0].path / "quinn_quinn/goodput/1/result.json").read_bytes()
+    assert not (folder / "artifacts").readlink().is_absolute()
+    assert (folder / "artifacts" / "sim" / "left.pcap").is_file()
+
+
+def test_a_link_that_an_endpoint_made_is_not_followed(tmp_path: Path) -> None:
+    folder = rare_run(tmp_path / "run")
+    (tmp_path / "secret").write_text("secret")
+    (folder.path / "alpha_alpha/sat/1/output.log").symlink_to(tmp_path / "secret")
+    render([folder], tmp_path / "site")
+    assert not (tmp_path / "site/run/alpha_alpha/sat/1/output.log").exists()
+
+
+def test_a_site_is_replaced_whole_and_nothing_else_is(tmp_path: Path, runs: tuple[RunFolder, RunFolder]) -> None:
+    target = tmp_path / "site"
+    render([runs[1]], target)
+    (target / "stale.html").write_text("old")
+    render([runs[1]], target)
+    assert not (target / "stale.html").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(UsageError, match="something else"):
+        render([runs[1]], tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "precious"
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path: Path, runs: tuple[RunFolder, RunFolder]) -> None:
+    with pytest.raises(UsageError, match="recorded"):
+        render([runs[0], runs[0]], tmp_path / "site")
+
+
+def test_a_target_that_cannot_be_written_is_one_sentence(tmp_path: Path, runs: tuple[RunFolder, RunFolder]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="can't be written"):
+        render([runs[1]], tmp_path / "file" / "site")
