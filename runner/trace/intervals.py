@@ -67,8 +67,3 @@ def resent_bytes(starts: Ints, ends: Ints, arrived: Bools) -> tuple[Ints, Ints]:
     repeated = pieces.first() < pieces.owner
     spurious = pieces.first(arrived[pieces.owner]) < pieces.owner
     return pieces.sum(repeated), pieces.sum(spurious)
-
-
-def union_size(starts: Ints, ends: Ints) -> int:
-    """Bytes that the ranges cover together."""
-    return int(new_bytes(starts, ends).sum())

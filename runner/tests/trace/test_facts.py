@@ -1,0 +1,132 @@
+"""Facts of connections: small tables, one question each."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from runner.decode.schema import TABLES, Trace
+from runner.tests.trace.tables import CLIENT, EPOCH_NS, SERVER, Ack, Frame, Packet, Stream, connection, trace
+from runner.trace import facts
+
+
+def test_concurrent_streams_are_those_open_at_once() -> None:
+    def transfer(stream: int, asked: float, answered: float) -> list[Packet]:
+        return [
+            Packet(asked, CLIENT, stream, (Stream(stream, 0, 5, fin=True),)),
+            Packet(answered, SERVER, stream, (Stream(stream, 0, 100, fin=True),)),
+        ]
+
+    first = Packet(0, CLIENT, 0, type="initial")
+    one_after_the_other = [*transfer(0, 0.1, 0.2), *transfer(4, 0.2, 0.3), *transfer(8, 0.35, 0.4)]
+    overlapping = [*transfer(0, 0.1, 0.5), *transfer(4, 0.2, 0.3), *transfer(8, 0.35, 0.6)]
+    for packets, most in ((one_after_the_other, 1), (overlapping, 2)):
+        capture = trace([first, *sorted(packets, key=lambda packet: packet.time)])
+        assert facts(capture, None).connections[0].max_concurrent_streams == most
+        assert facts(None, capture).connections[0].max_concurrent_streams == most
+
+
+def test_retry_that_is_answered_wrongly_is_told_from_one_that_is_answered_rightly() -> None:
+    def capture(token: int, number: int, dcid: bytes) -> Trace:
+        return trace(
+            [
+                Packet(0.0, CLIENT, 0, type="initial", fields={"token_length": 0, "dcid": b"original"}),
+                Packet(0.1, SERVER, None, type="retry", fields={"token_length": 40, "scid": b"retried"}),
+                Packet(0.2, CLIENT, number, type="initial", fields={"token_length": token, "dcid": dcid}),
+            ]
+        )
+
+    def answered(*how: Any) -> tuple[int, bool | None, bool | None]:
+        (found,) = facts(capture(*how), None).connections
+        return found.retries, found.retry_token_echoed, found.packet_number_reset
+
+    assert answered(40, 1, b"retried") == (1, True, False)
+    assert answered(40, 0, b"retried") == (1, True, True)
+    assert answered(0, 1, b"retried") == (1, False, False)
+    assert answered(40, 1, b"original") == (1, False, None)
+
+
+def test_early_data_counts_stream_bytes_and_not_padding() -> None:
+    packets = [
+        Packet(0.0, CLIENT, 0, type="initial"),
+        Packet(0.0, CLIENT, 0, (Stream(0, 0, 300, fin=True), Frame("padding")), type="0rtt"),
+        Packet(0.01, CLIENT, 1, (Stream(0, 0, 300, fin=True), Stream(4, 0, 20)), type="0rtt"),
+        Packet(0.30, CLIENT, 2, (Stream(8, 0, 20, fin=True),)),
+    ]
+    (refused,) = facts(trace(packets), None).connections
+    assert (refused.early_data_bytes, refused.early_data_requests, refused.early_data_accepted) == (320, 2, False)
+    taken = [*packets, Packet(0.4, SERVER, 0, (Ack(((1, 1),)),))]
+    assert facts(trace(taken), None).connections[0].early_data_accepted
+    only_1rtt = [*packets, Packet(0.4, SERVER, 0, (Ack(((2, 2),)),))]
+    assert facts(trace(only_1rtt), None).connections[0].early_data_accepted is False
+
+
+def test_ecn_counts_come_from_marks_and_from_the_last_ack() -> None:
+    packets = [
+        Packet(0.0, CLIENT, 0, type="initial", datagram={"ecn": 2}),
+        Packet(0.1, SERVER, 0, (Ack(((0, 0),), ecn=(1, 0, 0)),), type="initial", datagram={"ecn": 1}),
+        Packet(0.2, CLIENT, 0, datagram={"ecn": 3}),
+        Packet(0.3, SERVER, 0, (Ack(((0, 0),), ecn=(1, 0, 1)),)),
+        Packet(0.4, SERVER, 1, (Ack(((0, 1),), ecn=(2, 0, 1)),)),
+        Packet(0.5, CLIENT, 1, (Ack(((0, 1),)),)),
+    ]
+    (found,) = facts(trace(packets), trace(packets)).connections
+    assert found.client_ecn.sent is not None
+    assert (found.client_ecn.sent.ect0, found.client_ecn.sent.ce, found.client_ecn.sent.not_ect) == (1, 1, 1)
+    assert found.server_ecn.sent is not None
+    assert (found.server_ecn.sent.ect1, found.server_ecn.sent.not_ect) == (1, 2)
+    assert found.client_ecn.sent.ect == 1
+    reported = found.server_ecn.reported
+    assert (reported.ect0, reported.ect1, reported.ce) == (3, 0, 1)
+    assert (found.server_ecn.ack_frames, found.server_ecn.ack_frames_with_counts) == (3, 3)
+    assert (found.client_ecn.ack_frames, found.client_ecn.ack_frames_with_counts) == (1, 0)
+
+
+def test_key_updates_paths_and_stream_limits() -> None:
+    packets = [
+        Packet(0.0, CLIENT, 0, type="initial"),
+        Packet(0.1, SERVER, 0, (Frame("max_streams_bidi", 0x12, 200),)),
+        Packet(0.2, CLIENT, 0, fields={"key_generation": 1}),
+        Packet(0.3, CLIENT, 1, fields={"key_generation": 2}, datagram={"src_port": 50001}),
+    ]
+    row = connection(server_transport_parameters='{"initial_max_streams_bidi": 100}')
+    (found,) = facts(None, trace(packets, row)).connections
+    assert (found.client_key_updates, found.server_key_updates) == (2, 0)
+    assert [path.client for path in found.paths] == ["10.0.0.1:50000", "10.0.0.1:50001"]
+    assert (found.initial_max_streams_bidi, found.max_streams_bidi) == (100, 200)
+
+
+def test_connections_of_both_captures_are_joined_by_the_clients_random() -> None:
+    def packets(numbers: tuple[int, ...], delay: float) -> list[Packet]:
+        return [
+            Packet(number + delay, CLIENT, 0, type="initial", connection=place) for place, number in enumerate(numbers)
+        ]
+
+    rows = [connection(client_random=bytes([number]), odcid=b"", sni=str(number)) for number in range(3)]
+    client_side = trace(packets((0, 1), 0.0), rows[0], rows[1])
+    server_side = trace(packets((1, 2), 0.1), rows[1], rows[2])
+    found = facts(client_side, server_side).connections
+    assert [row.sni for row in found] == ["0", "1", "2"]
+    assert [row.first_initial for row in found] == [0.0, 1.0, None]
+
+
+def test_times_are_exact_to_the_nanosecond() -> None:
+    packets = [Packet(0, CLIENT, 0, type="initial"), Packet(0, SERVER, 0)]
+    capture = trace(packets)
+    place = capture.datagrams.schema.get_field_index("time_ns")
+    times = pa.array([EPOCH_NS, EPOCH_NS + 1_000_001])
+    exact = replace(capture, datagrams=capture.datagrams.set_column(place, TABLES["datagrams"].field(place), times))
+    assert facts(exact, None).connections[0].first_server_1rtt == pytest.approx(0.001000001, abs=1e-12)
+
+
+def test_an_application_close_that_is_masked_in_handshake_packets_is_no_transport_error() -> None:
+    def closes(*frames: Packet) -> list[tuple[str, bool, int]]:
+        (found,) = facts(trace([Packet(0, CLIENT, 0, type="initial"), *frames]), None).connections
+        return [(close.sender, close.application, close.code) for close in found.closes]
+
+    masked = Packet(0.1, CLIENT, 1, (Frame("connection_close", 0x1C, 0x0C),), type="handshake")
+    other = Packet(0.1, SERVER, 1, (Frame("connection_close", 0x1C, 0x0A),), type="handshake")
+    real = Packet(0.1, CLIENT, 2, (Frame("application_close", 0x1D, 7),))
+    assert closes(masked, real, real, other) == [("client", True, 7), ("server", False, 0x0A)]
+    assert closes(masked) == [("client", False, 0x0C)]
