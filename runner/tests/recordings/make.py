@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner import campaign
+from runner.analyse import disturbed, load_truth
 from runner.catalog import load_catalog
 from runner.deploy.emulated import Emulated
 from runner.deploy.engine import connect
 from runner.deploy.images import image_ids
+from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.run import CaseRecord
 from runner.units import KIB
@@ -30,6 +32,7 @@ KEPT = (
     "client/output.log",
     "server/output.log",
 )
+ATTEMPTS = 10
 STACKS = ("quic-go", "quinn", "aioquic")
 
 
@@ -74,9 +77,14 @@ def main() -> None:
     run = replace(run, cases=_cases(), order=_jobs())
     with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
         for job in run.order:
-            folder = Path(scratch) / "-".join(job.path.parts)
-            folder.mkdir()
-            evidence = lanes.run(job, folder, attempt=1)
+            for attempt in range(1, ATTEMPTS + 1):
+                folder = Path(scratch) / f"{'-'.join(job.path.parts)}-{attempt}"
+                folder.mkdir()
+                evidence = lanes.run(job, folder, attempt=attempt)
+                disturbance = disturbed(evidence, load_truth(Artifacts(folder).link_truth), run.cases[job.case])
+                if disturbance is None:
+                    break
+                print(f"{job}: {disturbance}")
             target = HERE / job.path
             shutil.rmtree(target, ignore_errors=True)
             for name in KEPT:

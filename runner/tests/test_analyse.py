@@ -1,0 +1,191 @@
+"""Every check passes on a good recording and fails on a bad one, with the right code."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.analyse import analyse
+from runner.catalog import Catalog
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord
+
+Recorded = Callable[[str], Artifacts]
+JOB = Job(server="s", client="c", case="x", iteration=1)
+
+
+def judge(catalog: Catalog, artifacts: Artifacts, case: str, *sizes: int) -> Result:
+    """The verdict of `case` on a recording whose files had `sizes` bytes."""
+    record: CaseRecord = catalog.cases[case].record()
+    if sizes:
+        record = replace(record, file_sizes=sizes)
+    return analyse(JOB, artifacts, catalog.cases[case], record)
+
+
+def codes(result: Result) -> set[str]:
+    return {finding.code for finding in result.findings}
+
+
+def edit(artifacts: Artifacts, change: Callable[[dict[str, Any]], None]) -> None:
+    document = json.loads(artifacts.evidence.read_text())
+    change(document)
+    artifacts.evidence.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("recording", "case", "sizes"),
+    [
+        ("quic-go_quic-go/handshake", "handshake", ()),
+        ("quinn_quinn/handshake", "handshake", ()),
+        ("aioquic_aioquic/handshake", "handshake", ()),
+        ("quic-go_quinn/longrtt", "longrtt", ()),
+        ("quic-go_quic-go/transfer", "transfer", (20480, 30720, 51200)),
+        ("quinn_quinn/transfer", "transfer", (20480, 30720, 51200)),
+        ("aioquic_aioquic/transfer", "transfer", (20480, 30720, 51200)),
+        ("quic-go_quic-go/lossy", "goodput", (102400,)),
+        ("quinn_quinn/lossy", "goodput", (102400,)),
+        ("aioquic_aioquic/lossy", "goodput", (102400,)),
+    ],
+)
+def test_good_recordings_pass(
+    catalog: Catalog, recorded: Recorded, recording: str, case: str, sizes: tuple[int, ...]
+) -> None:
+    result = judge(catalog, recorded(recording), case, *sizes)
+    assert result.findings == ()
+    assert result.outcome is Outcome.SUCCEEDED
+    assert [invariant for invariant in result.invariants if invariant.holds is False] == []
+    assert result.sample is not None
+    assert result.sample.goodput is not None
+    assert result.sample.goodput > 0
+
+
+@pytest.mark.parametrize(
+    ("recording", "case", "code"),
+    [
+        ("quic-go_quinn/retry", "handshake", "unexpected-retry"),
+        ("quic-go_quinn/resumption", "handshake", "handshake-count"),
+        ("aioquic_quic-go/multiconnect", "handshake", "handshake-count"),
+        ("quic-go_quinn/http3", "handshake", "wrong-alpn"),
+        ("quinn_quinn/handshake", "longrtt", "client-hello-not-repeated"),
+        ("aioquic_quic-go/multiconnect", "transfer", "not-concurrent"),
+    ],
+)
+def test_bad_recordings_fail_with_the_right_finding(
+    catalog: Catalog, recorded: Recorded, recording: str, case: str, code: str
+) -> None:
+    result = judge(catalog, recorded(recording), case)
+    assert result.outcome is Outcome.FAILED
+    assert code in codes(result)
+    finding = next(finding for finding in result.findings if finding.code == code)
+    assert finding.requirement
+    assert finding.expected
+    assert finding.actual
+
+
+def test_a_file_with_other_content_fails(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence["files"][0].update(equal=False))
+    assert codes(judge(catalog, artifacts, "handshake")) == {"files-differ"}
+
+
+def test_a_missing_and_an_extra_file_fail(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence["files"][0].update(equal=False, received=None))
+    edit(artifacts, lambda evidence: evidence.update(extra_files=["index.html"]))
+    result = judge(catalog, artifacts, "handshake")
+    assert codes(result) == {"files-differ", "files-extra"}
+    assert "is missing" in result.findings[0].actual
+
+
+@pytest.mark.parametrize(
+    ("role", "change", "code", "outcome"),
+    [
+        ("client", {"exit_code": 1}, "client-exit", Outcome.FAILED),
+        ("client", {"exit_code": 137, "timed_out": True}, "timeout", Outcome.FAILED),
+        ("client", {"exit_code": 127}, "unsupported", Outcome.UNSUPPORTED),
+        ("server", {"exit_code": 127, "stopped_by_us": False}, "unsupported", Outcome.UNSUPPORTED),
+        ("server", {"exit_code": 2, "stopped_by_us": False}, "server-exit", Outcome.FAILED),
+        ("client", {"volumes_full": ["/logs"]}, "volume-full", Outcome.FAILED),
+        ("client", {"throttled_s": 9.0}, "disturbed", Outcome.ERROR),
+    ],
+)
+def test_what_the_engine_saw_decides(
+    catalog: Catalog, recorded: Recorded, role: str, change: dict[str, Any], code: str, outcome: Outcome
+) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence[role].update(change))
+    result = judge(catalog, artifacts, "handshake")
+    assert codes(result) == {code}
+    assert result.outcome is outcome
+
+
+def test_a_server_that_never_answers_fails(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence.update(server_ready=False))
+    assert codes(judge(catalog, artifacts, "handshake")) == {"server-not-ready"}
+
+
+def test_a_late_simulator_makes_an_error_not_a_number(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    truth = json.loads(artifacts.link_truth.read_text())
+    truth["receive_lateness_s"]["p99"] = 0.05
+    artifacts.link_truth.write_text(json.dumps(truth))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"disturbed"})
+    assert "50.0 ms" in result.findings[0].actual
+
+
+def test_without_a_key_log_there_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    for path in artifacts.key_logs:
+        path.unlink()
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"no-key-log"})
+
+
+def test_one_key_log_is_enough(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    (artifacts.folder / "client/keys.log").unlink()
+    assert judge(catalog, artifacts, "handshake").outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("name", ["left.pcap", "right.pcap"])
+def test_without_a_capture_there_is_no_verdict(catalog: Catalog, recorded: Recorded, name: str) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    (artifacts.folder / "sim" / name).unlink()
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"no-capture"})
+
+
+def test_a_capture_that_is_none_gives_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    artifacts.client_capture.write_bytes(b"not a capture")
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"no-capture"})
+
+
+def test_a_truncated_capture_breaks_an_invariant(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quic-go_quic-go/transfer")
+    content = artifacts.client_capture.read_bytes()
+    artifacts.client_capture.write_bytes(content[: len(content) * 2 // 3])
+    result = judge(catalog, artifacts, "transfer", 20480, 30720, 51200)
+    assert any(invariant.holds is False for invariant in result.invariants)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}'])
+def test_broken_evidence_is_an_error(catalog: Catalog, recorded: Recorded, content: str) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    artifacts.evidence.write_text(content)
+    assert codes(judge(catalog, artifacts, "handshake")) == {"no-evidence"}
+
+
+def test_judging_twice_gives_the_same(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quic-go_quic-go/lossy")
+    first = judge(catalog, artifacts, "goodput", 102400)
+    artifacts.client_capture.unlink()
+    artifacts.server_capture.unlink()
+    assert judge(catalog, artifacts, "goodput", 102400) == first

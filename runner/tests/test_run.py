@@ -1,0 +1,190 @@
+"""The whole line on recorded jobs: kill -9 at any moment, Ctrl-C, retries of disturbed jobs, retention, pauses."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner import campaign, plan
+from runner.catalog import ROOT, Catalog
+from runner.deploy.replay import Replay
+from runner.errors import LaneError, SetupError
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import Run
+from runner.retention import Retention
+from runner.run import MAX_ATTEMPTS, Campaign, Progress
+from runner.store import RunFolder
+from runner.tests.conftest import RECORDINGS
+from runner.width import Width
+
+
+def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
+    """A run of one pair whose jobs are all recorded: a measurement on the lossy link, with the recorded size."""
+    selection = campaign.select(
+        catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations
+    )
+    run = campaign.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
+    order = tuple(replace(job, case="lossy") for job in run.order)
+    return replace(run, cases={"lossy": lossy}, order=order)
+
+
+def execute(
+    folder: RunFolder, catalog: Catalog, deployment: object = None, *, lanes: str = "2", retention: str = "all"
+) -> tuple[dict[Job, Result], list[Progress]]:
+    events: list[Progress] = []
+    work = Campaign(
+        folder=folder,
+        cases={"lossy": catalog.cases["goodput"]},
+        todo=plan.remaining(folder.run.order, folder.results(), frozenset()),
+        presets={},
+        deployment=deployment or Replay(RECORDINGS),  # type: ignore[arg-type]
+        width=Width.parse(lanes),
+        retention=Retention(retention),
+        watch=events.append,
+    )
+    return work.execute(), events
+
+
+def test_the_line_from_recordings_to_results(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
+    results, events = execute(folder, catalog)
+    assert len(results) == 6
+    assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}
+    assert folder.results() == dict(sorted(results.items()))
+    assert [event.done for event in events if event.event == "finished"] == list(range(1, 7))
+    assert events[-1].seconds_left == 0.0
+    for job in folder.run.order:
+        assert json.loads(folder.artifacts(job).series.read_text())["schema"] == 1
+    assert not (folder.path / ".partial").exists()
+
+
+class Disturbed(Replay):
+    """A lane whose simulator was late in the first `times` attempts of every job."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(RECORDINGS)
+        self.times = times
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+        super().run(job, folder, attempt=attempt)
+        if attempt <= self.times:
+            truth = json.loads((folder / "sim/truth.json").read_text())
+            truth["lateness_s"]["p99"] = 0.5
+            (folder / "sim/truth.json").write_text(json.dumps(truth))
+
+
+def test_a_disturbed_job_is_run_again_and_says_so(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=1))
+    results, events = execute(folder, catalog, Disturbed(1))
+    (result,) = results.values()
+    assert (result.outcome, result.attempts) == (Outcome.SUCCEEDED, 2)
+    assert "late" in result.disturbed[0]
+    assert [event.event for event in events].count("retried") == 1
+
+
+def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=1))
+    results, _ = execute(folder, catalog, Disturbed(99))
+    (result,) = results.values()
+    assert (result.outcome, result.attempts) == (Outcome.ERROR, MAX_ATTEMPTS)
+    assert result.findings[0].code == "disturbed"
+
+
+def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> None:
+    class Breaking(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            if job.iteration == 2:
+                raise LaneError("engine", "The engine went away.")
+            super().run(job, folder, attempt=attempt)
+
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=3))
+    results, _ = execute(folder, catalog, Breaking(RECORDINGS))
+    outcomes = {job.iteration: result.outcome for job, result in results.items()}
+    assert outcomes == {1: Outcome.SUCCEEDED, 2: Outcome.ERROR, 3: Outcome.SUCCEEDED}
+    again = plan.remaining(folder.run.order, folder.results(), frozenset({Outcome.ERROR}))
+    assert [job.iteration for job in again] == [2]
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("all", 3), ("median", 1), ("failed", 0), ("none", 0)])
+def test_captures_are_kept_by_policy(tmp_path: Path, catalog: Catalog, policy: str, kept: int) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=3))
+    execute(folder, catalog, retention=policy)
+    captures = list(folder.path.glob("*/*/*/sim/left.pcap"))
+    assert len(captures) == kept
+    assert sum(result.captures_kept for result in folder.results().values()) == kept
+    assert len(list(folder.path.glob("*/*/*/tables/client/*.parquet"))) >= 3
+
+
+def test_a_full_disk_stops_the_run_with_one_sentence_and_loses_nothing(tmp_path: Path, catalog: Catalog) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], check=True)
+    try:
+        folder = RunFolder.create(small / "run", recorded_run(small / "run", catalog, iterations=20))
+        with pytest.raises(SetupError, match="No space left on device"):
+            execute(folder, catalog, lanes="1")
+        done = RunFolder.open(small / "run").results()
+        assert 0 < len(done) < 20
+        assert {result.outcome for result in done.values()} == {Outcome.SUCCEEDED}
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from runner.catalog import load_catalog
+from runner.deploy.replay import Replay
+from runner.store import RunFolder
+from runner.tests.conftest import RECORDINGS
+from runner.tests.test_run import execute
+folder = RunFolder.open(Path(sys.argv[1]))
+with folder.locked():
+    execute(folder, load_catalog(), Replay(RECORDINGS, seconds_per_job=0.05))
+"""
+
+
+def test_killed_at_any_moment_it_resumes_and_loses_nothing(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "run"
+    folder = RunFolder.create(path, recorded_run(path, catalog, iterations=12))
+    chance = random.Random(5)
+    kept: dict[Job, Result] = {}
+    for _ in range(6):
+        child = subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], cwd=ROOT, start_new_session=True)
+        time.sleep(1.0 + 1.5 * chance.random())
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        done = folder.results()
+        assert all(done[job] == result for job, result in kept.items()), "a stored result was lost or changed"
+        kept = done
+    shutil.rmtree(path / ".partial", ignore_errors=True)
+    execute(folder, catalog)
+    assert len(folder.results()) == 12
+    assert {result.outcome for result in folder.results().values()} == {Outcome.SUCCEEDED}
+
+
+def test_stopping_leaves_running_jobs_undone(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=6))
+    work = Campaign(
+        folder=folder,
+        cases={"lossy": catalog.cases["goodput"]},
+        todo=folder.run.order,
+        presets={},
+        deployment=Replay(RECORDINGS, seconds_per_job=0.5),
+        width=Width.parse("1"),
+        retention=Retention.ALL,
+        watch=lambda event: work.stop() if event.event == "finished" else None,
+    )
+    results = work.execute()
+    assert len(results) == 1
+    assert list(folder.results()) == list(results)
