@@ -18,8 +18,9 @@ from testcases.base import Case, CaseEvidence
 
 UNSUPPORTED_EXIT = 127
 _LOG_LINES = 12
-# How late packets (p99) may be before a job no longer counts. A number is spoiled by 2 ms, or by 1 % of the RTT where that is
-# more; a yes or no only by what comes near a probe time-out (RFC 9002 §6.2.1), and has few packets, so that p99 is the latest.
+# How late packets (p99) may be before a job no longer counts. A number is spoiled by 2 ms, or by 1 % of the RTT where
+# that is more; a yes or no only by what comes near a probe time-out (RFC 9002 §6.2.1). It has few packets, too: p99 is
+# then the latest of them.
 _LATENESS_FLOOR, _LATENESS_SHARE = 2e-3, 0.01
 _LATENESS_TEST_CASE = 25e-3
 _STEAL_LIMIT = 0.10  # of the CPU time of this host

@@ -198,7 +198,9 @@ def plan_(implementations: Path, /, **options: Any) -> None:
 @click.option(
     "--timeout-scale", type=click.FloatRange(0.01, 100), default=1.0, show_default=True, help="Times every time-out."
 )
-@click.option("--keep-captures", type=click.Choice(list(Retention)), default="median", show_default=True)
+@click.option(
+    "--keep-captures", type=click.Choice([policy.value for policy in Retention]), default="median", show_default=True
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 when a job failed.")
 @yes_option
 @cas_option
