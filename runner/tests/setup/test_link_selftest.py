@@ -55,8 +55,9 @@ def test_packets_that_only_the_endpoint_lost_are_no_loss_of_the_link() -> None:
 def test_link_keeps_its_promises_in_a_lane() -> None:
     checks = link_selftest.selftest(lanes=1, progress=lambda _: None)
     assert [check.name for check in checks] == ["RTT, 1 lane", "data rate, 1 lane", "loss, 1 lane"]
-    rtt, rate, loss = checks
-    assert rate.ok, rate.what
-    assert loss.ok, loss.what
-    # A machine shared with others delays for milliseconds; a link that forgot a delay or doubled one is far off.
-    assert abs(float(rtt.what.split(" ms")[0])) < 20, rtt.what
+    rtt, rate, loss = (float(check.what.split()[0].rstrip("%")) for check in checks)
+    # A machine shared with others makes endpoints wait. What it can't do: make the link faster, forget a delay or
+    # change which packets a seed drops.
+    assert abs(rtt) < 20, checks[0].what
+    assert -20 < rate < 1, checks[1].what
+    assert abs(loss - 1.0) < 0.26, checks[2].what
