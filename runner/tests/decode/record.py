@@ -1,0 +1,70 @@
+"""Make the recordings of this folder anew: `.venv/bin/python -m runner.tests.decode.record` (about a minute).
+
+Real pairs in real lanes with small files, kept with both endpoints' qlogs: the second oracle of the decoder. What the
+general recordings of runner/tests/recordings have already is not repeated here.
+"""
+
+import gzip
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from runner import campaign
+from runner.catalog import load_catalog
+from runner.deploy.emulated import Emulated
+from runner.deploy.engine import connect
+from runner.deploy.images import image_ids
+from runner.model.job import Job
+from runner.units import KIB
+
+HERE = Path(__file__).parent / "recordings"
+STACKS = ("quic-go", "quinn", "aioquic")
+SIZES = {"transfer": 20 * KIB, "keyupdate": 20 * KIB, "v2": KIB, "versionnegotiation": KIB}
+# quic-go updates its keys of its own accord, after 100 packets.
+OWN_KEY_UPDATE = 150 * KIB
+
+
+def _keep(folder: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    shutil.copy(folder / "sim" / "left.pcap", target / "left.pcap")
+    for role in ("client", "server"):
+        if (folder / role / "keys.log").is_file():
+            shutil.copy(folder / role / "keys.log", target / f"{role}.keys.log")
+        for qlog in sorted(folder.glob(f"{role}/qlog/**/*.sqlog")):
+            with gzip.GzipFile(target / f"{role}.{qlog.name}.gz", "wb", mtime=0) as packed:
+                packed.write(qlog.read_bytes())
+
+
+def main() -> None:
+    """Run the jobs one after the other and keep captures, key logs and qlogs."""
+    catalog = load_catalog()
+    base = catalog.cases["handshake"].record()
+    cases = {
+        name: replace(base, name=name, wire_names={"client": name, "server": name}, file_sizes=(size,))
+        for name, size in SIZES.items()
+    }
+    cases["keyupdate"] = replace(cases["keyupdate"], wire_names={"client": "keyupdate", "server": "transfer"})
+    cases["owngeneration"] = replace(cases["transfer"], name="owngeneration", file_sizes=(OWN_KEY_UPDATE,))
+    wanted = [(stack, "transfer") for stack in STACKS]
+    wanted += [(stack, "keyupdate") for stack in ("quinn", "aioquic")]
+    wanted += [("aioquic", "v2"), ("aioquic", "versionnegotiation"), ("quic-go", "owngeneration")]
+    jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in wanted)
+    selection = campaign.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
+    images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
+    run = campaign.new_run(
+        Path("recordings"), catalog, selection, seed=3, shuffled=False, image_ids=images, timeout_scale=1.0
+    )
+    run = replace(run, cases=cases, order=jobs)
+    with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
+        for job in jobs:
+            folder = Path(scratch) / "-".join(job.path.parts)
+            folder.mkdir()
+            evidence = lanes.run(job, folder, attempt=1)
+            _keep(folder, HERE / f"{job.client}_{job.case}")
+            print(f"{job}: client exit code {evidence.client.exit_code}")
+
+
+if __name__ == "__main__":
+    main()
