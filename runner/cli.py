@@ -33,6 +33,8 @@ SITE = ROOT / "web" / "site"
 DEMO_CASES = ("handshake", "goodput", "sat")
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 
+RETENTIONS = [policy.value for policy in Retention]
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 

@@ -1,9 +1,10 @@
 """Checks that several cases share. Each is a pure function from evidence to findings; none means that it holds."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from runner.model.result import Finding
-from testcases.base import CaseEvidence, Check
+from testcases.base import CaseEvidence
 
 QUIC_V1 = 0x00000001
 
@@ -37,21 +38,23 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
-def handshakes(expected: int) -> Check:
+@dataclass(frozen=True)
+class Handshakes:
     """Exactly `expected` connections completed their handshake (RFC 9001 §4.1.1)."""
 
-    def check(case: CaseEvidence) -> Iterator[Finding]:
+    expected: int
+
+    def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
+        """The finding when there were more or fewer."""
         completed = sum(connection.handshake_completed for connection in case.facts.connections)
-        if completed != expected:
+        if completed != self.expected:
             yield Finding(
                 code="handshake-count",
                 requirement="The case runs over a fixed number of connections.",
-                expected=f"{expected} completed handshake{'s' if expected != 1 else ''}",
+                expected=f"{self.expected} completed handshake{'s' if self.expected != 1 else ''}",
                 actual=f"{completed}",
                 section="RFC 9001 §4.1.1",
             )
-
-    return check
 
 
 def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
@@ -81,22 +84,24 @@ def no_retry(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
-def alpn_is(protocol: str) -> Check:
+@dataclass(frozen=True)
+class Alpn:
     """Every connection negotiated `protocol` (RFC 7301)."""
 
-    def check(case: CaseEvidence) -> Iterator[Finding]:
+    protocol: str
+
+    def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
+        """The finding when a connection negotiated another one, or none."""
         others = {connection.alpn for connection in case.facts.connections if connection.handshake_completed}
-        others -= {protocol}
+        others -= {self.protocol}
         if others:
             yield Finding(
                 code="wrong-alpn",
-                requirement=f"The case runs over {protocol}.",
-                expected=protocol,
+                requirement=f"The case runs over {self.protocol}.",
+                expected=self.protocol,
                 actual=", ".join(str(other) for other in others),
                 section="RFC 7301 §3.1",
             )
-
-    return check
 
 
 def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:

@@ -34,10 +34,10 @@ CASE = Case(
     files=(1 * KIB,),
     checks=(
         checks.files_are_equal,
-        checks.handshakes(1),
+        checks.Handshakes(1),
         checks.version_is_1,
         checks.no_retry,
-        checks.alpn_is("hq-interop"),
+        checks.Alpn("hq-interop"),
         client_hello_was_repeated,
         checks.closes_cleanly,
     ),

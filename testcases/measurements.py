@@ -16,7 +16,7 @@ def measurement(*, name: str, abbreviation: str, description: str, scenario: Sce
         wire_name="transfer",
         scenario=scenario,
         files=(MEASURED_FILE,),
-        checks=(checks.files_are_equal, checks.handshakes(1), checks.alpn_is("hq-interop")),
+        checks=(checks.files_are_equal, checks.Handshakes(1), checks.Alpn("hq-interop")),
         timeout=timeout,
         iterations=10,
     )

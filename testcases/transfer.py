@@ -48,10 +48,10 @@ CASE = Case(
     files=(2 * MIB, 3 * MIB, 5 * MIB),
     checks=(
         checks.files_are_equal,
-        checks.handshakes(1),
+        checks.Handshakes(1),
         checks.version_is_1,
         checks.no_retry,
-        checks.alpn_is("hq-interop"),
+        checks.Alpn("hq-interop"),
         streams_were_concurrent,
         window_was_extended,
         checks.closes_cleanly,
