@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from runner.errors import LaneError
 from runner.model.artifacts import FileRecord
 from runner.units import MIB
 
@@ -189,18 +190,19 @@ def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget
     found: dict[str, tuple[int, bool]] = {}
     extra: list[str] = []
     size = 0
-    for archive, member, name in _members(blocks):
-        wanted = expected.get(str(name))
-        if wanted is None or not member.isreg():
-            if len(extra) < _LISTED:
-                suffix = "/" if member.isdir() else "" if member.isreg() else f" ({_kind(member)})"
-                extra.append(_printable(str(name)) + suffix)
-        else:
-            equal = member.size == wanted.size and _digest(archive, member) == wanted.digest
-            found[str(name)] = (member.size, equal)
-        size += occupied(member.size)
-        if size > budget:
-            break
+    try:
+        for archive, member, name in _members(blocks):
+            wanted = expected.get(str(name))
+            if wanted is not None and member.isreg():
+                equal = member.size == wanted.size and _digest(archive, member) == wanted.digest
+                found[str(name)] = (member.size, equal)
+            elif len(extra) < _LISTED:
+                extra.append(_described(member, name))
+            size += occupied(member.size)
+            if size > budget:
+                break
+    except tarfile.TarError as error:
+        raise LaneError("archive-broken", f"The archive of /downloads is broken: {error}") from error
     records = tuple(
         FileRecord(
             name=name,
@@ -211,6 +213,11 @@ def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget
         for name, wanted in expected.items()
     )
     return Downloads(files=records, extra=tuple(extra), occupied=size)
+
+
+def _described(member: tarfile.TarInfo, name: PurePosixPath) -> str:
+    suffix = "/" if member.isdir() else "" if member.isreg() else f" ({_kind(member)})"
+    return _printable(str(name)) + suffix
 
 
 def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

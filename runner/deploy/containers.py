@@ -147,7 +147,7 @@ class Engine:
         )
 
     def usage(self, container: str) -> Usage:
-        """CPU time of a running container; zeros when it runs no more."""
+        """CPU time of a running container; zeros when it runs no more. Raises LaneError when it ends meanwhile."""
         with self._call("measure a container") as api:
             cpu = api.stats(container, stream=False, one_shot=True).get("cpu_stats", {})
         return Usage(

@@ -90,8 +90,17 @@ class Endpoint:
         assert self.running is not None, "create() comes first"
         return self.running
 
-    def measure(self, usage: Usage) -> None:
-        """Keep the latest measurement of a running container; the engine forgets it when the container ends."""
+    def measure(self, engine: Engine) -> None:
+        """Note its CPU time while it runs: the engine forgets it when the container ends.
+
+        One measurement may fail, because the container ends in the same moment: the last one counts.
+        """
+        if self.running is None or self.running.ended:
+            return
+        try:
+            usage = engine.usage(self.running.container)
+        except LaneError:
+            return
         if usage.cpu > 0:
             self._usage = usage
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from runner import collect
 from runner.deploy.endpoint import Endpoint
 from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES
-from runner.deploy.lane import LINK_LOGS, Lane, together
+from runner.deploy.lane import LINK_LOGS, Lane, Shape, together
 from runner.deploy.link_arguments import LOGS, link_arguments
 from runner.deploy.request import LaneJob
 from runner.deploy.served import Served
@@ -20,12 +20,19 @@ from runner.units import MIB
 
 SERVER_READY_SECONDS = 10.0
 SERVER_GRACE_SECONDS = 10.0
-_SPARE_DOWNLOADS = 16 * MIB  # bytes
+_SPARE_DOWNLOADS = 16 * MIB  # bytes, beyond twice what is requested
+_LEAST_DOWNLOADS = 64 * MIB
 _CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
 _SAMPLE_SECONDS = 2.0  # between measurements of CPU time
 _LAST_PACKETS = 0.05  # s beyond the return link's delay until the client's last packet has passed the server's capture
 _ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
 _OUTPUT = "output.log"
+
+
+def shape_of(job: LaneJob) -> Shape:
+    """The lane that a job needs. Its quota of /downloads is a power of two, so that most jobs share one shape."""
+    downloads = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in job.files) + _SPARE_DOWNLOADS)
+    return Shape(logs=job.limits.logs, downloads=1 << (downloads - 1).bit_length(), ask_server=job.wait_for_server)
 
 
 class Experiment:
@@ -42,7 +49,6 @@ class Experiment:
         self._artifacts = Artifacts(job.folder)
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)
         self._server = Endpoint(Role.SERVER, job.server, job.limits)
-        self._downloads_quota = 2 * sum(file.size for file in job.files) + _SPARE_DOWNLOADS
         self._server_ready: bool | None = None
         self._files: tuple[FileRecord, ...] = ()
         self._extra: tuple[str, ...] = ()
@@ -55,17 +61,12 @@ class Experiment:
             (self._job.folder / role).mkdir(parents=True, exist_ok=True)
         with self._noting_errors():
             self._open(plumber)
-            with self._stages.stage("link"):
-                self._lane.start_link(
-                    link_arguments(forward=self._job.forward, return_=self._job.return_, seed=self._job.seed)
-                )
             if self._start_server():
                 self._run_client()
         for name, step in (
             ("client files", self._collect_client),
             ("server stop", self._stop_server),
             ("captures", self._stop_captures),
-            ("link stop", self._lane.stop_link),
             ("collect", self._collect_rest),
         ):
             # Each step is tried even when one before it failed: what there is of evidence is kept.
@@ -91,17 +92,16 @@ class Experiment:
             www, certs = self._served.www(job.files), self._served.certs(job.chain_length)
             self._client.find(self._engine)
             self._server.find(self._engine)
-        with self._stages.stage("holders"):
-            lane.hold(logs=job.limits.logs, downloads=self._downloads_quota, ask_server=job.wait_for_server)
-        with self._stages.stage("wire"):
-            volumes = lane.volumes
+        with self._stages.stage("lane"):
+            lane.prepare(plumber)
+        with self._stages.stage("link"):
+            quota, volumes = lane.shape.logs + lane.shape.downloads, lane.volumes
+            arguments = link_arguments(forward=job.forward, return_=job.return_, seed=job.seed)
             together(
                 self._pool,
-                lambda: lane.wire(plumber),
-                lambda: self._client.create(
-                    lane, (*volumes.client, certs), quota=job.limits.logs + self._downloads_quota
-                ),
-                lambda: self._server.create(lane, (*volumes.server, www, certs), quota=job.limits.logs),
+                lambda: lane.start_link(arguments),
+                lambda: self._client.create(lane, (*volumes.client, certs), quota=quota),
+                lambda: self._server.create(lane, (*volumes.server, www, certs), quota=lane.shape.logs),
             )
 
     def _start_server(self) -> bool:
@@ -143,52 +143,53 @@ class Experiment:
 
     def _measure(self) -> None:
         for endpoint in (self._client, self._server):
-            if not endpoint.supervised.ended:
-                endpoint.measure(self._engine.usage(endpoint.supervised.container))
+            endpoint.measure(self._engine)
 
     def _collect_client(self) -> None:
         """Copy the client's files while its last packets are still on their way to the server."""
         client_ended = self._stages.wall()
-        self._copy(self._client, "/logs", quota=self._job.limits.logs)
-        found = collect.compare(
-            self._lane.archive("client", "/downloads"),
-            self._served.expected(self._job.files),
-            budget=2 * self._downloads_quota,
-        )
-        self._files, self._extra = found.files, found.extra
-        if found.occupied > self._downloads_quota - _ALMOST_FULL:
-            self._client.volumes_full.append("/downloads")
+        together(self._pool, lambda: self._copy_logs(self._client), self._compare_downloads)
         if self._client.supervised.ended:
             left = client_ended + self._job.return_.delay + _LAST_PACKETS - self._stages.wall()
             self._bell.wait(lambda: False, timeout=left)
 
-    def _copy(self, endpoint: Endpoint, path: str, *, quota: int) -> None:
-        """Copy a folder of an endpoint to the job's folder, its record keeps what was left out."""
+    def _compare_downloads(self) -> None:
+        quota = self._lane.shape.downloads
+        archive, expected = self._lane.archive("client", "/downloads"), self._served.expected(self._job.files)
+        found = collect.compare(archive, expected, budget=2 * quota)
+        self._files, self._extra = found.files, found.extra
+        if found.occupied > quota - _ALMOST_FULL:
+            self._client.volumes_full.append("/downloads")
+
+    def _copy_logs(self, endpoint: Endpoint) -> None:
+        """Copy /logs of an endpoint to the job's folder; the endpoint's record keeps what was left out."""
         role = endpoint.role.value
-        reserved = frozenset((_OUTPUT,))
-        done = collect.extract(self._lane.archive(role, path), self._job.folder / role, reserved=reserved)
+        archive, folder = self._lane.archive(role, "/logs"), self._job.folder / role
+        done = collect.extract(archive, folder, reserved=frozenset((_OUTPUT,)))
         endpoint.skipped += done.skipped
-        if done.occupied > quota - _ALMOST_FULL:
-            endpoint.volumes_full.append(path)
+        if done.occupied > self._lane.shape.logs - _ALMOST_FULL:
+            endpoint.volumes_full.append("/logs")
 
     def _stop_server(self) -> None:
         server = self._server.running
         if server is None or server.ended:
             return
-        self._server.measure(self._engine.usage(server.container))
+        self._server.measure(self._engine)
         self._server.stopped_by_us = server.terminate(grace=SERVER_GRACE_SECONDS)
 
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()
 
     def _collect_rest(self) -> None:
+        """Copy captures, the server's files and, when it has ended, what the simulator wrote."""
         sim = self._job.folder / "sim"
         together(
             self._pool,
-            lambda: self._copy(self._server, "/logs", quota=self._job.limits.logs),
+            lambda: self._copy_logs(self._server),
             lambda: collect.extract(self._lane.archive("sim", CAPTURES), sim, budget=2 * CAPTURE_LIMIT),
-            lambda: collect.extract(self._lane.archive("sim", LOGS), sim, budget=LINK_LOGS),
+            self._lane.stop_link,
         )
+        collect.extract(self._lane.archive("sim", LOGS), sim, budget=LINK_LOGS)
         if not self._artifacts.link_truth.is_file():
             raise LaneError("no-truth", f"The simulator left no truth: {self._lane.link_output()[-500:]}")
 

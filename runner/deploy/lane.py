@@ -1,6 +1,7 @@
 """One lane: three wired namespaces, a simulated link between them, captures on both sides. It serves one job."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -31,6 +32,15 @@ def together(pool: Executor, *calls: Callable[[], object]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is fixed when a lane is prepared: lanes of one shape are interchangeable. Quotas in bytes."""
+
+    logs: int
+    downloads: int
+    ask_server: bool  # whether readiness of the server is watched
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaneVolumes:
     """The volumes that holders keep alive, by holder."""
 
@@ -55,49 +65,62 @@ class LaneVolumes:
 
 
 class Lane:
-    """Held, wired, and removed by `discard` whatever happened. The calls of a job come from one thread."""
+    """Prepared, used by one thread for one job, and removed by `discard` whatever happened."""
 
-    def __init__(self, engine: Engine, pool: Executor, bell: Bell, name: str) -> None:
+    def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str, shape: Shape) -> None:
         self.name = name
-        self.volumes = LaneVolumes.named(name)
+        self.shape = shape
         self.engine = engine
         self.pool = pool
         self.bell = bell
+        self.volumes = LaneVolumes.named(name)
         self._containers: list[str] = []
         self._holders: dict[str, str] = {}
         self._link_holder: Supervised | None = None
         self._server_holder: Supervised | None = None
         self._link: Supervised | None = None
+        self._preparing = threading.Lock()
+        self._prepared = False
+        self._failure: LaneError | None = None
 
-    def hold(self, *, logs: int, downloads: int, ask_server: bool) -> None:
-        """Start the holders. `logs` and `downloads` are quotas in bytes."""
+    def prepare(self, plumber: str) -> None:
+        """Start the holders and wire their namespaces, unless that was done in the background. Raises LaneError."""
+        with self._preparing:
+            if self._failure is not None:
+                raise self._failure
+            if self._prepared:
+                return
+            try:
+                together(self.pool, self._hold_client, self._hold_server, self._hold_link)
+                self._wire(plumber)
+                self._prepared = True
+            except LaneError as error:
+                self._failure = error
+                raise
 
-        def client() -> None:
-            for volume, quota in zip(self.volumes.client, (logs, downloads), strict=True):
-                self.engine.create_volume(volume.name, role="client", quota=quota)
-            self._hold("client", holders.client_holder(self.volumes.client))
-            self.engine.start(self._holders["client"])
+    def _hold_client(self) -> None:
+        for volume, quota in zip(self.volumes.client, (self.shape.logs, self.shape.downloads), strict=True):
+            self.engine.create_volume(volume.name, role="client", quota=quota)
+        self.engine.start(self._hold("client", holders.client_holder(self.volumes.client)))
 
-        def server() -> None:
-            for volume in self.volumes.server:
-                self.engine.create_volume(volume.name, role="server", quota=logs)
-            spec = holders.server_holder(self.volumes.server, ask=ask_server)
-            self._server_holder = self.supervise(self._hold("server", spec), output_limit=_HOLDER_OUTPUT)
-            self._server_holder.start()
+    def _hold_server(self) -> None:
+        for volume in self.volumes.server:
+            self.engine.create_volume(volume.name, role="server", quota=self.shape.logs)
+        spec = holders.server_holder(self.volumes.server, ask=self.shape.ask_server)
+        self._server_holder = self.supervise(self._hold("server", spec), output_limit=_HOLDER_OUTPUT)
+        self._server_holder.start()
 
-        def link() -> None:
-            self.engine.create_volume(self.volumes.link.name, role="sim", quota=LINK_LOGS)
-            holder = self._hold("sim", holders.link_holder((self.volumes.link,)))
-            self._link_holder = self.supervise(holder, output_limit=_HOLDER_OUTPUT)
-            self._link_holder.start()
-
-        together(self.pool, client, server, link)
+    def _hold_link(self) -> None:
+        self.engine.create_volume(self.volumes.link.name, role="sim", quota=LINK_LOGS)
+        holder = self._hold("sim", holders.link_holder((self.volumes.link,)))
+        self._link_holder = self.supervise(holder, output_limit=_HOLDER_OUTPUT)
+        self._link_holder.start()
 
     def _hold(self, role: str, spec: ContainerSpec) -> str:
         self._holders[role] = self.create(spec)
         return self._holders[role]
 
-    def wire(self, plumber: str) -> None:
+    def _wire(self, plumber: str) -> None:
         """Connect the namespaces of the holders, through the plumber."""
         pids = {role: self.engine.state(holder).pid for role, holder in self._holders.items()}
         if not all(pids.values()):
@@ -122,7 +145,7 @@ class Lane:
         return f"container:{self._holders[role]}"
 
     def archive(self, role: str, path: str) -> Iterator[bytes]:
-        """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError before `hold`."""
+        """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError without it."""
         if role not in self._holders:
             raise LaneError("no-lane", f"There is no holder of the {role}.")
         return self.engine.archive(self._holders[role], path)
@@ -139,14 +162,13 @@ class Lane:
                 "cap_drop": ["ALL"],
                 "cap_add": ["NET_RAW", "NET_ADMIN", "SYS_NICE"],
                 "security_opt": ["no-new-privileges"],
-                "cpu_shares": 262144,  # the largest: it must never wait for a core (link-notes.md, section 7)
+                "cpu_shares": 262144,  # the most that there are: it must never wait for a core
                 "log_config": {"Type": "none", "Config": {}},
             },
         )
         self._link = self.supervise(self.create(spec), output_limit=_HOLDER_OUTPUT)
         self._link.start()
-        link, holder = self._link, self._link_holder
-        assert holder is not None, "hold() comes first"
+        link, holder = self._link, self._held(self._link_holder)
 
         def is_ready() -> bool:
             printed = holder.printed
@@ -159,51 +181,53 @@ class Lane:
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
         """Whether the server answered within `timeout` seconds; returns at once when it has ended."""
-        holder = self._server_holder
-        assert holder is not None, "hold() comes first"
+        holder = self._held(self._server_holder)
         self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
         return "server ready" in holder.printed
 
     @property
     def link_died(self) -> bool:
         """Whether the simulator or the captures ended although nobody asked them to."""
-        return self._link is not None and (
-            self._link.ended or (self._link_holder is not None and self._link_holder.ended)
-        )
+        return any(part is not None and part.ended for part in (self._link, self._link_holder))
 
     def stop_captures(self) -> int:
         """End both captures. Returns how many packets the kernel dropped before them, both sides together."""
-        holder = self._link_holder
-        if holder is None:
-            raise LaneError("no-lane", "There are no captures.")
+        holder = self._held(self._link_holder)
         self.engine.signal(holder.container, "SIGTERM")
         if not self.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS):
             raise LaneError("captures-not-ended", f"The captures did not end in time: {holder.last_lines(3)}")
-        printed = holder.printed
-        dropped = _DROPPED.findall(printed)
+        dropped = _DROPPED.findall(holder.printed)
         if sum(where == "kernel" for _, where in dropped) < 2:
             raise LaneError("captures-died", f"A capture ended before its time: {holder.last_lines(3)}")
         return sum(int(count) for count, _ in dropped)
 
     def stop_link(self) -> None:
         """End the simulator, which then writes its truth."""
-        link = self._link
-        if link is None:
-            return
-        link.terminate(grace=_STOP_SECONDS)
-        if link.final is None or link.final.exit_code != 0:
-            code = None if link.final is None else link.final.exit_code
-            raise LaneError("link-failed", f"The simulator ended with exit code {code}: {link.last_lines(3)}")
+        if self._link is None:
+            raise LaneError("no-lane", "There is no simulator.")
+        self._link.terminate(grace=_STOP_SECONDS)
+        final = self._link.final
+        if final is None or final.exit_code != 0:
+            code = None if final is None else final.exit_code
+            raise LaneError("link-failed", f"The simulator ended with exit code {code}: {self._link.last_lines(3)}")
 
     def link_output(self) -> str:
         """What simulator and captures printed."""
         return "".join(part.printed for part in (self._link, self._link_holder) if part is not None)
 
+    @staticmethod
+    def _held(holder: Supervised | None) -> Supervised:
+        if holder is None:
+            raise LaneError("no-lane", "The lane was not prepared.")
+        return holder
+
     def discard(self) -> None:
         """Remove every container and volume of the lane. Raises LaneError when the engine refuses one."""
-        holders = set(self._holders.values())
-        joined = [container for container in self._containers if container not in holders]
-        for group in (joined, list(holders)):
-            together(self.pool, *(lambda container=container: self.engine.remove(container) for container in group))
-        for name in self.volumes.names():
-            self.engine.remove_volume(name)
+        with self._preparing:
+            kept = set(self._holders.values())
+            joined = [container for container in self._containers if container not in kept]
+            for group in (joined, list(kept)):
+                removals = (lambda container=container: self.engine.remove(container) for container in group)
+                together(self.pool, *removals)
+            for name in self.volumes.names():
+                self.engine.remove_volume(name)

@@ -10,15 +10,16 @@ import docker
 
 from runner.deploy import engine as host_engine
 from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
-from runner.deploy.experiment import Experiment
+from runner.deploy.experiment import Experiment, shape_of
 from runner.deploy.holders import plumber
-from runner.deploy.lane import Lane
+from runner.deploy.lane import Lane, Shape
 from runner.deploy.owner import Owner
-from runner.deploy.probe import Probe
+from runner.deploy.probe import PROBE_SHAPE, Probe
 from runner.deploy.request import LaneJob, ProbeResult
 from runner.deploy.served import Served
 from runner.deploy.supervised import Bell
 from runner.deploy.sweep import remove_own, sweep
+from runner.errors import LaneError
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 
@@ -35,7 +36,9 @@ class Lanes:
         self._stop = threading.Event()
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(_CALLS_PER_LANE * lanes, thread_name_prefix="engine")
-        self._removers = ThreadPoolExecutor(lanes, thread_name_prefix="remove")
+        self._background = ThreadPoolExecutor(lanes, thread_name_prefix="lanes")
+        self._lock = threading.Lock()
+        self._spares: list[Lane] = []
         self._served = Served(self._engine, self._prefix)
         self._plumber = ""
 
@@ -71,22 +74,56 @@ class Lanes:
 
         What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written.
         """
-        lane = self._lane()
+        lane = self._take(shape_of(job))
         try:
             return Experiment(job, lane, self._served).run(self._plumber)
         finally:
-            self._removers.submit(lane.discard)
+            # Another lane is made in its place at once: while this job is being judged that costs no time.
+            self._background.submit(self._replace, lane)
 
     def probe(self, image: str, role: Role) -> ProbeResult:
         """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""
-        lane = self._lane()
+        lane = self._take(PROBE_SHAPE)
         try:
             return Probe(image, role, lane, self._served).run(self._plumber)
         finally:
-            self._removers.submit(lane.discard)
+            self._background.submit(lane.discard)
 
-    def _lane(self) -> Lane:
-        return Lane(self._engine, self._pool, Bell(self._stop), f"{self._prefix}-{next(self._numbers)}")
+    def _take(self, shape: Shape) -> Lane:
+        """A spare lane of that shape, or a new one; either is to be prepared by whoever takes it."""
+        with self._lock:
+            spare = next((lane for lane in self._spares if lane.shape == shape), None)
+            unfit = self._spares[0] if self._spares and spare is None else None
+            for lane in (spare, unfit):
+                if lane is not None:
+                    self._spares.remove(lane)
+        if unfit is not None:
+            self._background.submit(unfit.discard)
+        return spare or self._new(shape)
+
+    def _new(self, shape: Shape) -> Lane:
+        name = f"{self._prefix}-{next(self._numbers)}"
+        return Lane(self._engine, self._pool, Bell(self._stop), name=name, shape=shape)
+
+    def _replace(self, lane: Lane) -> None:
+        if not self._stop.is_set():
+            spare = self._new(lane.shape)
+            with self._lock:
+                self._spares.append(spare)
+            try:
+                spare.prepare(self._plumber)
+            except LaneError:
+                self._drop(spare)
+        lane.discard()
+
+    def _drop(self, spare: Lane) -> None:
+        """Remove a spare lane that failed, unless a job has taken it, which then reports the failure itself."""
+        with self._lock:
+            taken = spare not in self._spares
+            if not taken:
+                self._spares.remove(spare)
+        if not taken:
+            spare.discard()
 
     def stop(self) -> None:
         """Make running jobs end within about a second, as `stopped` errors. Callable from any thread."""
@@ -99,7 +136,7 @@ class Lanes:
     def close(self) -> None:
         """Remove everything of this runner. Raises LaneError when the engine refuses."""
         self._stop.set()
-        self._removers.shutdown(wait=True)
+        self._background.shutdown(wait=True)
         self._pool.shutdown(wait=True)
         try:
             remove_own(self._engine, {LABEL_LANES: self._prefix})

@@ -4,7 +4,7 @@ import secrets
 
 from runner import inputs
 from runner.deploy.endpoint import Endpoint
-from runner.deploy.lane import Lane
+from runner.deploy.lane import Lane, Shape
 from runner.deploy.link_arguments import link_arguments
 from runner.deploy.request import EndpointSpec, Limits, ProbeResult
 from runner.deploy.served import Served
@@ -17,6 +17,7 @@ PROBE_SECONDS = 30.0
 _FILE_SIZE = 1024  # bytes
 _LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)
 _LINES = 12
+PROBE_SHAPE = Shape(logs=Limits().logs, downloads=Limits().logs, ask_server=False)
 
 
 class Probe:
@@ -35,8 +36,7 @@ class Probe:
         www, certs = self._served.www(files), self._served.certs(1)
         endpoint = Endpoint(self._role, EndpointSpec(image=self._image, environment=self._environment(files)), limits)
         endpoint.find(self._lane.engine)
-        lane.hold(logs=limits.logs, downloads=limits.logs, ask_server=False)
-        lane.wire(plumber)
+        lane.prepare(plumber)
         lane.start_link(link_arguments(forward=_LINK, return_=_LINK, seed=1))
         volumes = (*lane.volumes.server, www, certs) if self._role is Role.SERVER else (*lane.volumes.client, certs)
         endpoint.create(lane, volumes, quota=2 * limits.logs)

@@ -90,13 +90,21 @@ class Supervised:
                     self._output.feed(data)
                 if self._output.total > self._output_limit and not self.flooded:
                     self.flooded = True
-                    self._engine.signal(self.container, "SIGKILL")
+                    # From another thread: the engine waits for its end, and that until its output has been read.
+                    threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
                 self._bell.ring()
             self._engine.wait(self.container)
             self.final = self._engine.state(self.container)
         except LaneError as error:
             self._failure = error
         self._bell.ring()
+
+    def _kill_flood(self) -> None:
+        try:
+            self._engine.signal(self.container, "SIGKILL")
+        except LaneError as error:
+            self._failure = error
+            self._bell.ring()
 
     def kill(self) -> None:
         """End it at once and wait for its end."""

@@ -1,0 +1,52 @@
+#!/bin/bash
+# A client that fetches over TCP, or does what no client should.
+
+fetch() {
+    local url name
+    for url in $REQUESTS; do
+        name=${url##*/}
+        exec 3<> /dev/tcp/server4/443
+        printf 'GET /%s\r\n' "$name" >&3
+        cat <&3 > "/downloads/$name"
+        exec 3>&-
+    done
+}
+
+first() { set -- $REQUESTS; echo "/downloads/${1##*/}"; }
+
+/setup.sh || exit 9
+/wait-for-it.sh sim:57832 -s -t 10 || exit 8
+
+case $TESTCASE in
+    fetch) fetch ;;
+    hang) sleep infinity ;;
+    burn) while true; do :; done ;;
+    exit) exit 3 ;;
+    die-slowly) sleep 4; fetch ;;
+    flood-output) exec yes ;;
+    flood-logs) fetch; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit 1 ;;
+    flood-downloads) fetch; dd if=/dev/zero of=/downloads/big bs=1M count=1000; exit 1 ;;
+    hide) fetch; ln -s /etc/shadow /logs/keys.log; mkfifo /logs/pipe; truncate -s 50G /logs/sparse ;;
+    wrong) fetch; printf 'X' | dd of="$(first)" conv=notrunc bs=1 ;;
+    short) fetch; truncate -s -1 "$(first)" ;;
+    missing) fetch; rm "$(first)" ;;
+    link) fetch; rm "$(first)"; ln -s /certs/cert.pem "$(first)" ;;
+    extra) fetch; echo more > /downloads/more; mkdir /downloads/folder; echo deep > /downloads/folder/deep ;;
+    out-of-memory) exec python3 -c 'held = [bytearray(1 << 20) for _ in range(1 << 20)]' ;;
+    print-network)
+        hostname -I
+        ip route show; ip -6 route show
+        ethtool -k eth0 | grep -E '^(tx-checksumming|generic-segmentation-offload|tcp-segmentation-offload):'
+        getent ahosts server4; getent ahosts server6; getent ahosts server46; getent ahosts sim
+        touch /www /certs/new 2>&1
+        ;;
+    escape)
+        ip route get 8.8.8.8
+        for target in 172.17.0.1/22 10.0.0.1/53 169.254.169.254/80 193.167.0.1/22; do
+            timeout 1 bash -c "exec 3<> /dev/tcp/$target" && echo "reached $target"
+        done
+        timeout 2 getent hosts deb.debian.org && echo "reached a name server"
+        ls /var/run/docker.sock
+        ;;
+    *) exit 127 ;;
+esac

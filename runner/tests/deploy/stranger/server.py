@@ -1,0 +1,52 @@
+#!/usr/bin/python3 -ISB
+"""A server that answers unknown versions on UDP and serves /www over TCP, or does what no server should."""
+
+import _thread
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+
+
+def negotiate() -> None:
+    """Answer every long header with Version Negotiation, RFC 9000 §17.2.1."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("", 443))
+    while True:
+        packet, sender = udp.recvfrom(65535)
+        destination_end = 6 + packet[5]
+        destination, source = packet[5:destination_end], packet[destination_end : destination_end + 1 + packet[destination_end]]
+        udp.sendto(b"\x80" + bytes(4) + source + destination + struct.pack(">I", 1), sender)
+
+
+def serve() -> None:
+    """HTTP/0.9 over TCP."""
+    tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    tcp.bind(("", 443))
+    tcp.listen()
+    while True:
+        connection, _ = tcp.accept()
+        name = connection.recv(1024).split()[1].decode()
+        with open("/www" + name, "rb") as file:
+            connection.sendall(file.read())
+        connection.close()
+
+
+case = os.environ["TESTCASE"]
+if case == "exit":
+    sys.exit(4)
+if case not in ("fetch", "mute", "die", "ignore-term"):
+    sys.exit(127)
+if case != "ignore-term":
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+_thread.start_new_thread(serve, ())
+if case != "mute":
+    _thread.start_new_thread(negotiate, ())
+if case == "die":
+    time.sleep(1.5)
+    os._exit(5)
+while True:
+    time.sleep(1)

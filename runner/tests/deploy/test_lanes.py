@@ -1,0 +1,177 @@
+"""Real lanes: what endpoints see, what the evidence says, that lanes don't meet and that nothing stays behind."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import docker
+import pytest
+
+from runner.catalog import ROOT
+from runner.deploy.containers import LABEL_LANES, LABEL_OWNER
+from runner.deploy.lanes import Lanes
+from runner.deploy.owner import Owner
+from runner.model.artifacts import Artifacts
+from runner.model.implementation import Role
+from runner.store import load_evidence
+from runner.tests.deploy.conftest import STRANGER, Ask
+
+pytestmark = pytest.mark.docker
+
+
+def _made_by(engine: docker.DockerClient, run: str) -> list[str]:
+    """Names of containers and volumes of a run."""
+    label = f"bentpipe.run={run}"
+    volumes = engine.volumes.list(filters={"label": label})
+    containers = engine.containers.list(all=True, filters={"label": label})
+    return [str(volume.id) for volume in volumes] + [str(container.name) for container in containers]
+
+
+def test_a_job_leaves_files_captures_and_truth(lanes: Lanes, ask: Ask) -> None:
+    job = ask()
+    evidence = lanes.run(job)
+    assert evidence.error == {}
+    assert evidence.server_ready is True
+    assert (evidence.client.exit_code, evidence.server.exit_code) == (0, 0)
+    assert evidence.server.stopped_by_us and not evidence.client.stopped_by_us
+    assert [file.equal for file in evidence.files] == [True, True]
+    assert evidence.capture_drops == 0
+    assert 0.04 < evidence.transfer_s < 5, "two round trips of TCP at 20 ms, at least"
+    artifacts = Artifacts(job.folder)
+    truth = json.loads(artifacts.link_truth.read_bytes())
+    assert truth["seed"] == job.seed
+    sent = sum(file.size for file in job.files)
+    assert truth["forward"]["bytes_out"] > sent
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        assert capture.stat().st_size > sent
+        assert capture.read_bytes()[:4] == bytes.fromhex("4d3cb2a1"), "pcap with nanoseconds"
+    assert load_evidence(artifacts) == evidence
+    assert "== client ==" in artifacts.output_log.read_text()
+
+
+def test_the_network_is_that_of_the_contract(lanes: Lanes, ask: Ask) -> None:
+    job = ask(client="print-network")
+    evidence = lanes.run(job)
+    printed = (job.folder / "client" / "output.log").read_text()
+    assert "193.167.0.100 fd00:cafe:cafe::100" in printed
+    assert "193.167.0.0/16 via 193.167.0.2 dev eth0" in printed
+    assert "fd00:cafe:cafe::/48 via fd00:cafe:cafe::2 dev eth0" in printed
+    assert "193.167.0.0/24 dev eth0" not in printed, "setup.sh deletes the on-link route"
+    for offload in ("tx-checksumming", "generic-segmentation-offload", "tcp-segmentation-offload"):
+        assert f"{offload}: off" in printed
+    for address in ("193.167.100.100", "fd00:cafe:cafe:100::100", "193.167.0.2"):
+        assert address in printed
+    assert "not permitted" not in printed, "stock images may change routes and offloads"
+    assert "/certs/new': Read-only file system" in printed
+    assert [file.received for file in evidence.files] == [None, None]
+
+
+def test_an_endpoint_reaches_nothing_but_the_other(lanes: Lanes, ask: Ask) -> None:
+    job = ask(client="escape", timeout=12)
+    evidence = lanes.run(job)
+    printed = (job.folder / "client" / "output.log").read_text()
+    assert not evidence.client.timed_out
+    assert "Network is unreachable" in printed
+    assert "reached" not in printed
+    assert "docker.sock': No such file" in printed
+
+
+def test_two_lanes_with_the_same_addresses_do_not_meet(lanes: Lanes, ask: Ask) -> None:
+    jobs = [ask(client="die-slowly", timeout=10, name=f"job{number}") for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lanes.run, jobs)
+    for evidence in (first, second):
+        assert evidence.error == {}
+        assert all(file.equal for file in evidence.files)
+    assert abs(first.started_unix_s - second.started_unix_s) < 3 < min(first.transfer_s, second.transfer_s)
+    counts = [json.loads(Artifacts(job.folder).link_truth.read_bytes())["forward"]["packets_out"] for job in jobs]
+    assert max(counts) < 1.5 * min(counts), "each simulator carries its own transfer"
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_an_unknown_case_gives_127(lanes: Lanes, stranger: str, role: Role) -> None:
+    answer = lanes.probe(stranger, role)
+    assert answer.compliant, answer
+    assert answer.exit_code == 127
+
+
+def test_an_image_that_accepts_every_case_is_not_compliant(lanes: Lanes) -> None:
+    answer = lanes.probe("bentpipe/tools", Role.CLIENT)
+    assert answer.problem.startswith("it exited with 0 instead of 127")
+
+
+def test_stop_ends_a_running_job_soon(engine: docker.DockerClient, ask: Ask) -> None:
+    with Lanes.open("tests", lanes=1, client=engine) as own:
+        timer = threading.Timer(3, own.stop)
+        timer.start()
+        began = time.monotonic()
+        evidence = own.run(ask(client="hang", timeout=60))
+        assert time.monotonic() - began < 6
+    assert evidence.error["code"] == "stopped"
+
+
+CHILD = """
+    import os, sys
+    from pathlib import Path
+    from runner import inputs
+    from runner.deploy.lanes import Lanes
+    from runner.deploy.request import EndpointSpec, LaneJob
+    from runner.model.implementation import Role
+    from runner.model.job import Job
+    from runner.tests.deploy.conftest import LINK, STRANGER
+    with Lanes.open("tests-child", lanes=1) as lanes:
+        print(os.getpid(), flush=True)
+        lanes.run(LaneJob(
+            job=Job(server="s", client="c", case="hang", iteration=1), folder=Path(sys.argv[1]),
+            client=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.CLIENT, testcase="hang")),
+            server=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.SERVER, testcase="fetch")),
+            forward=LINK, return_=LINK, seed=1, timeout=60, files=inputs.served_files(1, (10,)),
+        ))
+"""
+
+
+@pytest.mark.usefixtures("stranger")
+def test_what_a_killed_runner_left_is_swept_and_nothing_else(
+    engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
+) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert child.stdout is not None
+    assert int(child.stdout.readline()) == child.pid
+
+    deadline = time.monotonic() + 10
+    while not any(name.endswith("-client") for name in _made_by(engine, "tests-child")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(_made_by(engine, "tests-child")) > 8, "three holders, plumber, simulator, two endpoints, volumes"
+    lanes.sweep()
+    assert len(_made_by(engine, "tests-child")) > 8, "its owner lives"
+    child.kill()
+    child.wait()
+    assert lanes.sweep() > 8
+    assert _made_by(engine, "tests-child") == []
+    owners = {container.labels[LABEL_OWNER] for container in engine.containers.list(filters={"label": LABEL_OWNER})}
+    assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
+
+
+def test_close_leaves_nothing(engine: docker.DockerClient, ask: Ask) -> None:
+    with Lanes.open("tests-close", lanes=1, client=engine) as own:
+        own.run(ask())
+        mine = engine.containers.list(all=True, filters={"label": "bentpipe.run=tests-close"})
+        assert mine
+        assert len({container.labels[LABEL_LANES] for container in mine}) == 1
+    assert _made_by(engine, "tests-close") == []
+
+
+def test_an_image_that_is_missing_is_a_harness_error(lanes: Lanes, ask: Ask) -> None:
+    job = ask()
+    absent = type(job.client)(image="bentpipe-test/absent", environment=job.client.environment)
+    evidence = lanes.run(type(job)(**{**vars(job), "client": absent}))
+    assert evidence.error["code"] == "engine"
+    assert "bentpipe-test/absent" in evidence.error["message"]
+    assert STRANGER not in evidence.error["message"]
