@@ -42,10 +42,13 @@ def render(folders: Sequence[RunFolder], target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        _Site(staging, target).write(ordered)
-        _swap(staging, target)
+        try:
+            _Site(staging, target).write(ordered)
+            _swap(staging, target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise UsageError(f"The site can't be written to {target}: {error.strerror}.") from error
+        raise UsageError(f"The site can't be written to {target}: {error.strerror or error}.") from error
 
 
 def _swap(staging: Path, target: Path) -> None:

@@ -1,7 +1,7 @@
 """Parameters and counts in words, as the page says them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
@@ -53,15 +53,15 @@ def link_facts(link: LinkParameters) -> list[str]:
     ]
 
 
-def transfer_facts(case: CaseRecord, group: Iterable[Cell]) -> list[str]:
-    """What is transferred over the link, how often, and how good it can get."""
+def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
+    """What is transferred over the link, how often it was asked of these cells, and how good it can get."""
     rtt = case.forward.delay + case.return_.delay
     facts = [
         f"RTT {format_duration(rtt)}",
         f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}",
         files_text(case.file_sizes),
         f"time-out {format_duration(case.timeout)}",
-        amount(case.iterations, "iteration"),
+        amount(max((cell.planned for cell in group), default=0) or case.iterations, "iteration"),
     ]
     bounds = sorted(summary.median for cell in group if (summary := cell.summaries.get("slow_start_bound")) is not None)
     if bounds:

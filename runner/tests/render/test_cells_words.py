@@ -74,6 +74,14 @@ def test_a_link_is_printed_with_all_its_parameters() -> None:
     ]
 
 
+def test_iterations_are_those_that_were_asked_for() -> None:
+    jobs = (job(1), job(2))
+    table = cells(run("r", {"sat": case("sat", iterations=10)}, jobs), {})
+    facts = words.transfer_facts(case("sat", iterations=10), list(table.values()))
+    assert "2\u00a0iterations" in facts
+    assert "10\u00a0iterations" in words.transfer_facts(case("sat", iterations=10), [])
+
+
 def test_files_in_words() -> None:
     assert words.files_text((10 * 2**20,)) == "file 10 MiB"
     assert words.files_text((1024, 2048)) == "files 1 KiB + 2 KiB"
