@@ -234,6 +234,7 @@ def analyse_(name: str) -> None:
             if (before.outcome, before.findings) != (after.outcome, after.findings):
                 changes.append((job, before, after))
             err.print(f"judged {number} of {len(results)}", end="\r")
+    err.print()
     out.print(terminal.changes_table(changes) if changes else f"{len(results)} jobs judged again, no verdict changed.")
 
 
