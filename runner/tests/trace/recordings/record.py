@@ -1,7 +1,6 @@
 """Record a transfer of aioquic over a link that delays and loses, with a capture at either side. Needs root.
 
     python -m runner.tests.trace.recordings.record lossy --size 12000 --streams 2 --loss 0.2 --seed 5 --delay 0.05
-    python -m runner.tests.trace.recordings.record clean --size 16000 --delay 0.1
 
 Three network namespaces are joined by veth pairs; the middle one forwards frames in this process, so that the losses
 fall between the captures and follow the seed. Writes NAME/{client.pcap,server.pcap,keys.log,client.qlog.json.gz,
