@@ -191,9 +191,18 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             role="client",
             log_tail=_log_tail(artifacts, "client"),
         )
-    elif client.exit_code not in (0, None):
+    elif client.exit_code not in (0, None) and not client.stopped_by_us:
         yield _exit_finding("client", client, "exits with 0 when all files have arrived", artifacts)
     for role, endpoint in (("client", client), ("server", server)):
+        if endpoint.output_flooded:
+            yield Finding(
+                code="output-flood",
+                requirement="An endpoint prints no more than a log that somebody could read.",
+                expected="at most 16 MiB",
+                actual="more, so it was killed",
+                role=role,
+                log_tail=_log_tail(artifacts, role),
+            )
         if endpoint.volumes_full:
             yield Finding(
                 code="volume-full",

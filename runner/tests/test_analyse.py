@@ -110,6 +110,7 @@ def test_a_missing_and_an_extra_file_fail(catalog: Catalog, recorded: Recorded) 
         ("server", {"exit_code": 127, "stopped_by_us": False}, "unsupported", Outcome.UNSUPPORTED),
         ("server", {"exit_code": 2, "stopped_by_us": False}, "server-exit", Outcome.FAILED),
         ("client", {"volumes_full": ["/logs"]}, "volume-full", Outcome.FAILED),
+        ("server", {"output_flooded": True}, "output-flood", Outcome.FAILED),
         ("client", {"throttled_s": 9.0}, "disturbed", Outcome.ERROR),
     ],
 )
