@@ -155,8 +155,15 @@ def _data_packets(transfer: Transfer) -> int | None:
 
 
 def _lost_packets(transfer: Transfer) -> int | None:
+    """Those that could still have arrived after the client's last datagram are not counted."""
     recording = transfer.recording
-    if recording.server is None or recording.arrival is None or not transfer.sent_completely:
+    client, server, arrival = recording.client, recording.server, recording.arrival
+    if client is None or server is None or arrival is None or not transfer.sent_completely:
         return None
-    sent = (recording.server.packets["sender"] == SERVER) & (recording.server.packet_key != NULL)
-    return int((recording.arrival[sent] == NULL).sum())
+    sent = (server.packets["sender"] == SERVER) & (server.packet_key != NULL)
+    delays = one_way_delays(recording)
+    if len(delays):
+        # The smallest difference of both clocks, which need not be one, is that of the fastest packet.
+        end = client.datagrams["time_ns"].max() - round(1e9 * delays.min())
+        sent &= server.packet_time <= end
+    return int((arrival[sent] == NULL).sum())

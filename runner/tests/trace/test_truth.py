@@ -1,0 +1,63 @@
+"""Numbers of jobs in emulated links against what the simulator itself says that it did."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.decode import decode_capture
+from runner.model.result import Sample
+from runner.model.run import LinkParameters
+from runner.trace import facts, sample
+
+JOBS = Path(__file__).parent.parent / "recordings"
+LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)
+
+
+def _measure(job: Path) -> Sample:
+    keys = [job / role / "keys.log" for role in ("client", "server")]
+    client, server = (
+        decode_capture(job / "sim" / name, [path for path in keys if path.is_file()])
+        for name in ("left.pcap", "right.pcap")
+    )
+    found = facts(client, server)
+    sizes = [stream.server_bytes for connection in found.connections for stream in connection.request_streams]
+    return sample(client, server, found, file_sizes=sizes, forward=LINK, return_=LINK)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        "aioquic_aioquic/lossy",
+        "quic-go_quic-go/lossy",
+        "quinn_quinn/lossy",
+        "aioquic_aioquic/transfer",
+        "quic-go_quic-go/transfer",
+        "quinn_quinn/transfer",
+        "quic-go_quinn/longrtt",
+    ],
+)
+def test_lost_packets_are_those_that_the_simulator_dropped(job: str) -> None:
+    folder = JOBS / job / "1"
+    forward = json.loads((folder / "sim" / "truth.json").read_text())["forward"]
+    assert _measure(folder).lost_packets == forward["dropped_loss"] + forward["dropped_queue"]
+
+
+@pytest.mark.parametrize("stack", ["aioquic", "quic-go", "quinn"])
+def test_numbers_keep_to_the_link(stack: str) -> None:
+    found = _measure(JOBS / f"{stack}_{stack}" / "transfer" / "1")
+    assert found.rtt_min is not None
+    assert found.one_way_delay_median is not None
+    assert found.efficiency is not None
+    assert found.slow_start_bound is not None
+    assert found.rtt_min >= 2 * LINK.delay
+    assert found.one_way_delay_median >= LINK.delay
+    assert 0 < found.efficiency <= found.slow_start_bound
+
+
+def test_the_simulators_losses_are_there() -> None:
+    found = _measure(JOBS / "quinn_quinn" / "lossy" / "1")
+    assert found.lost_packets
+    assert found.retransmitted_bytes
+    assert found.efficiency is not None
+    assert found.efficiency < 0.5
