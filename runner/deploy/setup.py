@@ -40,7 +40,7 @@ def prepare(
 
 
 def prepare_tests(*, assume_yes: bool, console: Console) -> None:
-    """Install the programs that tests compare with; say what can't be had: its tests are then skipped with the reason."""
+    """Install the programs that tests compare with; what can't be had is told, and its tests are skipped."""
     for tool in TEST_TOOLS:
         if shutil.which(tool) is None:
             try:
