@@ -16,7 +16,7 @@ from runner import campaign
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.stats import summarise
+from runner.stats import Summary, summarise
 from runner.units import format_data_rate, format_duration
 
 out = Console(highlight=False)
@@ -82,9 +82,9 @@ def _compare(one: dict[Job, Result], many: dict[Job, Result]) -> None:
                 and result.sample is not None
                 and result.sample.goodput is not None
             ]
-            medians.append(summarise(values))
+            medians.append(summarise(values, seed=1))
         first, second = medians
-        if first.median is None or second.median is None:
+        if first is None or second is None:
             table.add_row(pair, case, "–", "–", "")
             continue
         table.add_row(
@@ -97,10 +97,10 @@ def _compare(one: dict[Job, Result], many: dict[Job, Result]) -> None:
     out.print(table)
 
 
-def _with_interval(summary: Any) -> str:
-    if summary.interval is None:
+def _with_interval(summary: Summary) -> str:
+    if summary.low is None or summary.high is None:
         return format_data_rate(summary.median)
-    return f"{format_data_rate(summary.median)} [{summary.interval[0] / 1e6:.2f}, {summary.interval[1] / 1e6:.2f}]"
+    return f"{format_data_rate(summary.median)} [{summary.low / 1e6:.2f}, {summary.high / 1e6:.2f}]"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def selection(catalog: Catalog, cases: tuple[str, ...], iterations: int | None =
     return campaign.select(catalog, servers=(), clients=("quinn",), cases=cases, iterations=iterations)
 
 
-def records(catalog: Catalog) -> dict[str, campaign.Run]:
+def records(catalog: Catalog) -> dict[str, CaseRecord]:
     return {name: case.record() for name, case in catalog.cases.items()}
 
 
