@@ -141,6 +141,7 @@ class Side:
             opened = ring.open(data, start, at, end, self.largest[APPLICATION_SPACE])
             if opened is not None:
                 self.ring = ring
+                self.connection.suite = ring.suite  # the ServerHello may be missing
                 return opened
         return None
 

@@ -159,6 +159,15 @@ class Registry:
             return
         connection.alpn = hello.alpn[0] if hello.alpn else None
         self._transport_parameters(connection, SERVER, hello.transport_parameters)
+        # The IDs that the Initial keys were made from: a capture that lost the first flight can only learn them here.
+        parameters = connection.transport_parameters[SERVER] or {}
+        for name in ("retry_source_connection_id", "original_destination_connection_id"):
+            cid = parameters.get(name)
+            if isinstance(cid, str) and bytes.fromhex(cid) not in connection.initial_dcids:
+                connection.initial_dcids.append(bytes.fromhex(cid))
+                self.news = True
+        if connection.odcid is None and connection.initial_dcids:
+            connection.odcid = connection.initial_dcids[-1]
 
     def _transport_parameters(self, connection: Connection, sender: int, data: bytes | None) -> None:
         if data is None:

@@ -47,14 +47,21 @@ class Rescue:
         return found
 
     def _targets(self, flow: FlowState) -> Iterator[_Target]:
-        by_random = {each.client_random: each for each in self._registry.connections}
+        by_random = {each.client_random: each for each in self._registry.connections if each.client_random}
         on_flow = {each.connection.client_random: each.sender for each in flow.sides}
+        nameless = next((side for side in flow.sides if side.connection.client_random is None), None)
         # What is known to be on this flow first, sessions without a connection next.
         order = sorted(self._registry.sessions.items(), key=lambda item: (item[0] not in on_flow, item[0] in by_random))
         for client_random, session in order:
-            senders = (on_flow[client_random],) if client_random in on_flow else (CLIENT, SERVER)
-            for sender in senders:
-                yield by_random.get(client_random), client_random, session, sender
+            if client_random in by_random:
+                known = on_flow.get(client_random)
+                for sender in (CLIENT, SERVER) if known is None else (known,):
+                    yield by_random[client_random], client_random, session, sender
+            elif nameless is not None:
+                yield nameless.connection, client_random, session, nameless.sender
+            else:
+                yield None, client_random, session, CLIENT
+                yield None, client_random, session, SERVER
 
     def _short(self, packet: Packet, flow: FlowState, time_ns: int, windows: int) -> bool:
         for target in self._targets(flow):
@@ -72,11 +79,11 @@ class Rescue:
                     self._attempts -= attempts
                     if opened is None:
                         continue
-                    found = connection or self._adopt(flow, target, time_ns, ring.version)
+                    found = self._adopt(flow, target, time_ns, ring.version)
                     side = found.sides[sender]
                     side.ring, side.cid_length = ring, length
                     side.largest[APPLICATION_SPACE] = opened[0] - 1
-                    found.suite = found.suite or ring.suite
+                    found.suite = ring.suite
                     self._registry.link(flow, side)
                     return True
                 if self._attempts <= 0:
@@ -88,7 +95,7 @@ class Rescue:
         if header.type is PacketType.INITIAL:
             return False
         for target in self._targets(flow):
-            connection, _, session, sender = target
+            _, _, session, sender = target
             label = HANDSHAKE[sender] if header.type is PacketType.HANDSHAKE else EARLY
             secret = session.get(label)
             if secret is None or (label == EARLY and sender == SERVER):
@@ -96,7 +103,7 @@ class Rescue:
             options = candidates(secret, header.version, None)
             self._attempts -= len(options)
             if any(self._opens(each, header) for each in options):
-                found = connection or self._adopt(flow, target, time_ns, header.version)
+                found = self._adopt(flow, target, time_ns, header.version)
                 self._registry.link(flow, found.sides[sender])
                 return True
         return False
@@ -105,11 +112,14 @@ class Rescue:
         return protection.open_long(self._data, header.start, header.number_at, header.end, -1) is not None
 
     def _adopt(self, flow: FlowState, target: _Target, time_ns: int, version: int) -> Connection:
-        _, client_random, session, sender = target
-        connection = self._registry.add_connection(flow, sender, time_ns)
-        connection.client_random = client_random
-        connection.version = version
-        connection.use_session(session, version)
+        """The target's connection, with the secrets of its session from now on."""
+        connection, client_random, session, sender = target
+        if connection is None:
+            connection = self._registry.add_connection(flow, sender, time_ns)
+            connection.version = version
+        if connection.client_random is None:
+            connection.client_random = client_random
+            connection.use_session(session, version)
         return connection
 
     def _cid_lengths(self) -> list[int]:
