@@ -1,6 +1,6 @@
 """One job in one lane, from holders to evidence, which is written whatever an image does, and says what it did."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from runner import collect
@@ -54,6 +54,7 @@ class Experiment:
         self._extra: tuple[str, ...] = ()
         self._capture_drops: int | None = None
         self._error: dict[str, str] = {}
+        self._opened = False
 
     def run(self, plumber: str) -> Evidence:
         """Run the job and write its folder, `evidence.json` last."""
@@ -70,7 +71,7 @@ class Experiment:
             ("collect", self._collect_rest),
         ):
             # Each step is tried even when one before it failed: what there is of evidence is kept.
-            if self._error.get("code") == STOPPED:
+            if not self._opened or self._error.get("code") == STOPPED:
                 break
             with self._noting_errors(), self._stages.stage(name):
                 step()
@@ -103,6 +104,7 @@ class Experiment:
                 lambda: self._client.create(lane, (*volumes.client, certs), quota=quota),
                 lambda: self._server.create(lane, (*volumes.server, www, certs), quota=lane.shape.logs),
             )
+        self._opened = True
 
     def _start_server(self) -> bool:
         """Start the server. Returns whether there is something to run a client against."""
@@ -120,30 +122,27 @@ class Experiment:
             self._client.start()
         with self._stages.stage("transfer"):
             deadline = self._stages.wall() + self._job.timeout
-            while not client.ended and (left := deadline - self._stages.wall()) > 0:
-                server_was_there = not server.ended
-
-                def has_changed(server_was_there: bool = server_was_there) -> bool:
-                    return client.ended or lane.link_died or (server_was_there and server.ended)
-
-                if not self._bell.wait(has_changed, timeout=min(left, _SAMPLE_SECONDS)):
-                    self._measure()
-                if lane.link_died:
-                    client.kill()
-                    raise LaneError("link-died", f"The simulator or a capture ended early: {lane.link_output()[-500:]}")
-                if server_was_there and server.ended and not client.ended:
-                    deadline = min(deadline, self._stages.wall() + _CLIENT_AFTER_SERVER + self._rtt())
+            self._wait(deadline, lambda: client.ended or server.ended or lane.link_died)
+            if server.ended:
+                # What it sent before it ended may still arrive.
+                grace = _CLIENT_AFTER_SERVER + self._job.forward.delay + self._job.return_.delay
+                self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link_died)
+            if lane.link_died:
+                client.kill()
+                raise LaneError("link-died", f"The simulator or a capture ended early: {lane.link_output()[-500:]}")
             if not client.ended:
                 self._client.timed_out = not server.ended
                 self._client.stopped_by_us = server.ended
                 client.kill()
 
-    def _rtt(self) -> float:
-        return self._job.forward.delay + self._job.return_.delay
-
-    def _measure(self) -> None:
-        for endpoint in (self._client, self._server):
-            endpoint.measure(self._engine)
+    def _wait(self, deadline: float, until: Callable[[], bool]) -> bool:
+        """Wait until `until()` holds; measure CPU times meanwhile. False at `deadline`, in seconds of the job."""
+        while (left := deadline - self._stages.wall()) > 0:
+            if self._bell.wait(until, timeout=min(left, _SAMPLE_SECONDS)):
+                return True
+            for endpoint in (self._client, self._server):
+                endpoint.measure(self._engine)
+        return until()
 
     def _collect_client(self) -> None:
         """Copy the client's files while its last packets are still on their way to the server."""

@@ -22,7 +22,13 @@ _NAMESPACE = {
         ("accept_ra", "0"),
         ("router_solicitations", "0"),
     )
-} | {"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"}
+} | {
+    "net.ipv4.ip_forward": "0",
+    "net.ipv6.conf.all.forwarding": "0",
+    # Whoever asks a port of his own host that nobody listens on may be given that very port as his own, and TCP then
+    # connects him to himself: the simulator would seem ready, and find its port taken.
+    "net.ipv4.ip_local_reserved_ports": str(READY_PORT),
+}
 
 
 def _holder(

@@ -46,7 +46,7 @@ def test_a_server_that_never_answers(lanes: Lanes, ask: Ask) -> None:
     evidence = lanes.run(ask(server="mute"))
     assert evidence.error == {}
     assert evidence.server_ready is False
-    assert evidence.stages_s["server ready"] == pytest.approx(10, abs=1)
+    assert 10 <= evidence.stages_s["server ready"] < 12
     assert evidence.client.started is None
 
 
@@ -64,7 +64,7 @@ def test_a_server_that_ignores_sigterm_is_killed_after_ten_seconds(lanes: Lanes,
     assert evidence.error == {}
     assert evidence.server.stopped_by_us
     assert evidence.server.exit_code == 137
-    assert evidence.stages_s["server stop"] == pytest.approx(10, abs=1)
+    assert 10 <= evidence.stages_s["server stop"] < 14
     assert all(file.equal for file in evidence.files)
 
 

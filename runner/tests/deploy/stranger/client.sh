@@ -1,11 +1,11 @@
 #!/bin/bash
 # A client that fetches over TCP, or does what no client should.
 
-fetch() {
+fetch() { # host
     local url name
     for url in $REQUESTS; do
         name=${url##*/}
-        exec 3<> /dev/tcp/server4/443
+        exec 3<> "/dev/tcp/${1:-server4}/443"
         printf 'GET /%s\r\n' "$name" >&3
         cat <&3 > "/downloads/$name"
         exec 3>&-
@@ -19,6 +19,7 @@ first() { set -- $REQUESTS; echo "/downloads/${1##*/}"; }
 
 case $TESTCASE in
     fetch) fetch ;;
+    fetch6) fetch server6 ;;
     hang) sleep infinity ;;
     burn) while true; do :; done ;;
     exit) exit 3 ;;

@@ -23,9 +23,10 @@ def negotiate() -> None:
 
 def serve() -> None:
     """HTTP/0.9 over TCP."""
-    tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    tcp = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    tcp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    tcp.bind(("", 443))
+    tcp.bind(("::", 443))
     tcp.listen()
     while True:
         connection, _ = tcp.accept()
