@@ -23,6 +23,7 @@ _LOG_LINES = 12
 # then the latest of them.
 _LATENESS_FLOOR, _LATENESS_SHARE = 2e-3, 0.01
 _LATENESS_TEST_CASE = 25e-3
+_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection"})
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
 _THROTTLED_SHARE = 0.05  # of the transfer's time
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
@@ -63,6 +64,13 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record)
     findings = tuple(finding for check in case.checks for finding in check(context))
     return _with(base, Outcome.FAILED, *findings) if findings else base
+
+
+def transient(result: Result) -> str | None:
+    """Why the job is worth another attempt: it was disturbed, or the harness stumbled. None when it would end alike."""
+    if result.outcome is not Outcome.ERROR or result.findings[0].code in _PERMANENT:
+        return None
+    return result.findings[0].actual
 
 
 def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
@@ -152,7 +160,8 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
         return f"the wall clock was set by {truth.clock_step * 1e3:.1f} ms during the job"
     if evidence.capture_drops:
         return f"the captures lost {evidence.capture_drops} packets"
-    if evidence.host_steal > _STEAL_LIMIT:
+    if evidence.host_steal > _PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection"})
+_STEAL_LIMIT:
         return f"{evidence.host_steal:.0%} of this host's CPU time was stolen by its hypervisor"
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.throttled_s > _THROTTLED_SHARE * max(evidence.transfer_s, 1.0):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from runner import store
-from runner.analyse import analyse
+from runner.analyse import analyse, transient
 from runner.errors import BentpipeError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
@@ -25,7 +25,7 @@ from runner.store import RunFolder
 from runner.width import Width
 from testcases.base import Case
 
-MAX_ATTEMPTS = 3  # of a disturbed job, the first one included
+MAX_ATTEMPTS = 3  # of a job that was disturbed or that the harness spoiled, the first one included
 _ANALYSIS_NICENESS = 10  # the judge must not make the simulator late
 _WAIT = 0.2  # seconds between looks at events
 
@@ -170,11 +170,11 @@ class Campaign:
                 return None
             result = replace(result, attempts=len(disturbances) + 1, disturbed=tuple(disturbances))
             self.width.learn(result)
-            disturbance = next((finding.actual for finding in result.findings if finding.code == "disturbed"), None)
-            if disturbance is None or result.attempts == MAX_ATTEMPTS:
+            reason = transient(result)
+            if reason is None or result.attempts == MAX_ATTEMPTS:
                 break
-            disturbances.append(disturbance)
-            self._tell("retried", job, result, message=disturbance)
+            disturbances.append(reason)
+            self._tell("retried", job, result, message=reason)
         self.folder.save_result(result)
         apply_retention(self.folder, job, self.retention)
         return result

@@ -103,7 +103,7 @@ def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, c
 def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> None:
     class Breaking(Replay):
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-            if job.iteration == 2:
+            if job.iteration == 2 or (job.iteration == 3 and attempt == 1):
                 raise LaneError("engine", "The engine went away.")
             super().run(job, folder, attempt=attempt)
 
@@ -111,6 +111,7 @@ def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> N
     results, _ = execute(folder, catalog, Breaking(RECORDINGS))
     outcomes = {job.iteration: result.outcome for job, result in results.items()}
     assert outcomes == {1: Outcome.SUCCEEDED, 2: Outcome.ERROR, 3: Outcome.SUCCEEDED}
+    assert {job.iteration: result.attempts for job, result in results.items()} == {1: 1, 2: MAX_ATTEMPTS, 3: 2}
     again = plan.remaining(folder.run.order, folder.results(), frozenset({Outcome.ERROR}))
     assert [job.iteration for job in again] == [2]
 
