@@ -14,7 +14,7 @@ from runner.deploy.experiment import Experiment, shape_of
 from runner.deploy.holders import plumber
 from runner.deploy.lane import Lane, Shape
 from runner.deploy.owner import Owner
-from runner.deploy.probe import PROBE_SHAPE, Probe
+from runner.deploy.probe import PROBE_SECONDS, PROBE_SHAPE, Probe
 from runner.deploy.request import LaneJob, ProbeResult
 from runner.deploy.served import Served
 from runner.deploy.supervised import Bell
@@ -81,11 +81,11 @@ class Lanes:
             # Another lane is made in its place at once: while this job is being judged that costs no time.
             self._background.submit(self._replace, lane)
 
-    def probe(self, image: str, role: Role) -> ProbeResult:
+    def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
         """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""
         lane = self._take(PROBE_SHAPE)
         try:
-            return Probe(image, role, lane, self._served).run(self._plumber)
+            return Probe(image, role, lane, self._served).run(self._plumber, timeout=timeout)
         finally:
             self._background.submit(lane.discard)
 

@@ -29,7 +29,7 @@ class Probe:
         self._lane = lane
         self._served = served
 
-    def run(self, plumber: str, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
+    def run(self, plumber: str, *, timeout: float) -> ProbeResult:
         """Ask, and wait `timeout` seconds at most. Raises LaneError when the lane failed."""
         limits, lane = Limits(), self._lane
         files = inputs.served_files(0, (_FILE_SIZE,))

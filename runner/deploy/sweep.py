@@ -10,22 +10,29 @@ Belongs = Callable[[Mapping[str, str]], bool]
 
 
 def sweep(engine: Engine) -> int:
-    """Remove containers and volumes of runners of this machine that are dead. Returns how many there were."""
+    """Remove containers and volumes of runners of this machine that are dead. Returns how many were removed.
+
+    What can't be removed, perhaps because another runner sweeps too, is left to the next sweep.
+    """
 
     def is_orphan(labels: Mapping[str, str]) -> bool:
         owner = Owner.parse(labels.get(LABEL_OWNER, ""))
         return owner is not None and owner.is_dead()
 
-    return _remove(engine, is_orphan)
+    removed, _ = _remove(engine, is_orphan)
+    return removed
 
 
 def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
-    """Remove every container and volume that bears exactly these labels of ours. Returns how many there were."""
-    return _remove(engine, lambda found: all(found.get(name) == value for name, value in labels.items()))
+    """Remove every container and volume with these labels. Returns how many; raises LaneError when one is left."""
+    removed, failures = _remove(engine, lambda found: all(found.get(name) == value for name, value in labels.items()))
+    if failures:
+        raise failures[0]
+    return removed
 
 
-def _remove(engine: Engine, belongs: Belongs) -> int:
-    """Containers first: a volume in use can't be removed. All are tried before the first failure is raised."""
+def _remove(engine: Engine, belongs: Belongs) -> tuple[int, list[LaneError]]:
+    """Containers first: a volume in use can't be removed. Returns how many were removed, and what failed."""
     failures: list[LaneError] = []
     removed = 0
     for found, remove in (
@@ -40,6 +47,4 @@ def _remove(engine: Engine, belongs: Belongs) -> int:
                 removed += 1
             except LaneError as error:
                 failures.append(error)
-    if failures:
-        raise failures[0]
-    return removed
+    return removed, failures

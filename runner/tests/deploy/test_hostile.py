@@ -1,5 +1,9 @@
 """Images that hang, die, flood or cheat: each leaves evidence that says what it did, and no exception."""
 
+import io
+from dataclasses import replace
+
+import docker
 import pytest
 
 from runner.deploy.lanes import Lanes
@@ -146,3 +150,15 @@ def test_a_cpu_limit_that_held_an_endpoint_back_is_measured(lanes: Lanes, ask: A
     assert evidence.client.timed_out
     assert 0.1 < evidence.client.cpu_s < 2
     assert evidence.client.throttled_s > 0.5
+
+
+def test_an_image_cannot_fill_the_volumes_beforehand(
+    lanes: Lanes, engine: docker.DockerClient, ask: Ask, stranger: str
+) -> None:
+    planted = f"FROM {stranger}\nRUN mkdir -p /downloads /logs && touch /downloads/planted /logs/planted\n"
+    image, _ = engine.images.build(fileobj=io.BytesIO(planted.encode()), tag="bentpipe-test/planted", rm=True)
+    job = ask()
+    evidence = lanes.run(replace(job, client=replace(job.client, image=str(image.id))))
+    assert evidence.client.exit_code == 0
+    assert evidence.extra_files == ()
+    assert not (job.folder / "client" / "planted").exists()

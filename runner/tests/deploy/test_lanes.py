@@ -137,6 +137,15 @@ def test_an_image_that_accepts_every_case_is_not_compliant(lanes: Lanes) -> None
     assert answer.problem.startswith("it exited with 0 instead of 127")
 
 
+def test_an_image_that_hangs_over_an_unknown_case_is_not_compliant(lanes: Lanes, engine: docker.DockerClient) -> None:
+    dockerfile = io.BytesIO(b'FROM bentpipe/tools\nENTRYPOINT ["sleep", "infinity"]\n')
+    image, _ = engine.images.build(fileobj=dockerfile, tag="bentpipe-test/hanging", rm=True)
+    answer = lanes.probe(str(image.id), Role.SERVER, timeout=1.0)
+    assert answer.exit_code is None
+    assert answer.problem.startswith("it still ran after 1 s")
+    assert 1 <= answer.seconds < 5
+
+
 def test_stop_ends_a_running_job_soon(engine: docker.DockerClient, ask: Ask) -> None:
     with Lanes.open("tests", lanes=1, client=engine) as own:
         timer = threading.Timer(3, own.stop)
