@@ -15,6 +15,9 @@ from runner.errors import CaptureError
 # No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer one means that the file is damaged there.
 _MAX_RECORD = 262_144
 
+# A damaged time stamp or resolution can mean any time; the tables hold 64 bits.
+_FARTHEST_NS = (1 << 63) - 1
+
 _PCAP_MAGIC = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000),
     b"\xa1\xb2\xc3\xd4": (">", 1000),
@@ -53,7 +56,8 @@ class _Interface:
     snap_length: int = 0
 
     def time_ns(self, ticks: int) -> int:
-        return ticks * 1_000_000_000 // self.ticks_per_second + self.offset_s * 1_000_000_000
+        time_ns = ticks * 1_000_000_000 // self.ticks_per_second + self.offset_s * 1_000_000_000
+        return max(-_FARTHEST_NS, min(time_ns, _FARTHEST_NS))
 
 
 def open_capture(path: Path) -> tuple[CaptureFile, bytes]:

@@ -55,8 +55,8 @@ def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Seque
     HTTP/0.9, in which the response's stream data is the file (HTTP/3 adds frames of its own).
     """
     invariants = [
-        _zero("client_packets_not_seen_at_server_side", _not_contained(client_side, server_side, SERVER)),
-        _zero("server_packets_not_seen_at_client_side", _not_contained(server_side, client_side, CLIENT)),
+        _zero("arrived_at_client_never_sent", _not_contained(client_side, server_side, SERVER)),
+        _zero("arrived_at_server_never_sent", _not_contained(server_side, client_side, CLIENT)),
     ]
     if expected_bytes is None:
         return invariants

@@ -1,0 +1,138 @@
+"""Whatever is in a file: no exception but CaptureError, and no endless work."""
+
+import time
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.decode import decode_capture, to_json
+from runner.errors import CaptureError
+from runner.tests.decode import rewrite
+from runner.tests.decode.rewrite import Interface, read, write_pcapng
+from runner.tests.decode.test_oracle_tshark import OWN, SHARED, key_logs
+
+CAPTURES = (
+    OWN / "quic-go_transfer" / "left.pcap",
+    OWN / "aioquic_versionnegotiation" / "left.pcap",
+    OWN / "quinn_keyupdate" / "left.pcap",
+    SHARED / "quic-go_quinn" / "retry" / "1" / "sim" / "left.pcap",
+    SHARED / "quic-go_quinn" / "zerortt" / "1" / "sim" / "left.pcap",
+)
+SECONDS = 5.0
+
+FUZZ = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@lru_cache
+def original(number: int, pcapng: bool, folder: Path) -> bytes:
+    if not pcapng:
+        return CAPTURES[number].read_bytes()
+    secrets = b"".join(path.read_bytes() for path in key_logs(CAPTURES[number]))
+    interfaces = [Interface(rewrite.ETHERNET, rewrite.ethernet), Interface(rewrite.RAW, rewrite.raw_ip)]
+    path = write_pcapng(folder / "original.pcapng", read(CAPTURES[number]), interfaces, secrets=secrets, drops=0)
+    return path.read_bytes()
+
+
+def decode_in_time(path: Path, number: int) -> None:
+    started = time.process_time()
+    try:
+        to_json(decode_capture(path, key_logs(CAPTURES[number])))
+    except CaptureError as error:
+        assert str(path) in str(error)
+    assert time.process_time() - started < SECONDS
+
+
+@FUZZ
+@given(
+    number=st.integers(0, len(CAPTURES) - 1),
+    pcapng=st.booleans(),
+    changes=st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=40),
+    cut=st.none() | st.integers(0, 2**20),
+)
+def test_changed_bytes(
+    tmp_path: Path, number: int, pcapng: bool, changes: list[tuple[int, int]], cut: int | None
+) -> None:
+    data = bytearray(original(number, pcapng, tmp_path))
+    for at, value in changes:
+        data[at % len(data)] = value
+    path = tmp_path / "changed"
+    path.write_bytes(data if cut is None else data[: cut % len(data)])
+    decode_in_time(path, number)
+
+
+@FUZZ
+@given(
+    number=st.integers(0, len(CAPTURES) - 1),
+    pieces=st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 3000)), min_size=1, max_size=8),
+    inserted=st.binary(max_size=64),
+)
+def test_removed_and_inserted_pieces(
+    tmp_path: Path, number: int, pieces: list[tuple[int, int]], inserted: bytes
+) -> None:
+    data = original(number, False, tmp_path)
+    for at, size in pieces:
+        data = data[: at % len(data)] + inserted + data[at % len(data) + size :]
+    path = tmp_path / "changed"
+    path.write_bytes(data)
+    decode_in_time(path, number)
+
+
+@FUZZ
+@given(
+    number=st.integers(0, len(CAPTURES) - 1),
+    order=st.randoms(use_true_random=False),
+    changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 255)), max_size=20),
+)
+def test_shuffled_records_with_changed_headers(
+    tmp_path: Path, number: int, order: object, changes: list[tuple[int, int, int]]
+) -> None:
+    records = read(CAPTURES[number])
+    order.shuffle(records)  # type: ignore[attr-defined]
+    for which, at, value in changes:
+        record = records[which % len(records)]
+        payload = bytearray(record.payload)
+        payload[at % len(payload)] = value
+        records[which % len(records)] = record.with_payload(bytes(payload))
+    decode_in_time(rewrite.write_pcap(tmp_path / "shuffled.pcap", records), number)
+
+
+@FUZZ
+@given(magic=st.sampled_from(("d4c3b2a1", "4d3cb2a1", "0a0d0d0a1c0000004d3c2b1a")), data=st.binary(max_size=2000))
+def test_any_bytes(tmp_path: Path, magic: str, data: bytes) -> None:
+    path = tmp_path / "any"
+    path.write_bytes(bytes.fromhex(magic) + data)
+    decode_in_time(path, 0)
+
+
+def test_garbage_on_a_known_flow_is_bounded(tmp_path: Path) -> None:
+    """10,000 packets that nothing opens, on the flow of a connection and on others, with many sessions to try."""
+    records = read(CAPTURES[2])
+    log = tmp_path / "many.log"
+    lines = [
+        f"{label} {number:064x} {number + 1:064x}\n"
+        for number in range(100)
+        for label in ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0", "CLIENT_HANDSHAKE_TRAFFIC_SECRET")
+    ]
+    log.write_text("".join(lines))
+    garbage = [
+        record.with_payload(b"\x47" + (number.to_bytes(4) * 20)).with_client(50000 + number % 40)
+        for number, record in enumerate(records * 200)
+    ]
+    path = rewrite.write_pcap(tmp_path / "garbage.pcap", [*records, *garbage])
+    started = time.process_time()
+    trace = decode_capture(path, [log, *key_logs(CAPTURES[2])])
+    assert time.process_time() - started < SECONDS
+    assert trace.packets.num_rows > 8000
+    undecrypted = next(each for each in trace.invariants if each.name == "undecrypted_packets")
+    assert undecrypted.actual == len(garbage)
+
+
+def test_capture_error_is_the_only_one(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CaptureError):
+        decode_capture(tmp_path / "folder")
