@@ -23,6 +23,9 @@ _LOG_LINES = 12
 # then the latest of them.
 _LATENESS_FLOOR, _LATENESS_SHARE = 2e-3, 0.01
 _LATENESS_TEST_CASE = 25e-3
+# Codes of deploy for an image whose first process the engine could not start: no such command, wrong architecture.
+_NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
+# Errors that another attempt would not mend.
 _PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection"})
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
 _THROTTLED_SHARE = 0.05  # of the transfer's time
@@ -51,6 +54,8 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return _with(base, Outcome.UNSUPPORTED, unsupported)
     traces = _Traces.read(artifacts, record, evidence)
     base = replace(base, invariants=traces.invariants, sample=traces.sample)
+    if evidence.error.get("code") in _NOT_STARTED:
+        return _with(base, Outcome.FAILED, _not_started(evidence))
     if evidence.error:
         return _with(base, Outcome.ERROR, _harness(evidence.error["code"], evidence.error["message"]))
     if disturbance := disturbed(evidence, truth, record):
@@ -80,6 +85,16 @@ def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
 def _harness(code: str, actual: str) -> Finding:
     return Finding(
         code=code, requirement="The harness runs the job undisturbed.", expected="a valid job", actual=actual
+    )
+
+
+def _not_started(evidence: Evidence) -> Finding:
+    return Finding(
+        code=evidence.error["code"],
+        requirement="The image has an entry point that this host can run.",
+        expected="a process",
+        actual=evidence.error["message"],
+        role=_NOT_STARTED[evidence.error["code"]],
     )
 
 
@@ -160,8 +175,7 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
         return f"the wall clock was set by {truth.clock_step * 1e3:.1f} ms during the job"
     if evidence.capture_drops:
         return f"the captures lost {evidence.capture_drops} packets"
-    if evidence.host_steal > _PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection"})
-_STEAL_LIMIT:
+    if evidence.host_steal > _STEAL_LIMIT:
         return f"{evidence.host_steal:.0%} of this host's CPU time was stolen by its hypervisor"
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.throttled_s > _THROTTLED_SHARE * max(evidence.transfer_s, 1.0):

@@ -130,6 +130,14 @@ def test_a_server_that_never_answers_fails(catalog: Catalog, recorded: Recorded)
     assert codes(judge(catalog, artifacts, "handshake")) == {"server-not-ready"}
 
 
+@pytest.mark.parametrize(("code", "outcome"), [("server-not-started", Outcome.FAILED), ("link-died", Outcome.ERROR)])
+def test_what_deploy_could_not_do(catalog: Catalog, recorded: Recorded, code: str, outcome: Outcome) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence.update(error={"code": code, "message": "It broke."}))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result)) == (outcome, {code})
+
+
 def test_a_late_simulator_makes_an_error_not_a_number(catalog: Catalog, recorded: Recorded) -> None:
     artifacts = recorded("quinn_quinn/handshake")
     truth = json.loads(artifacts.link_truth.read_text())
