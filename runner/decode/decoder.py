@@ -22,10 +22,10 @@ from runner.decode.rows import (
     VERSION,
     Rows,
 )
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.schema import CLIENT, MTU, SERVER
 
-MTU = 1500
 _LONG_FORM = 0x80
+_ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
 _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
 
@@ -133,7 +133,7 @@ class Decoder:
             packet.index,
             side.connection.number,
             side.sender,
-            PacketType.ONE_RTT,
+            _ONE_RTT,
             NONE,
             rows.cid(self._data[start + 1 : start + 1 + cid_length]),
             NONE,
@@ -172,7 +172,7 @@ class Decoder:
             header.complete = False
         rows = self.rows
         length = packet.end - packet.start + packet.missing
-        row = rows.add(packet.datagram, packet.index, header.type, length)
+        row = rows.add(packet.datagram, packet.index, int(header.type), length)
         rows.set(row, VERSION, header.version)
         rows.set(row, DCID, rows.cid(header.dcid))
         rows.set(row, SCID, rows.cid(header.scid))
@@ -251,7 +251,7 @@ class Decoder:
             packet.index,
             side.connection.number,
             side.sender,
-            header.type,
+            int(header.type),
             header.version,
             rows.cid(header.dcid),
             rows.cid(header.scid),

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from runner.decode.protection import VERSIONS
-from runner.decode.schema import CLIENT, SERVER, CaptureMeta, Invariant, Trace
+from runner.decode.schema import CLIENT, MTU, PACKET_TYPES, SERVER, CaptureMeta, Invariant, Trace
 
-MTU = 1500
-"""Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
+Integers = npt.NDArray[np.int64]
 
 
 def trace_invariants(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[Invariant]:
@@ -64,7 +64,7 @@ def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Seque
     unique = unique_stream_bytes(
         client_side.stream_frames.filter(pc.equal(client_side.stream_frames["sender"], SERVER))
     )
-    responses = sorted(size for size in final_sizes(client_side, SERVER) if size is not None)
+    responses = final_sizes(client_side, SERVER)
     matching = sum(1 for size in sorted(expected_bytes) if _take(responses, size))
     return [
         *invariants,
@@ -85,53 +85,58 @@ def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
 
     Packets are known by connection, type and number; connections by client random, as their numbers differ.
     """
-    return len(_identities(arrived, sender) - _identities(sent, sender))
+    known = _packet_numbers(sent, sender)
+    nothing = np.empty(0, dtype=np.int64)
+    return sum(
+        len(np.setdiff1d(numbers, known.get(group, nothing)))
+        for group, numbers in _packet_numbers(arrived, sender).items()
+    )
 
 
-def _identities(trace: Trace, sender: int) -> set[tuple[bytes, str, int]]:
+def _packet_numbers(trace: Trace, sender: int) -> dict[tuple[bytes, int], Integers]:
+    """Client random and type of packet → the packet numbers of one sender."""
+    packets = trace.packets.filter(
+        pc.and_(pc.equal(trace.packets["sender"], sender), pc.is_valid(trace.packets["packet_number"]))
+    ).combine_chunks()
     randoms = trace.connections["client_random"].to_pylist()
-    packets = trace.packets
-    chosen = packets.filter(pc.and_(pc.equal(packets["sender"], sender), pc.is_valid(packets["packet_number"])))
+    connection = packets["connection"].to_numpy()
+    kind = pc.index_in(packets["type"].cast(pa.string()), pa.array(PACKET_TYPES)).to_numpy()
+    numbers = packets["packet_number"].to_numpy()
     return {
-        (randoms[connection] or b"", kind, number)
-        for connection, kind, number in zip(
-            chosen["connection"].to_pylist(),
-            chosen["type"].to_pylist(),
-            chosen["packet_number"].to_pylist(),
-            strict=True,
-        )
+        (randoms[group // 8] or b"", group % 8): numbers[connection * 8 + kind == group]
+        for group in np.unique(connection * 8 + kind).tolist()
     }
 
 
 def unique_stream_bytes(frames: pa.Table) -> int:
     """Bytes of the union of all byte ranges in rows of the stream_frames table, over streams and directions."""
-    if frames.num_rows == 0:
-        return 0
+    return sum(unique_bytes_by_stream(frames).values())
+
+
+def unique_bytes_by_stream(frames: pa.Table) -> dict[tuple[int, int, int], int]:
+    """(connection, sender, stream id) → bytes of the union of the byte ranges."""
     connection, sender, stream, offset, length = (
         frames[name].to_numpy().astype(np.int64) for name in ("connection", "sender", "stream_id", "offset", "length")
     )
     order = np.lexsort((offset, stream, sender, connection))
-    end = (offset + length)[order]
-    offset = offset[order]
+    offset, end = offset[order], (offset + length)[order]
     key = np.column_stack((connection, sender, stream))[order]
-    first = np.concatenate(([0], np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1, [len(offset)]))
-    total = 0
-    for start, stop in pairwise(first):
-        reached = np.concatenate(([offset[start]], np.maximum.accumulate(end[start:stop])))
-        total += int(np.maximum(reached[1:] - np.maximum(reached[:-1], offset[start:stop]), 0).sum())
-    return total
+    starts = [0, *(np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1).tolist(), len(offset)]
+    result = {}
+    for start, stop in pairwise(starts):
+        if start < stop:
+            reached = np.concatenate((offset[start : start + 1], np.maximum.accumulate(end[start:stop])))
+            fresh = np.maximum(reached[1:] - np.maximum(reached[:-1], offset[start:stop]), 0)
+            result[tuple(key[start].tolist())] = int(fresh.sum())
+    return result
 
 
-def final_sizes(trace: Trace, sender: int) -> list[int | None]:
-    """The final size of every stream on which `sender` sent: where its FIN is, None when no FIN was seen."""
-    frames = trace.stream_frames.filter(pc.equal(trace.stream_frames["sender"], sender))
-    sizes: dict[tuple[int, int], int | None] = {}
-    for connection, stream, offset, length, fin in zip(
-        *(frames[name].to_pylist() for name in ("connection", "stream_id", "offset", "length", "fin")), strict=True
-    ):
-        if fin or (connection, stream) not in sizes:
-            sizes[connection, stream] = offset + length if fin else None
-    return list(sizes.values())
+def final_sizes(trace: Trace, sender: int) -> list[int]:
+    """The final sizes of the streams that `sender` finished: where their FIN is (RFC 9000 §4.5)."""
+    frames = trace.stream_frames
+    last = frames.filter(pc.and_(pc.equal(frames["sender"], sender), frames["fin"]))
+    columns = [last[name].to_pylist() for name in ("connection", "stream_id", "offset", "length")]
+    return list({(each[0], each[1]): each[2] + each[3] for each in zip(*columns, strict=True)}.values())
 
 
 def _zero(name: str, actual: int | None) -> Invariant:

@@ -6,13 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runner.decode.invariants import unique_stream_bytes
+from runner.decode.invariants import unique_bytes_by_stream
 from runner.decode.schema import Trace
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
     """Counts of a trace as integers, its connections, its invariants; bytes are hexadecimal strings."""
     packets = trace.packets
+    streams = _streams(trace.stream_frames)
     return {
         **asdict(trace.meta),
         "datagrams": trace.datagrams.num_rows,
@@ -22,8 +23,8 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "frames": trace.frames.num_rows,
         "frames_by_name": _counts(trace.frames["name"]),
         "stream_frames": trace.stream_frames.num_rows,
-        "stream_bytes": unique_stream_bytes(trace.stream_frames),
-        "streams": _streams(trace.stream_frames),
+        "stream_bytes": sum(stream["bytes"] for stream in streams),
+        "streams": streams,
         "undecrypted": packets.num_rows - (pc.sum(packets["decrypted"]).as_py() or 0),
         "connections": [_readable(row) for row in trace.connections.to_pylist()],
         "invariants": [asdict(invariant) for invariant in trace.invariants],
@@ -38,16 +39,10 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
 
 def _streams(frames: pa.Table) -> list[dict[str, int]]:
     """Unique bytes of every stream and direction."""
-    keys = frames.select(["connection", "sender", "stream_id"])
-    streams = keys.group_by(["connection", "sender", "stream_id"]).aggregate([]).to_pylist()
-    result = []
-    for stream in sorted(streams, key=lambda row: tuple(row.values())):
-        mask = pc.and_(
-            pc.and_(pc.equal(frames["connection"], stream["connection"]), pc.equal(frames["sender"], stream["sender"])),
-            pc.equal(frames["stream_id"], stream["stream_id"]),
-        )
-        result.append({**stream, "bytes": unique_stream_bytes(frames.filter(mask))})
-    return result
+    return [
+        {"connection": connection, "sender": sender, "stream_id": stream, "bytes": unique}
+        for (connection, sender, stream), unique in unique_bytes_by_stream(frames).items()
+    ]
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

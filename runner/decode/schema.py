@@ -10,6 +10,9 @@ import pyarrow as pa
 
 DECODER_VERSION = 1
 
+MTU = 1500
+"""Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
+
 CLIENT = 0
 SERVER = 1
 UNKNOWN = -1
