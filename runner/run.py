@@ -18,6 +18,7 @@ from runner.errors import BentpipeError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
+from runner.model.run import Kind
 from runner.pause import Pause
 from runner.plan import estimate
 from runner.retention import Retention, apply_retention
@@ -27,6 +28,7 @@ from testcases.base import Case
 
 MAX_ATTEMPTS = 3  # of a job that was disturbed or that the harness spoiled, the first one included
 _ANALYSIS_NICENESS = 10  # the judge must not make the simulator late
+_PRIOR = 60.0  # seconds
 _WAIT = 0.2  # seconds between looks at events
 
 
@@ -51,6 +53,7 @@ class Progress:
     lanes: int
     seconds_left: float | None
     job: Job | None = None
+    kind: Kind = Kind.TEST_CASE  # of the job's case
     result: Result | None = None
     message: str = ""
 
@@ -224,7 +227,8 @@ class Campaign:
             if event == "finished" and job is not None:
                 self._expected_left.pop(job, None)
                 self._expected_done = self._expected_all - sum(self._expected_left.values())
-            pace = self._spent / self._expected_done if self._expected_done else None
+            # Few jobs say little about the others: the plan's own estimate weighs as much as a minute of them.
+            pace = (self._spent + _PRIOR) / (self._expected_done + _PRIOR) if self._expected_done else None
             progress = Progress(
                 event=event,
                 done=self._done,
@@ -233,6 +237,7 @@ class Campaign:
                 lanes=self.width.now,
                 seconds_left=None if pace is None else pace * sum(self._expected_left.values()) / self.width.now,
                 job=job,
+                kind=Kind.TEST_CASE if job is None else self.folder.run.cases[job.case].kind,
                 result=result,
                 message=message,
             )

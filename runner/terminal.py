@@ -11,7 +11,7 @@ from rich.table import Table
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.result import LinkTruth, Outcome, Result, Sample
-from runner.model.run import CaseRecord, LinkParameters
+from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.run import Progress as Event
 from runner.units import format_data_rate, format_duration
 
@@ -47,12 +47,14 @@ def outcome_text(outcome: Outcome) -> str:
     return f"[{style}]{sign} {outcome.value}[/{style}]"
 
 
-def result_line(result: Result) -> str:
+def result_line(result: Result, kind: Kind) -> str:
     """One line: pair, case, iteration, outcome, and the number or the reason."""
     if result.findings:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
-    elif result.sample and result.sample.goodput and result.sample.efficiency is not None:
+    elif kind is Kind.MEASUREMENT and result.sample and result.sample.goodput and result.sample.efficiency is not None:
         detail = f"{format_data_rate(result.sample.goodput)}, η {result.sample.efficiency:.0%}"
+    elif result.sample and result.sample.handshake_time is not None:
+        detail = f"handshake {format_duration(result.sample.handshake_time)}"
     else:
         detail = ""
     name = f"{result.client} → {result.server}"
@@ -101,7 +103,7 @@ class RunWatch:
             width = len(str(event.total))
             rest = f" ({left})" if left and not self._console.is_terminal else ""
             self._console.print(
-                f"{event.done:>{width}}/{event.total} {result_line(event.result)}{rest}", soft_wrap=True
+                f"{event.done:>{width}}/{event.total} {result_line(event.result, event.kind)}{rest}", soft_wrap=True
             )
         elif event.event in ("retried", "paused"):
             what = f"{event.job} again: " if event.job else ""
