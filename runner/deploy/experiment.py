@@ -221,6 +221,7 @@ class Experiment:
             extra_files=self._extra,
             capture_drops=self._capture_drops,
             host_steal=self._stages.steal(),
+            cpu_pressure=self._stages.pressure(),
             error=self._error,
         )
 

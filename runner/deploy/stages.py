@@ -1,4 +1,4 @@
-"""How long the stages of a job take, and how much CPU time the hypervisor takes away meanwhile."""
+"""How long the stages of a job take, and what others do to this host's CPUs meanwhile."""
 
 import time
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self._began = time.monotonic()
         self._steal, self._total = _cpu_times()
+        self._pressure = _pressure()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -35,6 +36,22 @@ class Stages:
         """Fraction of this host's CPU time since the beginning that was stolen; 0 on a host that doesn't say."""
         steal, total = _cpu_times()
         return (steal - self._steal) / (total - self._total) if total > self._total else 0.0
+
+    def pressure(self) -> float | None:
+        """Share of the time since the beginning in which some runnable task waited for a CPU (PSI)."""
+        now = _pressure()
+        if now is None or self._pressure is None:
+            return None
+        return (now - self._pressure) / self.wall()
+
+
+def _pressure() -> float | None:
+    """Seconds since the boot in which some task waited; None on a kernel without pressure stall information."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+        return int(some.rsplit("total=", 1)[1]) / 1e6
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _cpu_times() -> tuple[int, int]:

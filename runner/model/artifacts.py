@@ -52,6 +52,7 @@ class Evidence:
     extra_files: tuple[str, ...] = ()  # in /downloads, but never requested
     capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
+    cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
 
