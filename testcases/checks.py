@@ -119,3 +119,7 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
                 role=close.sender,
                 section="RFC 9000 §10.2",
             )
+
+
+# What every test case asks that runs over one plain connection.
+ONE_CONNECTION = (files_are_equal, Handshakes(1), version_is_1, no_retry, Alpn("hq-interop"), closes_cleanly)

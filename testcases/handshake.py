@@ -14,12 +14,5 @@ CASE = Case(
     wire_name="handshake",
     scenario=DEFAULT,
     files=(1 * KIB,),
-    checks=(
-        checks.files_are_equal,
-        checks.Handshakes(1),
-        checks.version_is_1,
-        checks.no_retry,
-        checks.Alpn("hq-interop"),
-        checks.closes_cleanly,
-    ),
+    checks=checks.ONE_CONNECTION,
 )
