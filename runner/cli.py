@@ -42,7 +42,7 @@ err = Console(stderr=True, highlight=False)
 def entry() -> None:
     """Run the command line; a BentpipeError becomes one sentence and its exit code."""
     try:
-        main(standalone_mode=False)
+        main(prog_name="bentpipe", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

@@ -20,7 +20,7 @@ _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _HOLDER_OUTPUT = MIB
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
-_LISTENING = re.compile(r"listening on eth[01]\b")
+_LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing need stand between
 
 
 def together(pool: Executor, *calls: Callable[[], object]) -> None:
