@@ -26,7 +26,7 @@ _LATENESS_TEST_CASE = 25e-3
 # Codes of deploy for an image whose first process the engine could not start: no such command, wrong architecture.
 _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 # Errors that another attempt would not mend.
-_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection"})
+_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "loss-missed"})
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
 _THROTTLED_SHARE = 0.05  # of the transfer's time
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
@@ -54,19 +54,16 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return _with(base, Outcome.UNSUPPORTED, unsupported)
     traces = _Traces.read(artifacts, record, evidence)
     base = replace(base, invariants=traces.invariants, sample=traces.sample)
-    if evidence.error.get("code") in _NOT_STARTED:
-        return _with(base, Outcome.FAILED, _not_started(evidence))
-    if evidence.error:
-        return _with(base, Outcome.ERROR, _harness(evidence.error["code"], evidence.error["message"]))
-    if disturbance := disturbed(evidence, truth, record):
-        return _with(base, Outcome.ERROR, _harness("disturbed", disturbance))
-    failures = tuple(_execution(evidence, record, artifacts))
-    if failures:
+    if spoiled := _spoiled(evidence, truth, record):
+        return _with(base, Outcome.ERROR, spoiled)
+    if failures := tuple(_execution(evidence, record, artifacts)):
         return _with(base, Outcome.FAILED, *failures)
-    if missing := _missing_evidence(artifacts, traces):
-        return _with(base, Outcome.ERROR, missing)
-    assert traces.facts is not None  # guaranteed by _missing_evidence
-    context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record)
+    missing = _missing_evidence(artifacts, traces)
+    if missing is not None or traces.facts is None:
+        return _with(base, Outcome.ERROR, *filter(None, (missing,)))
+    context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth)
+    if unasked := tuple(finding for precondition in case.preconditions for finding in precondition(context)):
+        return _with(base, Outcome.ERROR, *unasked)
     findings = tuple(finding for check in case.checks for finding in check(context))
     return _with(base, Outcome.FAILED, *findings) if findings else base
 
@@ -88,14 +85,14 @@ def _harness(code: str, actual: str) -> Finding:
     )
 
 
-def _not_started(evidence: Evidence) -> Finding:
-    return Finding(
-        code=evidence.error["code"],
-        requirement="The image has an entry point that this host can run.",
-        expected="a process",
-        actual=evidence.error["message"],
-        role=_NOT_STARTED[evidence.error["code"]],
-    )
+def _spoiled(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> Finding | None:
+    """Why the harness owes another attempt, None when it did its part."""
+    if evidence.error:
+        if evidence.error["code"] in _NOT_STARTED:
+            return None
+        return _harness(evidence.error["code"], evidence.error["message"])
+    disturbance = disturbed(evidence, truth, record)
+    return _harness("disturbed", disturbance) if disturbance else None
 
 
 def load_truth(path: Path) -> LinkTruth | None:
@@ -191,7 +188,16 @@ def _log_tail(artifacts: Artifacts, role: str) -> str:
 
 
 def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Iterator[Finding]:
-    """What the engine saw: readiness, exits, time-outs, full volumes."""
+    """What the engine saw: processes that don't start, readiness, exits, time-outs, full volumes."""
+    if evidence.error:
+        yield Finding(
+            code=evidence.error["code"],
+            requirement="The image has an entry point that this host can run.",
+            expected="a process",
+            actual=evidence.error["message"],
+            role=_NOT_STARTED[evidence.error["code"]],
+        )
+        return
     server, client = evidence.server, evidence.client
     if server.exit_code is not None and not server.stopped_by_us:
         yield _exit_finding("server", server, "runs until it gets SIGTERM", artifacts)

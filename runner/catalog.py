@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import testcases
 from runner.errors import UsageError
 from runner.model.implementation import Implementation, Role
+from runner.model.run import Kind
 from testcases.base import Case
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -139,10 +140,12 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
 
 
 def load_cases() -> dict[str, Case]:
-    """Every module of `testcases` that has a CASE: test cases first, then measurements, each by their links' RTT."""
+    """Every module of `testcases` that has a CASE: test cases first, then measurements; short links and files first."""
     modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
     cases = [module.CASE for module in modules if hasattr(module, "CASE")]
-    cases.sort(key=lambda case: (case.kind.value != "test case", case.scenario.rtt, case.timeout, case.name))
+    cases.sort(
+        key=lambda case: (case.kind is Kind.MEASUREMENT, case.scenario.rtt, case.timeout, sum(case.files), case.name)
+    )
     return {case.name: case for case in cases}
 
 

@@ -32,10 +32,11 @@ class ServedFile:
         return hashlib.shake_256(f"{self.seed}/{self.name}".encode()).digest(self.size)
 
 
-def served_files(seed: int, sizes: Sequence[int]) -> tuple[ServedFile, ...]:
+def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LENGTH) -> tuple[ServedFile, ...]:
     """Files of `sizes` bytes. The names look random, so that no image can know them before, and follow from `seed`."""
     names = (
-        hashlib.sha256(f"{seed}/{index}/{size}".encode()).hexdigest()[:_NAME_LENGTH] for index, size in enumerate(sizes)
+        hashlib.shake_256(f"{seed}/{index}/{size}".encode()).hexdigest(-(-name_length // 2))[:name_length]
+        for index, size in enumerate(sizes)
     )
     return tuple(ServedFile(name=name, size=size, seed=seed) for name, size in zip(names, sizes, strict=True))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
-from runner.model.result import Finding
+from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.model.scenario import Link, Scenario
 from runner.trace import TraceFacts
@@ -22,6 +22,7 @@ class CaseEvidence:
     facts: TraceFacts
     evidence: Evidence
     case: CaseRecord
+    truth: LinkTruth | None
 
 
 Check = Callable[[CaseEvidence], Iterable[Finding]]
@@ -32,7 +33,8 @@ class Case:
     """One question to a pair.
 
     `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds,
-    from the client's start to its end. Checks run in order; all findings are kept.
+    from the client's start to its end. Checks run in order; all findings are kept. `preconditions` say
+    whether the question was put at all, such as whether a loss hit: their findings make the job an error.
     """
 
     name: str
@@ -46,6 +48,9 @@ class Case:
     timeout: float = 60.0
     iterations: int = 1
     wire_name_server: str | None = None
+    preconditions: tuple[Check, ...] = ()
+    host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
+    name_length: int = 16  # characters of a file's name
 
     def wire(self, role: Role) -> str:
         """The value of TESTCASE for this role."""
@@ -65,6 +70,8 @@ class Case:
             file_sizes=self.files,
             timeout=self.timeout,
             iterations=self.iterations,
+            host=self.host,
+            name_length=self.name_length,
         )
 
 

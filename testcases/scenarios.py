@@ -7,8 +7,8 @@ _25_PACKETS = Queue(packets=25)
 _125_PACKETS = Queue(packets=125)
 
 
-def _symmetric(name: str, *, data_rate: int, delay: float, source: str) -> Scenario:
-    link = Link(data_rate=data_rate, delay=delay, queue=_25_PACKETS)
+def _symmetric(name: str, *, data_rate: int, delay: float, source: str, loss: float = 0.0) -> Scenario:
+    link = Link(data_rate=data_rate, delay=delay, queue=_25_PACKETS, loss=loss)
     return Scenario(name=name, forward=link, return_=link, source=source)
 
 
@@ -22,6 +22,7 @@ def _geo(name: str, *, loss: float, source: str) -> Scenario:
 
 
 DEFAULT = _symmetric("D", data_rate=10_000_000, delay=0.015, source="public runner's default link")
+LOSS_2 = _symmetric("D-loss-2", data_rate=10_000_000, delay=0.015, loss=0.02, source="public runner, transferloss")
 TERRESTRIAL = _symmetric("terrestrial", data_rate=20_000_000, delay=0.015, source="follow-up paper of the thesis")
 LONGRTT = _symmetric("longrtt", data_rate=10_000_000, delay=0.750, source="public runner, longrtt")
 SAT = _geo("SAT", loss=0.0, source="thesis, table 4.3")

@@ -33,7 +33,7 @@ class Emulated:
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
         """Run `job` in a free lane. Raises LaneError when the harness can't."""
         case = self._run.cases[job.case]
-        files = served_files(self._run.seed, case.file_sizes)
+        files = served_files(self._run.seed, case.file_sizes, name_length=case.name_length)
         return self._lanes.run(
             LaneJob(
                 job=job,
@@ -41,7 +41,9 @@ class Emulated:
                 client=EndpointSpec(
                     image=self._run.implementations[job.client].image,
                     environment=environment(
-                        Role.CLIENT, testcase=case.wire_names["client"], requests=request_urls(files)
+                        Role.CLIENT,
+                        testcase=case.wire_names["client"],
+                        requests=request_urls(files, host=case.host),
                     ),
                 ),
                 server=EndpointSpec(

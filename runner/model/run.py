@@ -40,6 +40,8 @@ class CaseRecord:
     file_sizes: tuple[int, ...]
     timeout: float
     iterations: int
+    host: str = "server4"
+    name_length: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)

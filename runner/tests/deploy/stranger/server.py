@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import time
+from pathlib import Path
 
 
 def negotiate() -> None:
@@ -17,7 +18,10 @@ def negotiate() -> None:
     while True:
         packet, sender = udp.recvfrom(65535)
         destination_end = 6 + packet[5]
-        destination, source = packet[5:destination_end], packet[destination_end : destination_end + 1 + packet[destination_end]]
+        destination, source = (
+            packet[5:destination_end],
+            packet[destination_end : destination_end + 1 + packet[destination_end]],
+        )
         udp.sendto(b"\x80" + bytes(4) + source + destination + struct.pack(">I", 1), sender)
 
 
@@ -31,7 +35,7 @@ def serve() -> None:
     while True:
         connection, _ = tcp.accept()
         name = connection.recv(1024).split()[1].decode()
-        with open("/www" + name, "rb") as file:
+        with Path("/www" + name).open("rb") as file:
             connection.sendall(file.read())
         connection.close()
 

@@ -1,0 +1,53 @@
+"""C20: the client offers TLS_CHACHA20_POLY1305_SHA256 alone, and it is what both then use."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import MIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+_CHACHA20 = 0x1303
+
+
+def _is_grease(suite: int) -> bool:
+    """Whether the value is reserved to keep servers tolerant (RFC 8701 §2)."""
+    return suite & 0x0F0F == 0x0A0A and suite >> 8 == suite & 0xFF
+
+
+def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
+    """Every offered suite is read, and the negotiated one (RFC 8446 §B.4)."""
+    for connection in case.facts.connections:
+        offered = [suite for suite in connection.offered_suites if not _is_grease(suite)]
+        if offered != [_CHACHA20]:
+            yield Finding(
+                code="other-suites-offered",
+                requirement="The client offers TLS_CHACHA20_POLY1305_SHA256 and no other suite.",
+                expected="0x1303",
+                actual=", ".join(f"0x{suite:04x}" for suite in offered) or "no ClientHello could be read",
+                role="client",
+                section="RFC 8446 §B.4",
+            )
+        elif connection.suite != "TLS_CHACHA20_POLY1305_SHA256":
+            yield Finding(
+                code="other-suite-chosen",
+                requirement="The server chooses a suite that the client offered.",
+                expected="TLS_CHACHA20_POLY1305_SHA256",
+                actual=str(connection.suite),
+                role="server",
+                section="RFC 8446 §4.1.3",
+            )
+
+
+CASE = Case(
+    name="chacha20",
+    abbreviation="C20",
+    kind=Kind.TEST_CASE,
+    description="A 3 MiB file arrives under ChaCha20-Poly1305, the only suite that the client offers.",
+    wire_name="chacha20",
+    scenario=DEFAULT,
+    files=(3 * MIB,),
+    checks=(*checks.ONE_CONNECTION, only_chacha20),
+)

@@ -1,0 +1,57 @@
+"""E: both sides mark packets as ECN-capable and report the marks (RFC 9000 §13.4)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+
+def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
+    """Each side sends ECT, each counts the other's marks in its ACKs, and no count is above what was sent."""
+    for connection in case.facts.connections:
+        ends = {"client": connection.client_ecn, "server": connection.server_ecn}
+        for role, other in (("client", "server"), ("server", "client")):
+            own, peer = ends[role], ends[other]
+            if own.sent is None or not own.sent.ect:
+                yield Finding(
+                    code="no-ect",
+                    requirement="An endpoint marks its packets with ECT(0) or ECT(1).",
+                    expected=f"marked packets of the {role}",
+                    actual="none",
+                    role=role,
+                    section="RFC 9000 §13.4.2",
+                )
+            if not own.ack_frames_with_counts:
+                yield Finding(
+                    code="no-ecn-counts",
+                    requirement="An endpoint that receives marks reports them in its ACK frames.",
+                    expected=f"ACK frames of type 0x03 from the {role}",
+                    actual="none",
+                    role=role,
+                    section="RFC 9000 §13.4.1",
+                )
+            elif peer.sent is not None and own.reported.ect > peer.sent.ect:
+                yield Finding(
+                    code="ecn-counts-wrong",
+                    requirement="ECN counts don't exceed the marks that were sent.",
+                    expected=f"at most {peer.sent.ect}",
+                    actual=f"{own.reported.ect}",
+                    role=role,
+                    section="RFC 9000 §13.4.2.1",
+                )
+
+
+CASE = Case(
+    name="ecn",
+    abbreviation="E",
+    kind=Kind.TEST_CASE,
+    description="A 100 KiB file arrives in marked packets, and both sides report the marks that they saw.",
+    wire_name="ecn",
+    scenario=DEFAULT,
+    files=(100 * KIB,),
+    checks=(*checks.ONE_CONNECTION, marks_are_sent_and_reported),
+)

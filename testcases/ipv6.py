@@ -1,0 +1,35 @@
+"""6: everything over IPv6."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+
+def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
+    """No QUIC datagram went over IPv4."""
+    if case.facts.ip_versions != frozenset({6}):
+        yield Finding(
+            code="not-ipv6",
+            requirement="The client reaches server6, which has an IPv6 address only.",
+            expected="QUIC over IPv6 alone",
+            actual=", ".join(f"IPv{version}" for version in sorted(case.facts.ip_versions)) or "no QUIC",
+            role="client",
+        )
+
+
+CASE = Case(
+    name="ipv6",
+    abbreviation="6",
+    kind=Kind.TEST_CASE,
+    description="Files of 5 and 10 KiB arrive over IPv6.",
+    wire_name="transfer",
+    scenario=DEFAULT,
+    files=(5 * KIB, 10 * KIB),
+    host="server6",
+    checks=(*checks.ONE_CONNECTION, only_ipv6),
+)

@@ -1,0 +1,56 @@
+"""R: the second connection resumes the first one's session (RFC 8446 §2.2)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+
+def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
+    """The first connection has a Certificate, the second a pre-shared key and none."""
+    done = [connection for connection in case.facts.connections if connection.handshake_completed]
+    if done and not done[0].certificate_sent:
+        yield Finding(
+            code="first-without-certificate",
+            requirement="The first connection authenticates the server by its certificate.",
+            expected="a Certificate message",
+            actual="none was seen",
+            role="server",
+            section="RFC 8446 §4.4.2",
+        )
+    for connection in done[1:]:
+        if not connection.resumed or connection.certificate_sent:
+            yield Finding(
+                code="not-resumed",
+                requirement="The second connection resumes the session of the first.",
+                expected="a pre-shared key in ServerHello, and no Certificate",
+                actual=f"pre-shared key {_word(connection.resumed)}, Certificate {_word(connection.certificate_sent)}",
+                section="RFC 8446 §2.2",
+            )
+
+
+def _word(value: bool | None) -> str:
+    return "unknown" if value is None else "yes" if value else "no"
+
+
+CASE = Case(
+    name="resumption",
+    abbreviation="R",
+    kind=Kind.TEST_CASE,
+    description="Files of 5 and 10 KiB arrive over two connections, of which the second resumes the first's session.",
+    wire_name="resumption",
+    scenario=DEFAULT,
+    files=(5 * KIB, 10 * KIB),
+    checks=(
+        *checks.COMMON,
+        checks.Handshakes(2),
+        checks.version_is_1,
+        checks.no_retry,
+        checks.Alpn("hq-interop"),
+        second_is_resumed,
+    ),
+)

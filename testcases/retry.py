@@ -1,0 +1,71 @@
+"""S: the server validates the client's address by Retry (RFC 9000 §8.1.2)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+
+def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
+    """At least one Retry, whole, whose token comes back, without the packet number starting anew (RFC 9000 §17.2.5)."""
+    retried = [connection for connection in case.facts.connections if connection.retries]
+    if not retried:
+        yield Finding(
+            code="no-retry",
+            requirement="The server sends Retry before it accepts a connection.",
+            expected="at least one Retry packet",
+            actual="none",
+            role="server",
+            section="RFC 9000 §8.1.2",
+        )
+    for connection in retried:
+        for holds, code, role, section, requirement in (
+            (
+                connection.retry_integrity_ok,
+                "retry-tag-wrong",
+                "server",
+                "RFC 9001 §5.8",
+                "The Retry Integrity Tag fits the client's first destination connection ID.",
+            ),
+            (
+                connection.retry_token_echoed,
+                "retry-token-not-echoed",
+                "client",
+                "RFC 9000 §17.2.5.3",
+                "The client's next Initial carries the token of the Retry.",
+            ),
+            (
+                connection.packet_number_reset is False,
+                "packet-number-reset",
+                "client",
+                "RFC 9000 §17.2.5.3",
+                "The client doesn't reset its packet number after Retry.",
+            ),
+        ):
+            if holds is not True:
+                actual = "could not be read" if holds is None else "no"
+                yield Finding(
+                    code=code, requirement=requirement, expected="yes", actual=actual, role=role, section=section
+                )
+
+
+CASE = Case(
+    name="retry",
+    abbreviation="S",
+    kind=Kind.TEST_CASE,
+    description="The server asks for a proof of address by Retry, the client gives it, and a 10 KiB file arrives.",
+    wire_name="retry",
+    scenario=DEFAULT,
+    files=(10 * KIB,),
+    checks=(
+        *checks.COMMON,
+        checks.Handshakes(1),
+        checks.version_is_1,
+        checks.Alpn("hq-interop"),
+        retry_was_used,
+    ),
+)

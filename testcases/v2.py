@@ -1,0 +1,41 @@
+"""V2: compatible version negotiation from version 1 to version 2 (RFC 9368, RFC 9369)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+_V1, _V2 = 0x00000001, 0x6B3343CF
+
+
+def upgraded(case: CaseEvidence) -> Iterator[Finding]:
+    """The client begins with version 1, and both end with version 2."""
+    for connection in case.facts.connections:
+        if (connection.original_version, connection.version) != (_V1, _V2):
+            yield Finding(
+                code="not-upgraded",
+                requirement="The client offers version 2 in a version 1 Initial, and the server takes it up.",
+                expected=f"0x{_V1:08x} → 0x{_V2:08x}",
+                actual=f"{_version(connection.original_version)} → {_version(connection.version)}",
+                section="RFC 9368 §2.3",
+            )
+
+
+def _version(version: int | None) -> str:
+    return "unknown" if version is None else f"0x{version:08x}"
+
+
+CASE = Case(
+    name="v2",
+    abbreviation="V2",
+    kind=Kind.TEST_CASE,
+    description="A connection begins in QUIC version 1, becomes version 2, and a 1 KiB file arrives.",
+    wire_name="v2",
+    scenario=DEFAULT,
+    files=(1 * KIB,),
+    checks=(*checks.COMMON, checks.Handshakes(1), checks.no_retry, checks.Alpn("hq-interop"), upgraded),
+)
