@@ -105,7 +105,6 @@ impl<'a> Client<'a> {
         }
         if self.settings.alpn == b"h3" {
             fetch_h3(&connection, urls).await?;
-            connection.close(H3_NO_ERROR, b"");
         } else {
             fetch_hq(&connection, urls).await?;
             connection.close(NO_ERROR, b"");
@@ -183,9 +182,12 @@ async fn fetch_h3(connection: &Connection, urls: &[Uri]) -> Result<()> {
         fetches.spawn(async move { fetch_file_h3(sender, &url).await.with_context(|| url.to_string()) });
     }
     tokio::select! {
-        outcome = all(fetches) => outcome,
-        error = std::future::poll_fn(|context| driver.poll_close(context)) => Err(error.into()),
+        outcome = all(fetches) => outcome?,
+        error = std::future::poll_fn(|context| driver.poll_close(context)) => return Err(error.into()),
     }
+    // Before the driver is dropped, which ends its control stream: an error of HTTP/3 (RFC 9114 §6.2.1).
+    connection.close(H3_NO_ERROR, b"");
+    Ok(())
 }
 
 async fn fetch_file_h3(mut sender: SendRequest, url: &Uri) -> Result<()> {
