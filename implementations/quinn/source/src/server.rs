@@ -42,12 +42,20 @@ pub async fn run(settings: &Settings) -> Result<()> {
         };
         let http3 = settings.alpn == b"h3";
         tokio::spawn(async move {
-            // Responses to 0-RTT requests leave before the handshake is complete.
-            let connection = match connecting.into_0rtt() {
-                Ok((connection, _)) => connection,
-                Err(_) => unreachable!("a server can always send 0.5-RTT data"),
+            let outcome = if http3 {
+                // Not before the handshake is complete: a ClientHello in two datagrams has not said yet how many streams
+                // h3 may open for control, and quinn wakes nobody who asked before.
+                match connecting.await {
+                    Ok(connection) => serve_h3(connection).await,
+                    Err(error) => Err(error.into()),
+                }
+            } else {
+                // Responses to 0-RTT requests leave before the handshake is complete.
+                match connecting.into_0rtt() {
+                    Ok((connection, _)) => serve_hq(connection).await,
+                    Err(_) => unreachable!("a server can always send 0.5-RTT data"),
+                }
             };
-            let outcome = if http3 { serve_h3(connection).await } else { serve_hq(connection).await };
             if let Err(error) = outcome {
                 eprintln!("connection: {error:#}");
             }
