@@ -28,6 +28,7 @@ _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 # Errors that another attempt would not mend.
 _PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "loss-missed"})
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
+_PRESSURE_LIMIT = 0.5  # of the job's time in which somebody waited for a CPU: with more, slow stacks get slower still
 _THROTTLED_SHARE = 0.05  # of the transfer's time
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
 
@@ -48,6 +49,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         wall_s=evidence.wall_s,
         transfer_s=evidence.transfer_s,
         stages_s=evidence.stages_s,
+        cpu_pressure=evidence.cpu_pressure,
         applied=_applied(artifacts),
     )
     if unsupported := _unsupported(evidence, record):
@@ -174,6 +176,8 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
         return f"the captures lost {evidence.capture_drops} packets"
     if evidence.host_steal > _STEAL_LIMIT:
         return f"{evidence.host_steal:.0%} of this host's CPU time was stolen by its hypervisor"
+    if record.kind is Kind.MEASUREMENT and (evidence.cpu_pressure or 0.0) > _PRESSURE_LIMIT:
+        return f"some process waited for a CPU in {evidence.cpu_pressure:.0%} of the time, limit {_PRESSURE_LIMIT:.0%}"
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.throttled_s > _THROTTLED_SHARE * max(evidence.transfer_s, 1.0):
             return f"the {role} was denied CPU for {endpoint.throttled_s:.2f} s by its limit"

@@ -9,6 +9,9 @@ from runner.model.result import LinkTruth, Result
 
 _LANES_PER_CORE = 4  # link-notes.md, section 3: 4–5 links of 20/2 Mbit/s a core, endpoints included
 _CALM = 0.5e-3  # seconds of lateness (p99) below which one more lane is tried
+# Share of the time in which some task waited for a CPU. One lane has 0.1 (benchmarks/line.py, 2 cores); from about 0.4
+# on, more lanes begin to slow down stacks that need much of a core.
+_UNCROWDED, _CROWDED = 0.3, 0.4
 _LANE_LIMIT = 64
 
 
@@ -33,13 +36,14 @@ class Width:
         return cls(now=int(text), most=int(text))
 
     def learn(self, result: Result) -> None:
-        """Open a lane after as many calm jobs as there are lanes; close one after a disturbed job."""
+        """Open a lane after as many calm jobs as there are lanes; close one after a disturbed or crowded job."""
         if not self.adaptive:
             return
+        pressure = result.cpu_pressure or 0.0
         with self._lock:
-            if any(finding.code == "disturbed" for finding in result.findings):
+            if pressure > _CROWDED or any(finding.code == "disturbed" for finding in result.findings):
                 self.now, self._calm = max(1, self.now - 1), 0
-            elif result.truth is not None and _lateness(result.truth) < _CALM:
+            elif pressure < _UNCROWDED and result.truth is not None and _lateness(result.truth) < _CALM:
                 self._calm += 1
                 if self._calm >= self.now and self.now < self.most:
                     self.now, self._calm = self.now + 1, 0

@@ -16,6 +16,7 @@ from docker.utils import kwargs_from_env
 from docker.utils.socket import frames_iter
 from requests.exceptions import RequestException
 
+from runner.deploy.priority import cgroup_parent
 from runner.errors import LaneError
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
@@ -73,6 +74,7 @@ class Engine:
     def __init__(self, client: docker.DockerClient, labels: Mapping[str, str]) -> None:
         self._version = client.api.api_version
         self._labels = dict(labels)
+        self._cgroup_parent = cgroup_parent(client.info())
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
 
     @contextmanager
@@ -113,7 +115,7 @@ class Engine:
                 environment=dict(spec.environment),
                 hostname=spec.hostname,
                 labels=self._labels | {LABEL_ROLE: spec.role},
-                host_config=api.create_host_config(mounts=mounts, **spec.host),
+                host_config=api.create_host_config(mounts=mounts, cgroup_parent=self._cgroup_parent, **spec.host),
             )
         return made["Id"]
 

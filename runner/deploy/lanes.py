@@ -14,6 +14,7 @@ from runner.deploy.experiment import Experiment, shape_of
 from runner.deploy.holders import plumber
 from runner.deploy.lane import Lane, Shape
 from runner.deploy.owner import Owner
+from runner.deploy.priority import raise_weight
 from runner.deploy.probe import PROBE_SECONDS, PROBE_SHAPE, Probe
 from runner.deploy.request import LaneJob, ProbeResult
 from runner.deploy.served import Served
@@ -68,6 +69,7 @@ class Lanes:
     def _start_plumber(self) -> None:
         self._plumber = self._engine.create(f"{self._prefix}-plumber", plumber())
         self._engine.start(self._plumber)
+        raise_weight()
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last.

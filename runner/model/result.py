@@ -125,5 +125,6 @@ class Result:
     transfer_s: float = 0.0
     overhead_s: float = 0.0  # wall - transfer, analysis included
     stages_s: dict[str, float] = field(default_factory=dict)
+    cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     applied: dict[str, str] = field(default_factory=dict)  # CCA, IW as the endpoint said it applied them
     captures_kept: bool = True

@@ -5,6 +5,7 @@ what `retry` leaves must fail `handshake`, which forbids Retry.
 """
 
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,11 @@ def _cases() -> dict[str, CaseRecord]:
         "chacha20": variant("chacha20", "chacha20", 1 * KIB),
         "multiconnect": variant("multiconnect", "multiconnect", 1 * KIB, 1 * KIB, 1 * KIB),
         "transfer": variant("transfer", "transfer", 20 * KIB, 30 * KIB, 50 * KIB),
+        "multiplexing": replace(declared["multiplexing"], file_sizes=(32,) * 250),
+        "keyupdate": replace(declared["keyupdate"], file_sizes=(20 * KIB,)),
+        "v2": declared["v2"],
+        "ecn": replace(declared["ecn"], file_sizes=(20 * KIB,)),
+        "ipv6": declared["ipv6"],
         "lossy": replace(variant("lossy", "transfer", 100 * KIB), forward=lossy, return_=lossy),
     }
 
@@ -62,12 +68,14 @@ def _cases() -> dict[str, CaseRecord]:
 def _jobs() -> tuple[Job, ...]:
     wanted = [(stack, stack, case) for stack in STACKS for case in ("handshake", "transfer", "lossy")]
     wanted += [("quic-go", "quinn", case) for case in ("longrtt", "retry", "resumption", "zerortt", "http3")]
-    wanted += [("aioquic", "quic-go", "multiconnect"), ("quinn", "aioquic", "chacha20")]
+    wanted += [("aioquic", "quic-go", "multiconnect"), ("quinn", "aioquic", "chacha20"), ("quinn", "aioquic", "ipv6")]
+    wanted += [("quinn", "quic-go", case) for case in ("multiplexing", "keyupdate", "ecn")]
+    wanted += [("aioquic", "aioquic", "v2")]
     return tuple(Job(server=server, client=client, case=case, iteration=1) for server, client, case in wanted)
 
 
-def main() -> None:
-    """Run the jobs one after the other and keep what judges and plots need."""
+def main(*names: str) -> None:
+    """Run the jobs one after the other and keep what judges and plots need; those of the named cases, or all."""
     catalog = load_catalog()
     selection = campaign.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
@@ -76,7 +84,7 @@ def main() -> None:
     )
     run = replace(run, cases=_cases(), order=_jobs())
     with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
-        for job in run.order:
+        for job in (job for job in run.order if not names or job.case in names):
             for attempt in range(1, ATTEMPTS + 1):
                 folder = Path(scratch) / f"{'-'.join(job.path.parts)}-{attempt}"
                 folder.mkdir()
@@ -95,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
