@@ -159,6 +159,10 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
     """Why the job's numbers can't be trusted, None when they can (design.md, Lanes)."""
     if truth is None:
         return "the simulator left no truth summary"
+    return _link_disturbed(truth, record) or _host_disturbed(evidence, record)
+
+
+def _link_disturbed(truth: LinkTruth, record: CaseRecord) -> str | None:
     limit = max(_LATENESS_FLOOR, _LATENESS_SHARE * (record.forward.delay + record.return_.delay))
     if record.kind is Kind.TEST_CASE:
         limit = max(limit, _LATENESS_TEST_CASE)
@@ -172,12 +176,17 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
         )
     if abs(truth.clock_step) > limit:
         return f"the wall clock was set by {truth.clock_step * 1e3:.1f} ms during the job"
+    return None
+
+
+def _host_disturbed(evidence: Evidence, record: CaseRecord) -> str | None:
     if evidence.capture_drops:
         return f"the captures lost {evidence.capture_drops} packets"
     if evidence.host_steal > _STEAL_LIMIT:
         return f"{evidence.host_steal:.0%} of this host's CPU time was stolen by its hypervisor"
-    if record.kind is Kind.MEASUREMENT and (evidence.cpu_pressure or 0.0) > _PRESSURE_LIMIT:
-        return f"some process waited for a CPU in {evidence.cpu_pressure:.0%} of the time, limit {_PRESSURE_LIMIT:.0%}"
+    pressure = evidence.cpu_pressure or 0.0
+    if record.kind is Kind.MEASUREMENT and pressure > _PRESSURE_LIMIT:
+        return f"some process waited for a CPU in {pressure:.0%} of the time, limit {_PRESSURE_LIMIT:.0%}"
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.throttled_s > _THROTTLED_SHARE * max(evidence.transfer_s, 1.0):
             return f"the {role} was denied CPU for {endpoint.throttled_s:.2f} s by its limit"

@@ -43,6 +43,17 @@ def edit(artifacts: Artifacts, change: Callable[[dict[str, Any]], None]) -> None
         ("quinn_quinn/handshake", "handshake", ()),
         ("aioquic_aioquic/handshake", "handshake", ()),
         ("quic-go_quinn/longrtt", "longrtt", ()),
+        ("quinn_aioquic/chacha20", "chacha20", (1024,)),
+        ("quinn_quic-go/multiplexing", "multiplexing", (32,) * 250),
+        ("quic-go_quinn/retry", "retry", (1024,)),
+        ("quic-go_quinn/resumption", "resumption", (1024, 1024)),
+        ("quic-go_quinn/zerortt", "zerortt", (1024, 1024)),
+        ("quic-go_quinn/http3", "http3", (1024,)),
+        ("quinn_aioquic/keyupdate", "keyupdate", (20480,)),
+        ("quinn_quic-go/ecn", "ecn", (20480,)),
+        ("aioquic_aioquic/v2", "v2", (1024,)),
+        ("quinn_aioquic/ipv6", "ipv6", (5120, 10240)),
+        ("quinn_quinn/lossy", "transferloss", (102400,)),
         ("quic-go_quic-go/transfer", "transfer", (20480, 30720, 51200)),
         ("quinn_quinn/transfer", "transfer", (20480, 30720, 51200)),
         ("aioquic_aioquic/transfer", "transfer", (20480, 30720, 51200)),
@@ -72,6 +83,17 @@ def test_good_recordings_pass(
         ("quic-go_quinn/http3", "handshake", "wrong-alpn"),
         ("quinn_quinn/handshake", "longrtt", "client-hello-not-repeated"),
         ("aioquic_quic-go/multiconnect", "transfer", "not-concurrent"),
+        ("quinn_quinn/handshake", "chacha20", "other-suites-offered"),
+        ("quinn_quinn/handshake", "multiplexing", "streams-not-refilled"),
+        ("quinn_quinn/handshake", "retry", "no-retry"),
+        ("aioquic_quic-go/multiconnect", "resumption", "not-resumed"),
+        ("quic-go_quinn/resumption", "zerortt", "not-early"),
+        ("quinn_quinn/handshake", "http3", "no-control-stream"),
+        ("quinn_quinn/handshake", "keyupdate", "no-key-update"),
+        ("aioquic_aioquic/handshake", "ecn", "no-ect"),
+        ("quinn_quinn/handshake", "v2", "not-upgraded"),
+        ("quinn_quinn/handshake", "ipv6", "not-ipv6"),
+        ("aioquic_aioquic/v2", "handshake", "wrong-version"),
     ],
 )
 def test_bad_recordings_fail_with_the_right_finding(
@@ -84,6 +106,11 @@ def test_bad_recordings_fail_with_the_right_finding(
     assert finding.requirement
     assert finding.expected
     assert finding.actual
+
+
+def test_a_loss_that_missed_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
+    result = judge(catalog, recorded("quinn_quinn/handshake"), "transferloss")
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"loss-missed"})
 
 
 def test_a_file_with_other_content_fails(catalog: Catalog, recorded: Recorded) -> None:

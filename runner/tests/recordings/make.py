@@ -69,7 +69,8 @@ def _jobs() -> tuple[Job, ...]:
     wanted = [(stack, stack, case) for stack in STACKS for case in ("handshake", "transfer", "lossy")]
     wanted += [("quic-go", "quinn", case) for case in ("longrtt", "retry", "resumption", "zerortt", "http3")]
     wanted += [("aioquic", "quic-go", "multiconnect"), ("quinn", "aioquic", "chacha20"), ("quinn", "aioquic", "ipv6")]
-    wanted += [("quinn", "quic-go", case) for case in ("multiplexing", "keyupdate", "ecn")]
+    wanted += [("quinn", "aioquic", "keyupdate")]
+    wanted += [("quinn", "quic-go", case) for case in ("multiplexing", "ecn")]
     wanted += [("aioquic", "aioquic", "v2")]
     return tuple(Job(server=server, client=client, case=case, iteration=1) for server, client, case in wanted)
 
