@@ -1,6 +1,7 @@
 """Selection + catalogue → jobs in order; jobs − done → what is left. Pure."""
 
 import hashlib
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from runner.model.run import CaseRecord
 _OVERHEAD = 2.0
 # A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
 _TRANSFER_FACTOR = 1.6
+_DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
 _CAPTURE_OVERHEAD = 1.12  # bytes in one capture per byte of file: headers, ACKs, retransmissions
 _TABLES_SIZE = 700_000  # bytes of both vantage points' tables and series of a 10 MiB transfer
 
@@ -92,9 +94,17 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     for job in order:
         case = cases[job.case]
         size, rtt = sum(case.file_sizes), case.forward.delay + case.return_.delay
-        lower_bound = 8 * size / case.forward.data_rate + 4 * rtt
+        lower_bound = 8 * size / _attainable(case) + 4 * rtt
         seconds += min(case.timeout, lower_bound * _TRANSFER_FACTOR) + _OVERHEAD
         captures = 2 * size * _CAPTURE_OVERHEAD
         bytes_all += captures + _TABLES_SIZE
         bytes_default += captures / max(1, case.iterations) + _TABLES_SIZE
     return Estimate(seconds=seconds, bytes_all=round(bytes_all), bytes_default=round(bytes_default))
+
+
+def _attainable(case: CaseRecord) -> float:
+    """Bit/s that a loss-based controller reaches: the data rate, or on a lossy link what Mathis et al. (1997) give."""
+    forward, rtt = case.forward, case.forward.delay + case.return_.delay
+    if not forward.loss:
+        return float(forward.data_rate)
+    return min(float(forward.data_rate), 8 * _DATAGRAM * math.sqrt(1.5 / forward.loss) / rtt)
