@@ -184,6 +184,11 @@ class Campaign:
 
     def _timed_attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
         with self._state:
+            # A job that was disturbed waits until there is room: lanes beyond the present width would disturb it again.
+            while attempt > 1 and len(self._running) >= self.width.now:
+                if self._stop.is_set():
+                    return None
+                self._state.wait(_WAIT)
             self._running[job] = self.clock()
         self._tell("started", job)
         try:
