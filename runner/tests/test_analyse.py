@@ -175,6 +175,14 @@ def test_a_late_simulator_makes_an_error_not_a_number(catalog: Catalog, recorded
     assert "50.0 ms" in result.findings[0].actual
 
 
+def test_waiting_for_a_cpu_spoils_a_number_but_not_a_yes_or_no(catalog: Catalog, recorded: Recorded) -> None:
+    number, question = recorded("quinn_quinn/lossy"), recorded("quinn_quinn/handshake")
+    for artifacts in (number, question):
+        edit(artifacts, lambda evidence: evidence.update(cpu_pressure=0.9))
+    assert codes(judge(catalog, number, "goodput", 102400)) == {"disturbed"}
+    assert judge(catalog, question, "handshake").outcome is Outcome.SUCCEEDED
+
+
 def test_without_a_key_log_there_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
     artifacts = recorded("quinn_quinn/handshake")
     for path in artifacts.key_logs:
