@@ -28,6 +28,9 @@ OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 LOG_LINES = 15
 
+_ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", "bentpipe/sim": "sim", "bentpipe/tools": "sim/tools"}
+_BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # with a tag of its own, as the base image has, it comes from elsewhere
+
 # What a checkout gathers by being worked in, for folders without a .dockerignore of their own.
 _JUNK = ("**/.git", "**/__pycache__", "**/.mypy_cache", "**/.ruff_cache", "**/node_modules", "**/target")
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
@@ -79,15 +82,26 @@ class Event:
 
 
 def images_of(implementations: Iterable[Implementation], root: Path = ROOT) -> list[Image]:
-    """The project's own images and those of the stacks. Raises SetupError for a folder without Dockerfile."""
-    own = {"bentpipe/endpoint": "implementations/_endpoint", "bentpipe/sim": "sim", "bentpipe/tools": "sim/tools"}
-    images = {tag: Image(tag=tag, context=root / folder) for tag, folder in own.items()}
+    """The images that every run needs, those of the stacks, and the builders that these start or copy from.
+
+    The folder implementations/_NAME is the image bentpipe/NAME. Raises SetupError for a folder without Dockerfile, and
+    for an image of this project that no folder makes.
+    """
+    images = {tag: Image(tag=tag, context=root / folder) for tag, folder in _ALWAYS.items()}
     for stack in implementations:
         tag = short(stack.image)
         images[tag] = Image(tag=tag, context=root / stack.build if stack.build is not None else None)
-    for image in images.values():
+    waiting = deque(images.values())
+    while waiting:
+        image = waiting.popleft()
         if image.context is not None and not (image.context / "Dockerfile").is_file():
             raise SetupError(f"The image {image.tag} can't be built: {image.context} has no Dockerfile.")
+        for tag in sorted(parent for parent in image.parents() if _BUILDER.match(parent) and parent not in images):
+            folder = root / "implementations" / f"_{tag.removeprefix(OWN_PREFIX)}"
+            if not folder.is_dir():
+                raise SetupError(f"The image {image.tag} starts from {tag}, and there is no {folder} to make it.")
+            images[tag] = Image(tag=tag, context=folder)
+            waiting.append(images[tag])
     return list(images.values())
 
 

@@ -14,6 +14,7 @@ from runner.catalog import ROOT, load_implementations
 from runner.deploy import base_image, engine, images
 from runner.deploy.images import Event, Image, State
 from runner.errors import SetupError
+from runner.model.implementation import Implementation
 
 
 def key(folder: Path, parents: dict[str, str] | None = None) -> str:
@@ -124,6 +125,52 @@ def test_dockerfiles_of_this_project_start_from_images_of_this_project() -> None
 def test_folder_without_dockerfile_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"The image bentpipe/endpoint can't be built: .* has no Dockerfile"):
         images.images_of([], root=tmp_path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with the images that every run needs, and nothing else."""
+    for name in ("implementations/_endpoint", "sim", "sim/tools"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "Dockerfile").write_text("FROM bentpipe/base:trixie\n")
+    return tmp_path
+
+
+def stack(root: Path, name: str, *lines: str) -> Implementation:
+    """The folder of a stack, or of a builder when its name begins with `_`, and its entry."""
+    folder = root / "implementations" / name
+    folder.mkdir()
+    (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
+    return Implementation(
+        name=name, image=f"bentpipe/{name}", build=f"implementations/{name}", url="https://example.org", version="1"
+    )
+
+
+def test_builders_are_made_only_for_stacks_that_need_them(root: Path) -> None:
+    stack(root, "_c", "FROM bentpipe/base:trixie")
+    stack(root, "_rust", "FROM bentpipe/c AS c", "FROM bentpipe/base:trixie", "COPY --from=c /a /a")
+    stack(root, "_go", "FROM bentpipe/base:trixie")
+    rusty = stack(root, "rusty", "FROM bentpipe/rust:latest AS builder", "FROM bentpipe/endpoint")
+    plain = stack(root, "plain", "FROM bentpipe/endpoint")
+    copies = stack(root, "copies", "FROM bentpipe/endpoint", "COPY --from=bentpipe/go /go /go")
+
+    def tags(*stacks: Implementation) -> set[str]:
+        return {image.tag.removeprefix("bentpipe/") for image in images.images_of(stacks, root)}
+
+    always = {"endpoint", "sim", "tools"}
+    assert tags() == always
+    assert tags(plain) == always | {"plain"}
+    assert tags(rusty) == always | {"rusty", "rust", "c"}
+    assert tags(copies, plain) == always | {"copies", "plain", "go"}
+
+
+def test_builder_without_a_folder_is_one_sentence(root: Path) -> None:
+    lost = stack(root, "lost", "FROM bentpipe/gone AS builder", "FROM bentpipe/endpoint")
+    with pytest.raises(SetupError, match=r"bentpipe/lost starts from bentpipe/gone, and there is no .*/_gone"):
+        images.images_of([lost], root)
+    (root / "implementations" / "_gone").mkdir()
+    with pytest.raises(SetupError, match=r"The image bentpipe/gone can't be built: .* has no Dockerfile"):
+        images.images_of([lost], root)
 
 
 @pytest.fixture(scope="module")
