@@ -11,6 +11,7 @@ from runner.decode import Trace, cached_decode, job_invariants, load_tables
 from runner.errors import CaptureError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
+from runner.model.protocol import HTTP09, protocol_of
 from runner.model.result import DirectionTruth, Finding, Invariant, LinkTruth, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Kind
 from runner.trace import TraceFacts, facts, sample, series
@@ -44,6 +45,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     truth = load_truth(artifacts.link_truth)
     base = replace(
         base,
+        protocol=_protocol(evidence, record),
         truth=truth,
         started_unix_s=evidence.started_unix_s,
         wall_s=evidence.wall_s,
@@ -63,7 +65,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     missing = _missing_evidence(artifacts, traces)
     if missing is not None or traces.facts is None:
         return _with(base, Outcome.ERROR, *filter(None, (missing,)))
-    context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth)
+    context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
     if unasked := tuple(finding for precondition in case.preconditions for finding in precondition(context)):
         return _with(base, Outcome.ERROR, *unasked)
     findings = tuple(finding for check in case.checks for finding in check(context))
@@ -132,6 +134,11 @@ def _direction(document: dict[str, float]) -> DirectionTruth:
     )
 
 
+def _protocol(evidence: Evidence, record: CaseRecord) -> str:
+    asked = evidence.client.environment.get("TESTCASE")
+    return protocol_of(asked) if asked else record.protocol
+
+
 def _applied(artifacts: Artifacts) -> dict[str, str]:
     found = {}
     for role in ("client", "server"):
@@ -148,7 +155,7 @@ def _unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:
             return Finding(
                 code="unsupported",
                 requirement="An image that doesn't know a case exits with 127.",
-                expected=f"support of '{record.wire_names[role]}'",
+                expected=f"support of '{endpoint.environment.get('TESTCASE', record.wire_names[role])}'",
                 actual=f"the {role} exited with 127",
                 role=role,
             )
@@ -219,7 +226,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             code="server-not-ready",
             requirement="The server listens on UDP port 443 and answers unknown versions (RFC 9000 §6.1).",
             expected="Version Negotiation within 10 s",
-            actual="no answer",
+            actual=_instead_of_ready(evidence.server_udp_ports),
             role="server",
             section="RFC 9000 §6.1",
             log_tail=_log_tail(artifacts, "server"),
@@ -253,6 +260,14 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
                 actual=f"{', '.join(endpoint.volumes_full)} is full",
                 role=role,
             )
+
+
+def _instead_of_ready(ports: tuple[int, ...]) -> str:
+    if not ports:
+        return "no answer, and it has no UDP socket"
+    if 443 in ports:
+        return "no answer from its socket on UDP port 443"
+    return f"no answer; it has UDP port {', '.join(str(port) for port in ports)} open instead"
 
 
 def _progress(evidence: Evidence) -> str:
@@ -316,7 +331,7 @@ class _Traces:
 
 def _invariants(client_side: Trace, server_side: Trace, found: TraceFacts, record: CaseRecord) -> tuple[Invariant, ...]:
     """Those of each trace, those of both together; sizes only where response data is the file (HTTP/0.9)."""
-    plain = all(connection.alpn == "hq-interop" for connection in found.connections)
+    plain = all(connection.alpn == HTTP09 for connection in found.connections)
     checked = [(f"client_side.{one.name}", one) for one in client_side.invariants]
     checked += [(f"server_side.{one.name}", one) for one in server_side.invariants]
     both = job_invariants(client_side, server_side, record.file_sizes if plain else None)

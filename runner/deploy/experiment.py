@@ -50,6 +50,7 @@ class Experiment:
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)
         self._server = Endpoint(Role.SERVER, job.server, job.limits)
         self._server_ready: bool | None = None
+        self._server_udp_ports: tuple[int, ...] = ()
         self._files: tuple[FileRecord, ...] = ()
         self._extra: tuple[str, ...] = ()
         self._capture_drops: int | None = None
@@ -113,6 +114,8 @@ class Experiment:
         if self._job.wait_for_server:
             with self._stages.stage("server ready"):
                 self._server_ready = self._lane.wait_for_server(self._server.supervised, timeout=SERVER_READY_SECONDS)
+            if not self._server_ready and not self._server.supervised.ended:
+                self._server_udp_ports = self._lane.udp_ports("server")
             return self._server_ready
         return not self._server.supervised.ended
 
@@ -217,6 +220,7 @@ class Experiment:
             client=client,
             server=self._server.record(began),
             server_ready=self._server_ready,
+            server_udp_ports=self._server_udp_ports,
             files=self._files or missing,
             extra_files=self._extra,
             capture_drops=self._capture_drops,

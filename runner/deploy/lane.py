@@ -20,6 +20,8 @@ _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _HOLDER_OUTPUT = MIB
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
+# A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
+_LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
 _LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing need stand between
 
 
@@ -184,6 +186,11 @@ class Lane:
         holder = self._held(self._server_holder)
         self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
         return "server ready" in holder.printed
+
+    def udp_ports(self, role: str) -> tuple[int, ...]:
+        """The ports of UDP sockets in the namespace of `role` that take datagrams from everyone."""
+        _, table = self.engine.execute(self._holders[role], ["cat", "/proc/net/udp", "/proc/net/udp6"])
+        return tuple(sorted({int(port, 16) for port in _LOCAL_PORT.findall(table)}))
 
     @property
     def link_died(self) -> bool:

@@ -48,6 +48,7 @@ class Evidence:
     client: EndpointRecord
     server: EndpointRecord
     server_ready: bool | None  # None: readiness was not asked for
+    server_udp_ports: tuple[int, ...] = ()  # what a server that did not become ready listened on instead
     files: tuple[FileRecord, ...]
     extra_files: tuple[str, ...] = ()  # in /downloads, but never requested
     capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides

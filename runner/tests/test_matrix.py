@@ -31,6 +31,8 @@ BAD = {
     "keyless": "export SSLKEYLOGFILE=/dev/null; exec /entrypoint.sh",
     "floods": "/entrypoint.sh; code=$?; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit $code",
 }
+# A server on a port of its own. Python, which quinn's image lacks, opens the socket.
+ELSEWHERE = "exec python3 -c 'import socket, time; s = socket.socket(type=2); s.bind((\"\", 4433)); time.sleep(1000)'"
 LOOSE = "exit 0"  # for a case that nobody knows, too
 
 
@@ -39,19 +41,20 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An implementations.json with quinn and the bad images, which are built from it."""
     client, folder = connect(), tmp_path_factory.mktemp("stacks")
     entries = {"quinn": _entry("bentpipe/quinn")}
-    for name, script in {**BAD, "loose": LOOSE}.items():
+    for name, script in {**BAD, "elsewhere": ELSEWHERE, "loose": LOOSE}.items():
+        base = "bentpipe/aioquic" if name == "elsewhere" else "bentpipe/quinn"
         probe = "" if name == "loose" else 'case "$TESTCASE" in handshake) ;; *) exit 127 ;; esac\n'
         context = folder / name
         context.mkdir()
         (context / "entry.sh").write_text(f"#!/bin/bash\n{probe}{script}\n")
         (context / "entry.sh").chmod(0o755)
-        (context / "Dockerfile").write_text('FROM bentpipe/quinn\nCOPY entry.sh /\nENTRYPOINT ["/entry.sh"]\n')
+        (context / "Dockerfile").write_text(f'FROM {base}\nCOPY entry.sh /\nENTRYPOINT ["/entry.sh"]\n')
         client.images.build(path=str(context), tag=f"bentpipe-test/{name}", rm=True)
         entries[name] = _entry(f"bentpipe-test/{name}")
     path = folder / "implementations.json"
     path.write_text(json.dumps({"schema": 1, "implementations": entries}))
     yield path
-    for name in (*BAD, "loose"):
+    for name in (*BAD, "elsewhere", "loose"):
         client.images.remove(f"bentpipe-test/{name}", force=True)
 
 
@@ -81,12 +84,20 @@ def test_bad_images_get_outcomes_of_their_own_and_the_run_goes_on(stacks: Path, 
     first = run(path, "--server", "quinn", "--client", ",".join(clients), *common, stacks=stacks)
     assert first.returncode == 0, first.stderr
     second = run(
-        path, "--server", "exits,silent,keyless", "--client", "quinn,keyless", "--strict", *common, stacks=stacks
+        path,
+        "--server",
+        "exits,silent,elsewhere,keyless",
+        "--client",
+        "quinn,keyless",
+        "--strict",
+        *common,
+        stacks=stacks,
     )
     assert second.returncode == 1, second.stderr
+    found = results(path)
     verdicts = {
         (job.client, job.server): (result.outcome, result.findings[0].code if result.findings else "")
-        for job, result in results(path).items()
+        for job, result in found.items()
     }
     assert verdicts[("quinn", "quinn")] == (Outcome.SUCCEEDED, "")
     assert verdicts[("hangs", "quinn")] == (Outcome.FAILED, "timeout")
@@ -97,6 +108,14 @@ def test_bad_images_get_outcomes_of_their_own_and_the_run_goes_on(stacks: Path, 
     assert verdicts[("loose", "quinn")] == (Outcome.SKIPPED, "not-compliant")
     assert verdicts[("quinn", "exits")] == (Outcome.FAILED, "server-exit")
     assert verdicts[("quinn", "silent")] == (Outcome.FAILED, "server-not-ready")
+    assert verdicts[("quinn", "elsewhere")] == (Outcome.FAILED, "server-not-ready")
+    said = {
+        job.server: result.findings[0].actual
+        for job, result in found.items()
+        if job.client == "quinn" and result.findings
+    }
+    assert said["silent"] == "no answer, and it has no UDP socket"
+    assert said["elsewhere"] == "no answer; it has UDP port 4433 open instead"
     # One key log of the two suffices; without any there is no verdict, which is not the implementation's failure.
     assert verdicts[("keyless", "quinn")] == (Outcome.SUCCEEDED, "")
     assert verdicts[("keyless", "keyless")] == (Outcome.ERROR, "no-key-log")
