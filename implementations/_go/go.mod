@@ -1,0 +1,19 @@
+module bentpipe
+
+go 1.26.0
+
+require (
+	github.com/quic-go/qpack v0.6.0 // indirect
+	github.com/quic-go/quic-go v0.65.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)
+
+tool (
+	github.com/quic-go/quic-go/interop/client
+	github.com/quic-go/quic-go/interop/server
+	golang.org/x/net/internal/quic/cmd/interop
+)
