@@ -15,8 +15,8 @@ from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import ImplementationRecord, Run
-from runner.plan import Selection, declared_unsupported, jobs
+from runner.model.run import ImplementationRecord, Run, protocol_key
+from runner.plan import Selection, declared_unsupported, jobs, protocol
 from runner.store import RunFolder
 
 VERSION = "0.1.0"
@@ -63,6 +63,7 @@ def new_run(
         name: replace(record, timeout=record.timeout * timeout_scale)
         for name, record in ((name, catalog.cases[name].record()) for name in selection.cases)
     }
+    order = jobs(selection, cases, shuffle_seed=seed if shuffled else None)
     return Run(
         name=path.name,
         started_unix_s=time.time(),
@@ -79,9 +80,16 @@ def new_run(
         servers=selection.servers,
         cases=cases,
         implementations=_implementations(catalog, selection, image_ids),
-        order=jobs(selection, cases, shuffle_seed=seed if shuffled else None),
+        order=order,
         options={"timeout_scale": f"{timeout_scale:g}"},
+        protocols=_protocols(catalog, order),
     )
+
+
+def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
+    """Where a pair is asked over something else than the case's first choice."""
+    spoken = {protocol_key(job): (job, protocol(catalog, job)) for job in order}
+    return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
 
 
 def _implementations(
@@ -105,7 +113,7 @@ def _implementations(
 
 
 def extend_run(folder: RunFolder, wanted: Run) -> Run:
-    """The stored run with whatever `wanted` adds. Raises UsageError when links, time-outs or images differ."""
+    """The stored run with whatever `wanted` adds. Raises UsageError when what they share has changed."""
     stored = folder.run
     for name, case in wanted.cases.items():
         if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
@@ -120,6 +128,12 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
                 f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
             )
     known = set(stored.order)
+    for job in wanted.order:
+        if job in known and stored.protocol(job) != wanted.protocol(job):
+            raise UsageError(
+                f"{job.client} and {job.server} share {wanted.protocol(job)} only, and shared {stored.protocol(job)} "
+                f"when {folder.path} began: start a new --run."
+            )
     return replace(
         stored,
         clients=_union(stored.clients, wanted.clients),
@@ -127,6 +141,7 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
         cases={**wanted.cases, **stored.cases},
         implementations={**stored.implementations, **wanted.implementations},
         order=stored.order + tuple(job for job in wanted.order if job not in known),
+        protocols={**stored.protocols, **wanted.protocols},
     )
 
 

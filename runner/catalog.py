@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import testcases
 from runner.errors import UsageError
 from runner.model.implementation import Implementation, Role
+from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
 from testcases.base import Case
 
@@ -44,7 +45,7 @@ class _Entry(BaseModel):
     version: str = ""
     language: str = ""
     roles: list[Role] = Field(min_length=1)
-    alpn: list[str] = Field(default=["hq-interop"], min_length=1)
+    alpn: list[str] = Field(default=list(PROTOCOLS), min_length=1)
     cases: dict[Role, list[str]] = {}
     congestion_controllers: _CongestionControl | None = None
     initial_window: _InitialWindow | None = None

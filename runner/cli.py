@@ -25,6 +25,7 @@ from runner.matrix import MatrixOptions, run_matrix
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.model.run import protocol_key
 from runner.retention import Retention
 from runner.store import RunFolder, find_runs, load_evidence
 from runner.units import format_duration, format_size
@@ -189,6 +190,9 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         f"{format_size(total.bytes_all)} with all. "
         f"{len(unsupported)} more are unsupported by declaration."
     )
+    if over_h3 := [job for job in todo if protocol_key(job) in run.protocols]:
+        pairs = len({job.pair for job in over_h3})
+        out.print(f"{len(over_h3)} of the jobs run over HTTP/3: their {pairs} pairs share nothing else.")
 
 
 @main.command()

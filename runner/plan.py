@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runner.catalog import Catalog
-from runner.model.implementation import Role
+from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord
@@ -69,14 +69,39 @@ def job_seed(run_seed: int, job: Job) -> int:
 
 def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
     """Why the pair can't run the case by its own declaration, None when it can."""
-    case = catalog.cases[job.case]
-    for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
-        if not catalog.implementations[name].claims(role, case.wire(role)):
-            return f"{name} declares no support of '{case.wire(role)}' as {role.value}"
-    server, client = catalog.implementations[job.server], catalog.implementations[job.client]
-    if not set(server.alpn) & set(client.alpn):
+    if protocol(catalog, job) is not None:
+        return None
+    case, server, client = catalog.cases[job.case], *_pair(catalog, job)
+    shared = [name for name in server.alpn if name in client.alpn]
+    if not shared:
         return f"{job.server} speaks {', '.join(server.alpn)}, {job.client} speaks {', '.join(client.alpn)}"
+    possible = [name for name in case.protocols if name in shared]
+    if not possible:
+        asked = " or ".join(case.protocols)
+        return f"{job.server} and {job.client} share {', '.join(shared)} only, and {job.case} is asked over {asked}"
+    role, stack = next(
+        (role, stack)
+        for role, stack in ((Role.SERVER, server), (Role.CLIENT, client))
+        if not all(stack.claims(role, case.wire(role, name)) for name in possible)
+    )
+    lacking = [case.wire(role, name) for name in possible if not stack.claims(role, case.wire(role, name))]
+    names = " and ".join(f"'{name}'" for name in lacking)
+    return f"{stack.name} declares no support of {names} as {role.value}"
+
+
+def protocol(catalog: Catalog, job: Job) -> str | None:
+    """The ALPN over which the pair is asked: the case's first that both speak and claim. None: unsupported."""
+    case, server, client = catalog.cases[job.case], *_pair(catalog, job)
+    for name in case.protocols:
+        spoken = name in server.alpn and name in client.alpn
+        wire_server, wire_client = case.wire(Role.SERVER, name), case.wire(Role.CLIENT, name)
+        if spoken and server.claims(Role.SERVER, wire_server) and client.claims(Role.CLIENT, wire_client):
+            return name
     return None
+
+
+def _pair(catalog: Catalog, job: Job) -> tuple[Implementation, Implementation]:
+    return catalog.implementations[job.server], catalog.implementations[job.client]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
+from runner.model.protocol import HTTP3
 from runner.model.result import LinkTruth, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.run import Progress as Event
@@ -53,6 +54,7 @@ def result_line(result: Result, kind: Kind) -> str:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.goodput and result.sample.efficiency is not None:
         detail = f"{format_data_rate(result.sample.goodput)}, η {result.sample.efficiency:.0%}"
+        detail += f", over {HTTP3}" if result.protocol == HTTP3 else ""
     elif result.sample and result.sample.handshake_time is not None:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
     else:
@@ -164,6 +166,8 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
     console.print(outcome_text(result.outcome))
     if case is not None:
         console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
+    if case is not None and result.protocol not in ("", case.protocol):
+        console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
     for finding in result.findings:
         section = f" ({finding.section})" if finding.section else ""
         console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
+from runner.model.protocol import HTTP09, HTTP3, HTTP3_WIRE_NAME
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.model.scenario import Link, Scenario
@@ -23,6 +24,7 @@ class CaseEvidence:
     evidence: Evidence
     case: CaseRecord
     truth: LinkTruth | None
+    protocol: str  # ALPN that the endpoints were asked to speak
 
 
 Check = Callable[[CaseEvidence], Iterable[Finding]]
@@ -34,7 +36,8 @@ class Case:
 
     `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds,
     from the client's start to its end. Checks run in order; all findings are kept. `preconditions` say
-    whether the question was put at all, such as whether a loss hit: their findings make the job an error.
+    whether the question was put at all, such as whether a loss hit: their findings make the job an error. `protocols`,
+    by ALPN: over what it can be asked, the preferred one first; a pair is asked over the first that it shares.
     """
 
     name: str
@@ -49,11 +52,14 @@ class Case:
     iterations: int = 1
     wire_name_server: str | None = None
     preconditions: tuple[Check, ...] = ()
+    protocols: tuple[str, ...] = (HTTP09,)
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
     name_length: int = 16  # characters of a file's name
 
-    def wire(self, role: Role) -> str:
-        """The value of TESTCASE for this role."""
+    def wire(self, role: Role, protocol: str | None = None) -> str:
+        """The value of TESTCASE for this role, over the preferred protocol or the given one."""
+        if protocol == HTTP3:
+            return HTTP3_WIRE_NAME
         return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
 
     def record(self) -> CaseRecord:

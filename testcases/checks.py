@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from runner.model.protocol import HTTP09, HTTP3
 from runner.model.result import Finding
 from testcases.base import CaseEvidence
 
@@ -104,6 +105,11 @@ class Alpn:
             )
 
 
+def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
+    """Every connection negotiated the protocol that this pair was asked to speak."""
+    yield from Alpn(case.protocol)(case)
+
+
 _H3_NO_ERROR = 0x100
 
 
@@ -111,7 +117,7 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
     """No side closed a connection with an error: NO_ERROR of the transport or of the application (RFC 9114 §8.1)."""
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
-            if close.code == 0 or (connection.alpn == "h3" and close.application and close.code == _H3_NO_ERROR):
+            if close.code == 0 or (connection.alpn == HTTP3 and close.application and close.code == _H3_NO_ERROR):
                 continue
             kind = "application" if close.application else "transport"
             yield Finding(
@@ -126,4 +132,4 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
 
 # What every test case asks whatever its connections are like, and what those ask that run over one plain connection.
 COMMON = (files_are_equal, closes_cleanly)
-ONE_CONNECTION = (files_are_equal, Handshakes(1), version_is_1, no_retry, Alpn("hq-interop"), closes_cleanly)
+ONE_CONNECTION = (files_are_equal, Handshakes(1), version_is_1, no_retry, Alpn(HTTP09), closes_cleanly)

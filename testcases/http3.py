@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
@@ -32,7 +33,8 @@ CASE = Case(
     abbreviation="3",
     kind=Kind.TEST_CASE,
     description="Files of 5, 10 and 500 KiB arrive over HTTP/3.",
-    wire_name="http3",
+    wire_name=HTTP3_WIRE_NAME,
+    protocols=(HTTP3,),
     scenario=DEFAULT,
     files=(5 * KIB, 10 * KIB, 500 * KIB),
     checks=(
@@ -40,7 +42,7 @@ CASE = Case(
         checks.Handshakes(1),
         checks.version_is_1,
         checks.no_retry,
-        checks.Alpn("h3"),
+        checks.Alpn(HTTP3),
         control_streams_are_open,
     ),
 )

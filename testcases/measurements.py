@@ -1,5 +1,6 @@
 """What every measurement asks: a 10 MiB file over one connection, as often as it takes to know the number."""
 
+from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
 from runner.model.scenario import Scenario
 from testcases import checks
@@ -7,7 +8,10 @@ from testcases.base import MEASURED_FILE, Case
 
 
 def measurement(*, name: str, abbreviation: str, description: str, scenario: Scenario, timeout: float) -> Case:
-    """A transfer on `scenario`, 10 iterations. Sent as `transfer`, so that no image can special-case it."""
+    """A transfer on `scenario`, 10 iterations. Sent as `transfer`, so that no image can special-case it.
+
+    A pair that shares only HTTP/3 is measured over that, sent as `http3`; its result says so.
+    """
     return Case(
         name=name,
         abbreviation=abbreviation,
@@ -16,7 +20,8 @@ def measurement(*, name: str, abbreviation: str, description: str, scenario: Sce
         wire_name="transfer",
         scenario=scenario,
         files=(MEASURED_FILE,),
-        checks=(checks.files_are_equal, checks.Handshakes(1), checks.Alpn("hq-interop")),
+        checks=(checks.files_are_equal, checks.Handshakes(1), checks.alpn_as_asked),
         timeout=timeout,
         iterations=10,
+        protocols=PROTOCOLS,
     )

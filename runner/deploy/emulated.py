@@ -33,6 +33,7 @@ class Emulated:
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
         """Run `job` in a free lane. Raises LaneError when the harness can't."""
         case = self._run.cases[job.case]
+        wire_names = self._run.wire_names(job)
         files = served_files(self._run.seed, case.file_sizes, name_length=case.name_length)
         return self._lanes.run(
             LaneJob(
@@ -42,13 +43,13 @@ class Emulated:
                     image=self._run.implementations[job.client].image,
                     environment=environment(
                         Role.CLIENT,
-                        testcase=case.wire_names["client"],
+                        testcase=wire_names["client"],
                         requests=request_urls(files, host=case.host),
                     ),
                 ),
                 server=EndpointSpec(
                     image=self._run.implementations[job.server].image,
-                    environment=environment(Role.SERVER, testcase=case.wire_names["server"]),
+                    environment=environment(Role.SERVER, testcase=wire_names["server"]),
                 ),
                 forward=case.forward,
                 return_=case.return_,

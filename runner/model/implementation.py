@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from runner.model.protocol import PROTOCOLS
+
 
 class Role(StrEnum):
     """The side of a connection that an endpoint takes (RFC 9000 §1.2)."""
@@ -22,7 +24,7 @@ class Implementation:
     build: str | None = None
     language: str = ""
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
-    alpn: tuple[str, ...] = ("hq-interop",)
+    alpn: tuple[str, ...] = PROTOCOLS  # not declared: either, the image answers
     cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared, ask the image
     congestion_control: str = ""  # the default controller as its developers name it
     congestion_controls: tuple[str, ...] = ()  # what `CCA` may ask for

@@ -114,6 +114,7 @@ class Result:
     case: str
     iteration: int
     outcome: Outcome
+    protocol: str = ""  # ALPN that the endpoints were asked to speak; empty: nothing was run, or it wasn't kept
     findings: tuple[Finding, ...] = ()
     sample: Sample | None = None
     truth: LinkTruth | None = None

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from runner.model.job import Job
+from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME, protocol_of
 
 RUN_SCHEMA = 1
 
@@ -43,6 +44,11 @@ class CaseRecord:
     host: str = "server4"
     name_length: int = 16
 
+    @property
+    def protocol(self) -> str:
+        """What pairs speak unless they share something else only."""
+        return protocol_of(self.wire_names["client"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImplementationRecord:
@@ -75,3 +81,20 @@ class Run:
     implementations: dict[str, ImplementationRecord]
     order: tuple[Job, ...]
     options: dict[str, str] = field(default_factory=dict)
+    protocols: dict[str, str] = field(default_factory=dict)  # `<server>_<client>/<case>` → ALPN, where not the case's
+
+    def protocol(self, job: Job) -> str:
+        """The ALPN of what the job's endpoints are asked to speak."""
+        return self.protocols.get(protocol_key(job), self.cases[job.case].protocol)
+
+    def wire_names(self, job: Job) -> dict[str, str]:
+        """TESTCASE by role. What runs over HTTP/3 although its case does not is sent as that: stacks know one name."""
+        case = self.cases[job.case]
+        if self.protocol(job) == HTTP3 != case.protocol:
+            return dict.fromkeys(case.wire_names, HTTP3_WIRE_NAME)
+        return case.wire_names
+
+
+def protocol_key(job: Job) -> str:
+    """The key of `Run.protocols`."""
+    return f"{job.pair}/{job.case}"

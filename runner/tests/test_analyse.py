@@ -108,6 +108,21 @@ def test_bad_recordings_fail_with_the_right_finding(
     assert finding.actual
 
 
+def test_a_measurement_over_http3_expects_http3(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quic-go_quinn/http3")
+    result = judge(catalog, artifacts, "goodput", 1024)
+    assert (result.outcome, result.protocol) == (Outcome.SUCCEEDED, "h3")
+    assert result.sample is not None
+    assert result.sample.ttlb is not None
+    assert result.sample.stream_bytes_sent is not None
+    # HEADERS and the header of DATA stand on the stream, too (RFC 9114 §7.2); the file alone makes the goodput.
+    assert 0 < result.sample.stream_bytes_sent - 1024 < 200
+    assert result.sample.retransmission_ratio == 0
+    edit(artifacts, lambda evidence: evidence["client"]["environment"].update(TESTCASE="transfer"))
+    asked_otherwise = judge(catalog, artifacts, "goodput", 1024)
+    assert (asked_otherwise.protocol, codes(asked_otherwise)) == ("hq-interop", {"wrong-alpn"})
+
+
 def test_a_loss_that_missed_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
     result = judge(catalog, recorded("quinn_quinn/handshake"), "transferloss")
     assert (result.outcome, codes(result)) == (Outcome.ERROR, {"loss-missed"})

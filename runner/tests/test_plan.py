@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,62 @@ def test_a_pair_without_a_common_protocol_is_unsupported_by_declaration(catalog:
     assert preset.outcome is Outcome.UNSUPPORTED
 
 
+@pytest.fixture(scope="module")
+def mixed(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """Stacks that speak both protocols, one of them, or both without `transfer`."""
+    entries: dict[str, dict[str, object]] = {
+        "both": {},
+        "old": {"alpn": ["hq-interop"]},
+        "web": {"alpn": ["h3"], "cases": {"client": ["http3"], "server": ["http3"]}},
+        "browser": {"alpn": ["hq-interop", "h3"], "cases": {"client": ["handshake", "http3"]}},
+    }
+    path = tmp_path_factory.mktemp("mixed") / "implementations.json"
+    common: dict[str, object] = {"image": "i", "url": "u", "roles": ["client", "server"]}
+    stacks = {name: {**common, **entry} for name, entry in entries.items()}
+    path.write_text(json.dumps({"schema": 1, "implementations": stacks}))
+    return Catalog(implementations=load_implementations(path), cases=catalog.cases)
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "case", "expected"),
+    [
+        ("both", "both", "goodput", "hq-interop"),
+        ("both", "both", "http3", "h3"),
+        ("old", "both", "satloss", "hq-interop"),
+        ("both", "web", "goodput", "h3"),
+        ("web", "both", "sat", "h3"),
+        ("web", "web", "http3", "h3"),
+        ("both", "browser", "handshake", "hq-interop"),
+        ("both", "browser", "terrestrial", "h3"),  # both protocols are shared, but its client knows no `transfer`
+        ("web", "both", "handshake", "web and both share h3 only, and handshake is asked over hq-interop"),
+        ("old", "both", "http3", "old and both share hq-interop only, and http3 is asked over h3"),
+        ("old", "web", "sat", "old speaks hq-interop, web speaks h3"),
+        ("both", "browser", "transfer", "browser declares no support of 'transfer' as client"),
+        ("old", "browser", "sat", "browser declares no support of 'transfer' as client"),
+    ],
+)
+def test_a_pair_is_asked_over_what_it_shares(
+    mixed: Catalog, server: str, client: str, case: str, expected: str
+) -> None:
+    job = Job(server=server, client=client, case=case, iteration=1)
+    reason = plan.declared_unsupported(mixed, job)
+    assert (plan.protocol(mixed, job) or reason) == expected
+    assert (plan.protocol(mixed, job) is None) == (reason is not None)
+
+
+def test_a_run_records_who_is_asked_over_http3_and_sends_its_name(mixed: Catalog, tmp_path: Path) -> None:
+    chosen = campaign.select(
+        mixed, servers=("both",), clients=("both", "web"), cases=("handshake", "http3", "sat"), iterations=1
+    )
+    run = campaign.new_run(tmp_path / "run", mixed, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    assert run.protocols == {"both_web/sat": "h3"}
+    job = {(one.client, one.case): one for one in run.order}
+    assert run.wire_names(job["web", "sat"]) == {"client": "http3", "server": "http3"}
+    assert run.wire_names(job["both", "sat"]) == {"client": "transfer", "server": "transfer"}
+    assert run.wire_names(job["both", "http3"]) == {"client": "http3", "server": "http3"}
+    assert run.protocol(job["both", "http3"]) == "h3"
+
+
 def test_a_stack_that_fails_the_probe_is_skipped_with_the_reason(catalog: Catalog) -> None:
     job = Job(server="quinn", client="aioquic", case="handshake", iteration=1)
     presets = campaign.presets(catalog, (job,), {("quinn", Role.SERVER): "exited with 0"})
@@ -99,7 +156,7 @@ def test_a_stack_that_fails_the_probe_is_skipped_with_the_reason(catalog: Catalo
     ("names", "sentence"),
     [
         (("quin",), "Did you mean quinn?"),
-        (("nothing-like-it",), "Choices: quic-go, quinn, aioquic."),
+        (("nothing-like-it",), "Choices: quic-go, quinn, aioquic"),
     ],
 )
 def test_a_misspelt_stack_is_refused_with_the_choices(catalog: Catalog, names: tuple[str, ...], sentence: str) -> None:

@@ -118,6 +118,26 @@ def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
         campaign.extend_run(folder, other)
 
 
+def test_a_pair_that_now_shares_something_else_is_refused_on_resume(tmp_path: Path) -> None:
+    wanted = new(tmp_path / "run", cases=("sat",))
+    folder = RunFolder.create(tmp_path / "run", wanted)
+    with pytest.raises(UsageError, match="share h3 only, and shared hq-interop"):
+        campaign.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
+
+
+def test_files_of_before_protocols_were_kept_still_load(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run", cases=("sat",)))
+    folder.save_result(result())
+    for path in (tmp_path / "run/run.json", tmp_path / "run/quinn_aioquic/sat/1/result.json"):
+        document = json.loads(path.read_text())
+        for name in ("protocols", "protocol"):
+            document.pop(name, None)
+        path.write_text(json.dumps(document))
+    again = RunFolder.open(tmp_path / "run")
+    assert again.run.protocol(again.run.order[0]) == "hq-interop"
+    assert [one.protocol for one in again.results().values()] == [""]
+
+
 def test_beginning_twice_is_refused_with_the_way_to_resume(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
     with pytest.raises(UsageError, match="--run run"):

@@ -33,7 +33,7 @@ def sample(
     recording = transfer.recording
     file_size = sum(file_sizes)
     first_1rtt = _earliest(connection.first_server_1rtt for connection in facts.connections)
-    ttfb, ttlb, complete = _reception(transfer, file_size)
+    ttfb, ttlb, complete = _reception(transfer, file_sizes)
     goodput = None
     if complete and first_1rtt is not None and ttlb is not None and ttlb > first_1rtt:
         goodput = 8 * file_size / (ttlb - first_1rtt)
@@ -73,19 +73,25 @@ def _earliest(times: Iterable[float | None]) -> float | None:
     return min((time for time in times if time is not None), default=None)
 
 
-def _reception(transfer: Transfer, file_size: int) -> tuple[float | None, float | None, bool]:
-    """(first new byte, last new byte, whether all bytes and FINs arrived) at the client's vantage point."""
-    received = transfer.received
+def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | None, float | None, bool]:
+    """(first new byte, last new byte, whether all files arrived whole) at the client's vantage point.
+
+    The files are the longest of the streams that arrived without a gap up to their FIN, for a browser asks for more
+    than it was told to. Over HTTP/3 they are longer than the files by the framing (RFC 9114 §7.1).
+    """
+    received, size = transfer.received, transfer.layout.size
     if received is None:
         return None, None, False
-    new = received.new
-    times = received.time_ns[new > 0]
-    if not len(times):
+    fresh = received.new > 0
+    if not fresh.any():
         return None, None, False
-    finished = np.zeros(len(transfer.layout.size), dtype=bool)
+    finished = np.zeros(len(size), dtype=bool)
     finished[received.stream[received.fin]] = True
-    # With every stream finished, no gap is left when the unique bytes are as many as the streams are long.
-    complete = bool(finished.all()) and int(new.sum()) == int(transfer.layout.size.sum()) >= file_size
+    unique = np.bincount(received.stream, weights=received.new, minlength=len(size))
+    whole = np.flatnonzero(finished & (unique == size))
+    files = whole[np.argsort(-size[whole], kind="stable")][: len(file_sizes)]
+    complete = bool(size[files].sum() >= sum(file_sizes))
+    times = received.time_ns[fresh & np.isin(received.stream, files)] if complete else received.time_ns[fresh]
     seconds = transfer.recording.seconds
     return seconds(int(times.min())), seconds(int(times.max())), complete
 

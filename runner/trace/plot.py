@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.protocol import HTTP3
 from runner.model.result import Sample
 from runner.model.run import LinkParameters
 from runner.trace.bounds import Line, rate_bound, slow_start_bound
@@ -36,12 +37,13 @@ def series(
 ) -> dict[str, object]:
     """The content of `series.json`.
 
-    `origin_unix_ns`: the client's first Initial at the client's vantage point. `client`, `server`: response data that
-    passed each vantage point, per frame: `t_us` since the origin, `offset` (streams laid end to end), `length` and
-    `kind` (0 new, 1 retransmission, 2 spurious retransmission). `lost`: frames that never reached the client. `rate`:
-    bit/s per bin of `interval_s` at the client. `marks`: instants in seconds since the origin. `bounds`: what this link
-    allows at best, from the request's arrival at the server, as it would be received by the client. `spark`: per mille
-    of the time and of the bytes. Lists named `t_us` and `offset` are delta-coded.
+    `origin_unix_ns`: the client's first Initial at the client's vantage point. `files`: sizes of the streams that are
+    laid end to end, over HTTP/3 with their framing. `client`, `server`: response data that passed each vantage point,
+    per frame: `t_us` since the origin, `offset` (streams laid end to end), `length` and `kind` (0 new,
+    1 retransmission, 2 spurious retransmission). `lost`: frames that never reached the client. `rate`: bit/s per bin of
+    `interval_s` at the client. `marks`: instants in seconds since the origin. `bounds`: what this link allows at best,
+    from the request's arrival at the server, as it would be received by the client. `spark`: per mille of the time and
+    of the bytes. Lists named `t_us` and `offset` are delta-coded.
     """
     transfer = Transfer(Recording(client_side, server_side))
     origin = _origin(transfer)
@@ -50,7 +52,7 @@ def series(
         "schema": SERIES_SCHEMA,
         "origin_unix_ns": origin,
         "file_size": sum(file_sizes),
-        "files": list(file_sizes),
+        "files": _stream_sizes(transfer, facts) or list(file_sizes),
         "client": _vantage(transfer.received, transfer.received_kind, origin),
         "server": _vantage(transfer.sent, transfer.sent_kind, origin),
         "lost": _lost(transfer, origin),
@@ -75,6 +77,13 @@ def _origin(transfer: Transfer) -> int:
         int(vantage.datagrams["time_ns"].min()) for vantage in transfer.recording.vantages if len(vantage.datagrams)
     ]
     return min(first, default=0)
+
+
+def _stream_sizes(transfer: Transfer, facts: TraceFacts) -> list[int]:
+    """Bytes of each response stream where frames stand between the file's bytes; empty where the file stands alone."""
+    framed = any(connection.alpn == HTTP3 for connection in facts.connections)
+    sizes: list[int] = transfer.layout.size.tolist() if framed else []
+    return sizes
 
 
 def _request(facts: TraceFacts) -> float | None:
