@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import docker
@@ -21,12 +21,11 @@ from runner.units import format_size
 ROOT = images.ROOT
 GIB = 1024**3
 MACHINES = ("x86_64", "amd64")  # what the images are built for and were run on
-BUILD_BYTES = 6 * GIB
+IMAGE_BYTES = GIB  # of an image and the layers from which it is built
 RUN_BYTES = GIB
 MEMORY_BYTES = 2 * GIB
+NAMES = 6  # in one line
 CORES = 2  # the endpoints share one, so that the simulator is not late
-
-_BUILD_MEND = "Run `./bentpipe build`."
 
 
 def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
@@ -35,10 +34,10 @@ def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
     client, check = _engine()
     checks.append(check)
     if client is not None:
-        wanted = images.images_of(implementations.values())
-        states = images.states(client, wanted)
-        checks += examine_engine(client, building=any(state is not State.CURRENT for state in states.values()))
-        checks += _examine_images(client, states)
+        states = images.states(client, images.images_of(implementations.values()))
+        checks += examine_engine(client, to_build=sum(state is not State.CURRENT for state in states.values()))
+        base = State.CURRENT if images.held(client, base_image.TAG) else State.MISSING
+        checks += [own_images({base_image.TAG: base, **states}), _published_images(client, implementations.values())]
     return [*checks, _extra_cas(), _tshark()]
 
 
@@ -59,8 +58,8 @@ def machine(system: str, architecture: str) -> Check:
     )
 
 
-def examine_engine(client: docker.DockerClient, *, building: bool = True) -> list[Check]:
-    """The engine's version, limits and storage; `building`: whether there must be room for all images."""
+def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]:
+    """The engine's version, limits and storage; `to_build`: the number of images for which there must be room."""
     info = client.info()
     driver = str(info.get("Driver", "unknown"))
     limits = bool(info.get("CpuCfsQuota")) and bool(info.get("MemoryLimit"))
@@ -82,7 +81,7 @@ def examine_engine(client: docker.DockerClient, *, building: bool = True) -> lis
     ]
     folder = Path(str(info.get("DockerRootDir", "")))
     if folder.is_absolute() and folder.exists() and engine.socket_path() is not None:
-        checks.append(disk("disk of the engine", folder, BUILD_BYTES if building else RUN_BYTES))
+        checks.append(disk("disk of the engine", folder, RUN_BYTES + to_build * IMAGE_BYTES))
     return checks
 
 
@@ -123,14 +122,29 @@ def _engine() -> tuple[docker.DockerClient | None, Check]:
     return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, asked as {who}")
 
 
-def _examine_images(client: docker.DockerClient, states: Mapping[str, State]) -> list[Check]:
-    has_base = bool(client.images.list(name=base_image.TAG))
-    base = State.CURRENT if has_base else State.MISSING
-    described = {State.CURRENT: "up to date", State.STALE: "built from older files", State.MISSING: "missing"}
-    return [
-        Check(name=f"image {tag}", ok=state is State.CURRENT, what=described[state], mend=_BUILD_MEND)
-        for tag, state in ({base_image.TAG: base} | dict(states)).items()
-    ]
+def own_images(states: Mapping[str, State]) -> Check:
+    """Whether what every run needs is up to date. A stack that isn't is made when it is selected."""
+    parts = [f"{sum(state is State.CURRENT for state in states.values())} of {len(states)} up to date"]
+    for state in (State.STALE, State.MISSING):
+        tags = [tag.removeprefix(images.OWN_PREFIX) for tag, found in states.items() if found is state]
+        if tags:
+            more = "" if len(tags) <= NAMES else f" and {len(tags) - NAMES} more"
+            parts.append(f"{state.value}: {', '.join(tags[:NAMES])}{more}")
+    every_run_needs = {base_image.TAG, *(image.tag for image in images.images_of([]))}
+    return Check(
+        name="images of this project",
+        ok=all(states.get(tag) is State.CURRENT for tag in every_run_needs),
+        what="; ".join(parts),
+        mend="Run `./bentpipe build`.",
+    )
+
+
+def _published_images(client: docker.DockerClient, stacks: Iterable[Implementation]) -> Check:
+    published = [stack for stack in stacks if stack.build is None]
+    here = [stack.name for stack in published if images.held(client, stack.image)]
+    names = f": {', '.join(here)}" if here else ""
+    fetch = "" if len(here) == len(published) else " (`./bentpipe build --pull` fetches them)"
+    return Check(name="published images", ok=True, what=f"{len(here)} of {len(published)} pulled{names}{fetch}")
 
 
 def _extra_cas() -> Check:

@@ -1,23 +1,21 @@
-"""The images of this project: built in the order of their Dockerfiles, skipped when nothing in them changed."""
+"""The images of this project and the published ones: which there are, what they are made from, where they stand."""
 
 import hashlib
-import queue
 import re
 import stat
 import tarfile
 import tempfile
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import ImageNotFound
 from docker.utils import exclude_paths
 
 from runner.errors import SetupError
@@ -26,15 +24,12 @@ from runner.model.implementation import Implementation
 ROOT = Path(__file__).resolve().parents[2]
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
-LOG_LINES = 15
 
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", "bentpipe/sim": "sim", "bentpipe/tools": "sim/tools"}
 _BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # with a tag of its own, as the base image has, it comes from elsewhere
 
 # What a checkout gathers by being worked in, for folders without a .dockerignore of their own.
 _JUNK = ("**/.git", "**/__pycache__", "**/.mypy_cache", "**/.ruff_cache", "**/node_modules", "**/target")
-_STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
-_BUILDER_TALK = (" --->", "Removing intermediate container ")
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
 _COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE | re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -42,15 +37,13 @@ _ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)=(\S+)", re.IGNORECASE | re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image by its tag. `context` is the folder with its Dockerfile; None: a published image that is pulled."""
+    """An image that is built, by its tag. `context` is the folder with its Dockerfile."""
 
     tag: str
-    context: Path | None
+    context: Path
 
     def parents(self) -> frozenset[str]:
         """The tags that its Dockerfile starts from or copies from, without the stages of its own."""
-        if self.context is None:
-            return frozenset()
         text = (self.context / "Dockerfile").read_text()
         arguments = dict(_ARGUMENT.findall(text))
         stages = {stage for _, stage in _FROM.findall(text)}
@@ -60,41 +53,76 @@ class Image:
 
 
 class State(StrEnum):
-    """Where an image stands."""
+    """Where an image stands, in words."""
 
     MISSING = "missing"
-    STALE = "stale"  # built from other files, or on another parent
-    CURRENT = "current"
-    WORKING = "working"
+    STALE = "built from older files"  # or on another parent
+    CURRENT = "up to date"
+    WORKING = "at work"
     BUILT = "built"
+    PULLED = "pulled"
     FAILED = "failed"
+    SKIPPED = "not built"  # an image that it starts from failed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A change of one image's state, or a step of its build: `step` of `steps` and the instruction, from 1."""
+    """A change of one image's state, or a step of its build: `step` of `steps` and the instruction, from 1.
+
+    When an image is built, `seconds` says how long that took and `reused` how many steps were taken from before.
+    """
 
     tag: str
     state: State
     step: int = 0
     steps: int = 0
     text: str = ""
+    seconds: float = 0.0
+    reused: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """An image that the engine has. `size` in bytes, with the layers that it shares with others."""
+
+    id: str
+    size: int
+    machine: str  # `linux/amd64`
+    source: str  # what it was built from, empty for an image that was pulled
+    digest: str  # `NAME@sha256:…` as its registry knows it, empty for an image that was built
+
+
+def held(client: docker.DockerClient, tag: str) -> Held | None:
+    """What the engine knows of an image, None when it doesn't have it."""
+    try:
+        image = client.images.get(tag)
+    except ImageNotFound:
+        return None
+    facts = image.attrs
+    digests = facts.get("RepoDigests") or [""]
+    return Held(
+        id=image.id or "",
+        size=int(facts.get("Size", 0)),
+        machine=f"{facts.get('Os', '')}/{facts.get('Architecture', '')}",
+        source=image.labels.get(SOURCE_LABEL, ""),
+        digest=digests[0],
+    )
 
 
 def images_of(implementations: Iterable[Implementation], root: Path = ROOT) -> list[Image]:
-    """The images that every run needs, those of the stacks, and the builders that these start or copy from.
+    """The images to build: what every run needs, those of the stacks, and the builders that they start or copy from.
 
-    The folder implementations/_NAME is the image bentpipe/NAME. Raises SetupError for a folder without Dockerfile, and
-    for an image of this project that no folder makes.
+    The folder implementations/_NAME is the image bentpipe/NAME. A stack without a folder is not among them. Raises
+    SetupError for a folder without Dockerfile, and for an image of this project that no folder makes.
     """
     images = {tag: Image(tag=tag, context=root / folder) for tag, folder in _ALWAYS.items()}
     for stack in implementations:
-        tag = short(stack.image)
-        images[tag] = Image(tag=tag, context=root / stack.build if stack.build is not None else None)
+        if stack.build is not None:
+            images[short(stack.image)] = Image(tag=short(stack.image), context=root / stack.build)
     waiting = deque(images.values())
     while waiting:
         image = waiting.popleft()
-        if image.context is not None and not (image.context / "Dockerfile").is_file():
+        if not (image.context / "Dockerfile").is_file():
             raise SetupError(f"The image {image.tag} can't be built: {image.context} has no Dockerfile.")
         for tag in sorted(parent for parent in image.parents() if _BUILDER.match(parent) and parent not in images):
             folder = root / "implementations" / f"_{tag.removeprefix(OWN_PREFIX)}"
@@ -110,52 +138,13 @@ def short(tag: str) -> str:
     return tag.removesuffix(":latest")
 
 
-def build(
-    client: docker.DockerClient, images: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
-) -> dict[str, str]:
-    """Make every image that is missing or stale, `parallel` at once where none waits for another. Returns tag → id.
-
-    `report` is called from the threads that build. Raises SetupError with the first failure; what still builds then is
-    cancelled by the engine when this process ends.
-    """
-    by_tag = {image.tag: image for image in images}
-    order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})
-    order.prepare()
-    ended: queue.Queue[tuple[str, BaseException | None]] = queue.Queue()
-
-    def work(image: Image) -> None:
-        try:
-            _make(client, image, report)
-        except Exception as error:
-            report(Event(tag=image.tag, state=State.FAILED))
-            ended.put((image.tag, error))
-        else:
-            ended.put((image.tag, None))
-
-    waiting: deque[str] = deque()
-    running = 0
-    while order.is_active():
-        waiting.extend(sorted(order.get_ready()))
-        while waiting and running < parallel:
-            threading.Thread(target=work, args=(by_tag[waiting.popleft()],), daemon=True).start()
-            running += 1
-        tag, error = ended.get()
-        running -= 1
-        if isinstance(error, DockerException | OSError):
-            raise SetupError(f"The image {tag} can't be made: {error}.") from error
-        if error is not None:
-            raise error
-        order.done(tag)
-    return image_ids(client, by_tag)
-
-
 def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, State]:
     """Whether each image is missing, stale or current, parents first. An image on a stale parent is stale."""
     by_tag = {image.tag: image for image in images}
     parents = {tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()}
     found: dict[str, State] = {}
     for tag in TopologicalSorter(parents).static_order():
-        found[tag] = _state(client, by_tag[tag])
+        found[tag] = state(client, by_tag[tag])
         if found[tag] is State.CURRENT and any(found[parent] is not State.CURRENT for parent in parents[tag]):
             found[tag] = State.STALE
     return found
@@ -163,10 +152,12 @@ def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, St
 
 def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str]:
     """The content-addressed id (`sha256:…`) of each tag. Raises SetupError for an image that isn't there."""
-    ids = {tag: _id(client, tag) for tag in tags}
-    for tag, found in ids.items():
-        if not found:
+    ids = {}
+    for tag in tags:
+        found = held(client, tag)
+        if found is None:
             raise SetupError(f"The image {tag} is missing: run `./bentpipe build`.")
+        ids[tag] = found.id
     return ids
 
 
@@ -214,90 +205,20 @@ def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
         archive.addfile(entry)
 
 
-def _id(client: docker.DockerClient, tag: str) -> str:
-    try:
-        return client.images.get(tag).id or ""
-    except ImageNotFound:
-        return ""
+def parent_ids(client: docker.DockerClient, image: Image) -> dict[str, str]:
+    """The ids of the images of this project below an image; empty where one is missing.
+
+    A published parent is named by the Dockerfile, and the engine has no id of it before the first build pulls it.
+    """
+    own = {tag: held(client, tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
+    return {tag: found.id if found else "" for tag, found in own.items()}
 
 
-def _state(client: docker.DockerClient, image: Image) -> State:
-    try:
-        labels = client.images.get(image.tag).labels
-    except ImageNotFound:
+def state(client: docker.DockerClient, image: Image) -> State:
+    """Whether an image is missing, stale or current, by its own files and the ids of the images below."""
+    found = held(client, image.tag)
+    if found is None:
         return State.MISSING
-    if image.context is None:
-        return State.CURRENT
     with context_tar(image.context) as context:
-        wanted = source_hash(context, _parent_ids(client, image))
-    return State.CURRENT if labels.get(SOURCE_LABEL) == wanted else State.STALE
-
-
-def _parent_ids(client: docker.DockerClient, image: Image) -> dict[str, str]:
-    # A published parent is named by the Dockerfile, and the engine has no id of it before the first build pulls it.
-    return {tag: _id(client, tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
-
-
-def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], None]) -> None:
-    before = _id(client, image.tag)
-    if _state(client, image) is State.CURRENT:
-        report(Event(tag=image.tag, state=State.CURRENT))
-        return
-    report(Event(tag=image.tag, state=State.WORKING))
-    if image.context is None:
-        _pull(client, image.tag, report)
-    else:
-        with context_tar(image.context) as context:
-            label = source_hash(context, _parent_ids(client, image))
-            _build(client, image.tag, context, label, report)
-    if before and before != _id(client, image.tag):
-        _remove_untagged(client, before)
-    report(Event(tag=image.tag, state=State.BUILT))
-
-
-def _build(
-    client: docker.DockerClient, tag: str, context: IO[bytes], label: str, report: Callable[[Event], None]
-) -> None:
-    """Build one image with the engine's own builder. Raises SetupError with the step and the last lines."""
-    lines: deque[str] = deque(maxlen=LOG_LINES)
-    at = Event(tag=tag, state=State.WORKING)
-    events: Iterator[dict[str, Any]] = client.api.build(
-        fileobj=context, custom_context=True, tag=tag, labels={SOURCE_LABEL: label}, rm=True, forcerm=True, decode=True
-    )
-    for event in events:
-        for line in event.get("stream", "").splitlines():
-            if step := _STEP.match(line):
-                at = Event(tag=tag, state=State.WORKING, step=int(step[1]), steps=int(step[2]), text=step[3])
-                report(at)
-            elif line.strip() and not line.startswith(_BUILDER_TALK):
-                lines.append(line.rstrip())
-        if "error" in event:
-            where = f"step {at.step} of {at.steps} (`{at.text}`)" if at.step else "the Dockerfile"
-            code = event.get("errorDetail", {}).get("code")
-            how = f"failed with exit code {code}" if code else f"failed: {event['error']}"
-            log = "\n".join(("Its last lines:", *lines)) if lines else "It printed nothing."
-            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {log}")
-
-
-def _pull(client: docker.DockerClient, tag: str, report: Callable[[Event], None]) -> None:
-    """Pull a published image; a step of its progress is a layer."""
-    repository, _, name = tag.rpartition(":") if ":" in tag.rpartition("/")[2] else (tag, "", "latest")
-    layers: dict[str, bool] = {}
-    for event in client.api.pull(repository, tag=name, stream=True, decode=True):
-        if "error" in event:
-            raise SetupError(
-                f"The image {tag} can't be pulled: {event['error']}. Load it into the engine, or build it."
-            )
-        if "id" in event and event.get("status") in ("Pulling fs layer", "Pull complete", "Already exists"):
-            layers[event["id"]] = event["status"] != "Pulling fs layer"
-            report(
-                Event(tag=tag, state=State.WORKING, step=sum(layers.values()), steps=len(layers), text="pulling layers")
-            )
-
-
-def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
-    """Remove what a rebuilt image leaves behind; the engine refuses where another image or a container uses it."""
-    try:
-        client.images.remove(image_id)
-    except DockerException:
-        return
+        wanted = source_hash(context, parent_ids(client, image))
+    return State.CURRENT if found.source == wanted else State.STALE

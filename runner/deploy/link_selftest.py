@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.deploy import engine, images
+from runner.deploy import building, engine, images
 from runner.deploy.check import Check
 from runner.deploy.images import Image
 from runner.deploy.lanes import Lanes
@@ -60,7 +60,7 @@ def selftest(*, lanes: int, progress: Callable[[str], None]) -> list[Check]:
     """
     client = engine.client()
     progress("building the measuring endpoint")
-    images.build(client, [*images.images_of([]), IMAGE], report=lambda _: None)
+    building.build(client, [*images.images_of([]), IMAGE], report=lambda _: None)
     checks = []
     for number in sorted({1, lanes}):
         progress(f"measuring in {number} lane{'s' if number > 1 else ''}")

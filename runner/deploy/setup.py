@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.prompt import Confirm
 
-from runner.deploy import base_image, doctor, engine, images
+from runner.deploy import base_image, building, doctor, engine, images, pulling
 from runner.deploy.check import Check
-from runner.deploy.display import BuildDisplay
-from runner.deploy.images import State
+from runner.deploy.display import PARALLEL, BuildDisplay
+from runner.deploy.history import History
+from runner.deploy.images import Event, State
 from runner.errors import SetupError
 from runner.model.implementation import Implementation
 
@@ -30,13 +31,29 @@ def prepare(
     """
     require(doctor.examine_host())
     client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    published = pulling.require(client, stacks)
     wanted = images.images_of(stacks)
-    built = images.states(client, wanted).values()
-    require(doctor.examine_engine(client, building=any(state is not State.CURRENT for state in built)))
+    todo = [tag for tag, state in images.states(client, wanted).items() if state is not State.CURRENT]
+    require(doctor.examine_engine(client, to_build=len(todo)))
     base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))
-    with BuildDisplay(console) as display:
-        ids = images.build(client, wanted, report=display)
-    return {stack.name: ids[images.short(stack.image)] for stack in stacks}
+    history = History()
+    with BuildDisplay(console, todo=todo, builds=history.builds()) as display:
+
+        def report(event: Event) -> None:
+            history.add(event)
+            display(event)
+
+        ids = building.build(client, wanted, report=report, parallel=PARALLEL)
+    built = {stack.name: ids[images.short(stack.image)] for stack in stacks if stack.build is not None}
+    return {name: image.id for name, image in published.items()} | built
+
+
+def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:
+    """Fetch the published images of `stacks`. Raises SetupError for what can't be had; the rest is kept."""
+    client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    tags = list(dict.fromkeys(stack.image for stack in stacks))
+    with BuildDisplay(console, todo=tags, verb="pulling") as display:
+        pulling.pull(client, stacks, report=display, parallel=PARALLEL)
 
 
 def prepare_tests(*, assume_yes: bool, console: Console) -> None:

@@ -12,6 +12,7 @@ import pytest
 from runner.catalog import ROOT, load_implementations
 from runner.deploy import doctor, kernel, setup
 from runner.deploy.check import Check
+from runner.deploy.images import State
 from runner.errors import SetupError
 
 
@@ -83,8 +84,24 @@ def test_kernel_trial_leaves_nothing_behind() -> None:
 def test_examines_engine_and_images_after_set_up() -> None:
     checks = {check.name: check for check in doctor.examine(load_implementations())}
     assert checks["Docker Engine"].ok
-    assert checks["image bentpipe/sim"].ok, checks["image bentpipe/sim"].what
-    assert checks["image bentpipe/base:trixie"].ok
+    assert checks["images of this project"].ok, checks["images of this project"].what
+    assert "pulled" in checks["published images"].what
+
+
+def test_images_are_one_line_and_stacks_that_nobody_built_are_no_fault() -> None:
+    every_run_needs = dict.fromkeys(
+        ("bentpipe/base:trixie", "bentpipe/endpoint", "bentpipe/sim", "bentpipe/tools"), State.CURRENT
+    )
+    stacks = {f"bentpipe/stack{number}": State.MISSING for number in range(20)}
+    check = doctor.own_images(every_run_needs | stacks | {"bentpipe/quinn": State.STALE})
+    assert check.ok
+    assert check.what == (
+        "4 of 25 up to date; built from older files: quinn; "
+        "missing: stack0, stack1, stack2, stack3, stack4, stack5 and 14 more"
+    )
+    check = doctor.own_images(every_run_needs | {"bentpipe/sim": State.STALE})
+    assert not check.ok
+    assert check.what == "3 of 4 up to date; built from older files: sim"
 
 
 def test_engine_that_is_away_is_told_and_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,4 +109,4 @@ def test_engine_that_is_away_is_told_and_not_started(monkeypatch: pytest.MonkeyP
     checks = {check.name: check for check in doctor.examine(load_implementations())}
     assert not checks["Docker Engine"].ok
     assert "mend DOCKER_HOST" in checks["Docker Engine"].mend
-    assert not any(name.startswith("image ") for name in checks)
+    assert not any(name.startswith("images ") for name in checks)

@@ -1,18 +1,14 @@
-"""Content keys of build contexts, parents of Dockerfiles, and real builds of images without a file system below."""
+"""Content keys of build contexts, parents of Dockerfiles, and which builders a selection needs."""
 
 import os
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import docker
 import pytest
-from docker.errors import ImageNotFound
 
 from runner.catalog import ROOT, load_implementations
 from runner.deploy import base_image, engine, images
-from runner.deploy.images import Event, Image, State
+from runner.deploy.images import Image
 from runner.errors import SetupError
 from runner.model.implementation import Implementation
 
@@ -112,7 +108,6 @@ def test_parents_are_resolved_and_stages_left_out(folder: Path) -> None:
     )
     image = Image(tag="x", context=folder)
     assert image.parents() == {"bentpipe/base:trixie", "bentpipe/endpoint", "bentpipe/tools"}
-    assert Image(tag="published", context=None).parents() == frozenset()
 
 
 def test_dockerfiles_of_this_project_start_from_images_of_this_project() -> None:
@@ -173,91 +168,10 @@ def test_builder_without_a_folder_is_one_sentence(root: Path) -> None:
         images.images_of([lost], root)
 
 
-@pytest.fixture(scope="module")
-def client() -> docker.DockerClient:
-    return engine.connect()
-
-
-@pytest.fixture
-def prefix(client: docker.DockerClient) -> Iterator[str]:
-    """A name for the images of one test; what was built is removed."""
-    name = f"bentpipe/test-{random.getrandbits(32):08x}"
-    yield name
-    made = [tag for image in client.images.list() for tag in image.tags if tag.startswith(name)]
-    for tag in sorted(made):  # "above" stands before what is below it
-        client.images.remove(tag)
-
-
-def dockerfile(folder: Path, name: str, *lines: str) -> Path:
-    made = folder / name
-    made.mkdir()
-    (made / "Dockerfile").write_text("\n".join(lines) + "\n")
-    (made / "file").write_text(f"{name} {random.getrandbits(64)}\n")
-    return made
-
-
 @pytest.mark.docker
-def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
-    below, other, above = (f"{prefix}-{name}" for name in ("below", "other", "above"))
-    wanted = [
-        Image(tag=above, context=dockerfile(tmp_path, "above", f"FROM {below}", f"COPY --from={other} /file /other")),
-        Image(tag=below, context=dockerfile(tmp_path, "below", "FROM scratch", "COPY file /file")),
-        Image(tag=other, context=dockerfile(tmp_path, "other", "FROM scratch", "COPY file /file")),
-    ]
-    assert set(images.states(client, wanted).values()) == {State.MISSING}
-
-    events: list[Event] = []
-    first = images.build(client, wanted, report=events.append)
-    built = [event.tag for event in events if event.state is State.BUILT]
-    assert sorted(built) == sorted([above, below, other])
-    assert built[-1] == above
-    steps = [(event.step, event.steps) for event in events if event.tag == other and event.step]
-    assert steps == [(1, 3), (2, 3), (3, 3)]
-
-    events.clear()
-    begin = time.monotonic()
-    assert images.build(client, wanted, report=events.append) == first
-    assert time.monotonic() - begin < 2.0
-    assert {event.state for event in events} == {State.CURRENT}
-
-    (tmp_path / "below" / "file").write_text(f"{random.getrandbits(64)}\n")
-    assert images.states(client, wanted) == {below: State.STALE, above: State.STALE, other: State.CURRENT}
-    second = images.build(client, wanted, report=events.append)
-    assert second[other] == first[other]
-    assert second[below] != first[below]
-    assert second[above] != first[above]
-    with pytest.raises(ImageNotFound):
-        client.images.get(first[above])
-
-
-@pytest.mark.docker
-def test_failing_build_names_image_step_and_reason(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
-    context = dockerfile(tmp_path, "bad", "FROM scratch", "COPY absent /file")
-    events: list[Event] = []
-    with pytest.raises(SetupError) as caught:
-        images.build(client, [Image(tag=prefix, context=context)], report=events.append)
-    sentence = str(caught.value)
-    assert sentence.startswith(f"The image {prefix} doesn't build: step 2 of 3 (`COPY absent /file`) failed")
-    assert "absent" in sentence.split("failed", 1)[1]
-    assert events[-1].state is State.FAILED
-    assert caught.value.exit_code == 3
-
-
-@pytest.mark.docker
-def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
-    tag = base_image.obtain(client)
-    context = dockerfile(tmp_path, "bad", f"FROM {tag}", "RUN seq 1 40 && exit 7")
-    with pytest.raises(SetupError) as caught:
-        images.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
-    first, *log = str(caught.value).splitlines()
-    assert first.endswith("step 2 of 3 (`RUN seq 1 40 && exit 7`) failed with exit code 7. Its last lines:")
-    assert log == [str(number) for number in range(26, 41)]
-
-
-@pytest.mark.docker
-def test_missing_image_is_told_with_the_command_that_makes_it(client: docker.DockerClient) -> None:
+def test_missing_image_is_told_with_the_command_that_makes_it() -> None:
     with pytest.raises(SetupError, match=r"The image bentpipe/never is missing: run `\./bentpipe build`"):
-        images.image_ids(client, ["bentpipe/never"])
+        images.image_ids(engine.connect(), ["bentpipe/never"])
 
 
 def test_project_root_is_the_checkout() -> None:
