@@ -34,6 +34,17 @@ class Cell:
     seed: int
 
     @cached_property
+    def protocol(self) -> str:
+        """ALPN of what most of its iterations were asked to speak; empty when none was run, or it wasn't kept."""
+        asked = [result.protocol for result in self.results if result.protocol]
+        return max(asked, key=asked.count, default="")
+
+    @property
+    def label(self) -> str:
+        """The protocol where it is not the case's own: such a cell is not comparable with those without a label."""
+        return "" if self.protocol in ("", self.case.protocol) else self.protocol
+
+    @cached_property
     def attempts(self) -> Attempts:
         return count(self.results)
 
@@ -49,8 +60,12 @@ class Cell:
 
     @cached_property
     def summaries(self) -> dict[str, Summary]:
-        """By metric, over the iterations that succeeded."""
-        samples = [result.sample for result in self.results if result.outcome is Outcome.SUCCEEDED]
+        """By metric, over the iterations that succeeded and ran over the cell's protocol."""
+        samples = [
+            result.sample
+            for result in self.results
+            if result.outcome is Outcome.SUCCEEDED and result.protocol in ("", self.protocol)
+        ]
         found = {
             metric.key: summarise((value(sample, metric.key) for sample in samples), seed=self.seed)
             for metric in METRICS
@@ -129,9 +144,3 @@ def ordered_cases(run: Run, kind: Kind) -> list[CaseRecord]:
 def names(configured: Sequence[str], found: Iterable[str]) -> list[str]:
     """Rows or columns: as configured, then what only results know."""
     return list(dict.fromkeys((*configured, *sorted(found))))
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Arithmetic mean of the values that are known."""
-    known = [one for one in values if one is not None]
-    return sum(known) / len(known) if known else None

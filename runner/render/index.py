@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -10,11 +11,12 @@ from runner.model.job import Job
 from runner.model.result import Finding, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render import words
-from runner.render.cells import Cell, Cells, mean, names, ordered_cases
+from runner.render.cells import Cell, Cells, names, ordered_cases
 from runner.render.colour import step_of
 from runner.render.metrics import BY_KEY, METRICS, SWITCHABLE
 
 Sparks = Mapping[tuple[str, str, str], Markup]
+Means = Mapping[str, float]  # mean efficiency by label of the cells
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,14 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """One measurement: `rows` by server, in each the cells by client. Means are those of the cells' medians."""
+    """One measurement: `rows` by server, in each the cells by client. Means are those of the cells' medians, by label:
+    cells of different protocols have no common mean."""
 
     case: CaseRecord
     clients: list[str]
-    rows: list[tuple[str, list[MatrixCell], float | None]]
-    column_means: list[float | None]
-    overall: float | None
+    rows: list[tuple[str, list[MatrixCell], Means]]
+    column_means: list[Means]
+    overall: Means
     links: list[tuple[str, list[str]]]
     transfer: list[str]
 
@@ -75,6 +78,7 @@ def context(run: Run, results: Mapping[Job, Result], table: Cells, sparks: Spark
             (server, [[table.get((server, client, case.name)) for case in tests] for client in clients])
             for server in servers
         ],
+        "labels": sorted({cell.label for cell in table.values()} - {""}),
         "failures": _failures(table.values()),
         "metrics": METRICS,
         "switchable": [BY_KEY[key] for key in SWITCHABLE],
@@ -86,15 +90,15 @@ def _matrix(case: CaseRecord, servers: list[str], clients: list[str], table: Cel
     rows = []
     for server in servers:
         row = [_matrix_cell((server, client, case.name), table, sparks) for client in clients]
-        rows.append((server, row, mean(_efficiency(row))))
+        rows.append((server, row, _means(row)))
     columns = [[row[index] for _, row, _ in rows] for index in range(len(clients))]
     every = [cell for _, row, _ in rows for cell in row]
     return Matrix(
         case=case,
         clients=clients,
         rows=rows,
-        column_means=[mean(_efficiency(column)) for column in columns],
-        overall=mean(_efficiency(every)),
+        column_means=[_means(column) for column in columns],
+        overall=_means(every),
         links=[("forward", words.link_facts(case.forward)), ("return", words.link_facts(case.return_))],
         transfer=words.transfer_facts(case, [one.cell for one in every if one.cell is not None]),
     )
@@ -110,8 +114,13 @@ def _matrix_cell(key: tuple[str, str, str], table: Cells, sparks: Sparks) -> Mat
     )
 
 
-def _efficiency(row: Iterable[MatrixCell]) -> list[float | None]:
-    return [cell.values.get("efficiency") for cell in row]
+def _means(group: Iterable[MatrixCell]) -> Means:
+    """Of the cells with η, by label, those without one first."""
+    found: dict[str, list[float]] = {}
+    for one in group:
+        if one.cell is not None and "efficiency" in one.values:
+            found.setdefault(one.cell.label, []).append(one.values["efficiency"])
+    return {label: fmean(found[label]) for label in sorted(found)}
 
 
 def _failures(table: Iterable[Cell]) -> list[FailureGroup]:

@@ -69,7 +69,8 @@ METRICS: tuple[Metric, ...] = (
         unit=Unit("Mbit/s", 1e-6),
         group=_RATE,
         formula="goodput = 8 · file size / (t(last new byte) − t(first 1-RTT packet of the server))",
-        note="Both instants on the client-side trace; thesis eq. 4.1 and the public interop runner.",
+        note="Both instants on the client-side trace; thesis eq. 4.1 and the public interop runner. Over HTTP/3 the "
+        "file counts, not what frames it.",
     ),
     Metric(
         key="slow_start_bound",

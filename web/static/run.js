@@ -72,23 +72,24 @@
     for (const one of document.querySelectorAll("[data-shown]")) one.textContent = label;
     for (const matrix of document.querySelectorAll(".matrix[data-case]")) {
       const columns = new Map();
-      const every = [];
+      const every = new Map();
       for (const row of matrix.querySelectorAll("tbody tr:not([hidden])")) {
-        const inRow = [];
+        const inRow = new Map();
         for (const cell of row.querySelectorAll("td[data-values]:not([hidden])")) {
           const values = JSON.parse(cell.dataset.values);
           const value = values[metric];
           print(cell, metric, values);
           if (value === undefined) continue;
-          inRow.push(value);
-          every.push(value);
           const column = cell.dataset.client;
-          columns.set(column, [...(columns.get(column) || []), value]);
+          if (!columns.has(column)) columns.set(column, new Map());
+          for (const group of [inRow, every, columns.get(column)]) {
+            group.set(cell.dataset.label, [...(group.get(cell.dataset.label) || []), value]);
+          }
         }
         mean(row.querySelector('[data-mean="row"]'), metric, inRow);
       }
       for (const cell of matrix.querySelectorAll('[data-mean="column"]')) {
-        mean(cell, metric, columns.get(cell.dataset.client) || []);
+        mean(cell, metric, columns.get(cell.dataset.client) || new Map());
       }
       mean(matrix.querySelector('[data-mean="all"]'), metric, every);
     }
@@ -108,9 +109,21 @@
     cell.querySelector(".second").textContent = values[second] === undefined ? "" : prefix + text(second, values[second]);
   }
 
-  function mean(cell, metric, values) {
-    const total = values.reduce((sum, value) => sum + value, 0);
-    (cell.querySelector("b") || cell).textContent = values.length ? text(metric, total / values.length) : "–";
+  // one line per protocol: cells with different labels have no common mean
+  function mean(cell, metric, byLabel) {
+    const lines = [...byLabel.keys()].sort().map((label) => {
+      const values = byLabel.get(label);
+      const line = document.createElement(cell.dataset.mean === "all" ? "b" : "span");
+      if (label) {
+        const mark = document.createElement("i");
+        mark.className = "protocol";
+        mark.textContent = label;
+        line.append(mark, " ");
+      }
+      line.append(text(metric, values.reduce((sum, value) => sum + value, 0) / values.length));
+      return line;
+    });
+    cell.replaceChildren(...(lines.length ? lines : ["–"]));
   }
 
   form.addEventListener("change", () => {

@@ -130,3 +130,22 @@ def rare_run(path: Path) -> RunFolder:
             continue
         folder.save_result(result)
     return folder
+
+
+def two_protocols_run(path: Path) -> RunFolder:
+    """One server, measured over HTTP/0.9 by one client and over HTTP/3 by two."""
+    order = tuple(Job(server="s", client=client, case="sat", iteration=1) for client in ("old", "web", "browser"))
+    folder = RunFolder.create(path, run(path.name, {"sat": case("sat")}, order))
+    for job, efficiency, protocol in zip(order, (0.5, 0.2, 0.4), ("hq-interop", "h3", "h3"), strict=True):
+        folder.save_result(
+            Result(
+                server=job.server,
+                client=job.client,
+                case=job.case,
+                iteration=job.iteration,
+                outcome=Outcome.SUCCEEDED,
+                protocol=protocol,
+                sample=Sample(file_size=1_000_000, goodput=efficiency * 20e6, efficiency=efficiency),
+            )
+        )
+    return folder

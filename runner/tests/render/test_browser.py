@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.render import render
-from runner.tests.render.folders import rare_run, recorded_run
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
@@ -33,7 +33,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
-    render([recorded_run(tree / "recorded"), rare_run(tree / "rare")], tree / "site")
+    render([recorded_run(tree / "recorded"), rare_run(tree / "rare"), two_protocols_run(tree / "both")], tree / "site")
     return tree / "site"
 
 
@@ -76,6 +76,13 @@ def test_the_url_decides_what_the_matrix_shows(site: Path, tmp_path: Path) -> No
     numbers = re.findall(r"<b>([\d.]+)<small>\u202fMbit/s", dom)
     assert mean is not None
     assert numbers == [mean[1]]
+
+
+def test_protocols_have_means_of_their_own_whatever_is_shown(site: Path, tmp_path: Path) -> None:
+    dom, console = browse(site / "both/index.html", tmp_path, "#show=goodput&clients=old,web")
+    assert console == []
+    mean = dom[dom.index('data-mean="all">') :]
+    assert re.findall(r"[\d.]+\u202fMbit/s", mean[: mean.index("</td>")]) == ["10.0\u202fMbit/s", "4.00\u202fMbit/s"]
 
 
 def test_names_that_look_like_markup_run_nothing(site: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from runner.errors import UsageError
 from runner.model.result import Outcome
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -133,6 +133,22 @@ def test_cells_say_what_happened(site: Path, pages: dict[Path, Page]) -> None:
     assert "– unsupported" in text
     assert "not run" in text
     assert "queue 125 packets" in text
+
+
+def test_cells_over_http3_say_so_and_have_means_of_their_own(tmp_path: Path) -> None:
+    render([two_protocols_run(tmp_path / "run")], tmp_path / "site")
+    html = (tmp_path / "site/index.html").read_text()
+    assert html.count('data-label="h3"') == 2
+    assert html.count('data-label=""') == 1
+    text = re.sub(r"\s+", " ", Page(tmp_path / "site/index.html").text)
+    assert "50.0 %h3 30.0 %" in text  # the mean of the row: 50 over HTTP/0.9, (20 + 40) / 2 over HTTP/3
+    assert "It is not comparable with cells without the label" in text
+    assert "Over HTTP/3" in Page(tmp_path / "site/run/s_web/sat.html").text
+    assert "Over HTTP/3" not in Page(tmp_path / "site/run/s_old/sat.html").text.split("Numbers")[0]
+
+
+def test_without_http3_the_page_does_not_speak_of_it(site: Path, pages: dict[Path, Page]) -> None:
+    assert "not comparable" not in pages[site / "recorded" / "index.html"].text
 
 
 def test_numbers_of_a_real_pair_are_those_of_its_result(
