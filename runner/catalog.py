@@ -3,8 +3,8 @@
 import importlib
 import json
 import pkgutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import testcases
-from runner.errors import UsageError
+from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation, Role
 from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
@@ -24,9 +24,14 @@ CATALOG_SCHEMA = 1
 
 
 class _CongestionControl(BaseModel):
+    """`default`: empty where nobody knows. `options`: what `CCA` may ask for. `source`: who says so, when not we."""
+
     model_config = ConfigDict(extra="forbid")
     default: str
     options: list[str] = []
+    implemented: list[str] = []
+    hystart: bool | None = None
+    source: str = ""
 
 
 class _InitialWindow(BaseModel):
@@ -36,11 +41,16 @@ class _InitialWindow(BaseModel):
 
 
 class _Entry(BaseModel):
-    """One implementation as its submitter writes it."""
+    """One implementation as its submitter writes it. Without `build`, its image is a published one that is pulled.
+
+    `withdrawn`: the image is the last one known, and its registry may not have it any more; `note` says more.
+    """
 
     model_config = ConfigDict(extra="forbid")
     image: str = Field(min_length=1)
     build: str | None = None
+    withdrawn: bool = False
+    note: str = ""
     url: str
     version: str = ""
     language: str = ""
@@ -67,15 +77,23 @@ def implementations_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Everything that a selection can name."""
+    """Everything that a selection can name. `absent`: stacks that can't run on this host, and the sentence why."""
 
     implementations: dict[str, Implementation]
     cases: dict[str, Case]
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def select_implementations(self, names: Iterable[str], role: Role) -> tuple[str, ...]:
-        """The named stacks, all when none is named, in catalogue order. Raises UsageError with the choices."""
+        """The named stacks, in catalogue order; all that aren't absent when none is named.
+
+        Raises UsageError with the choices for a name that isn't known, SetupError for one that is absent.
+        """
         able = [name for name, entry in self.implementations.items() if role in entry.roles]
-        return _select(names, able, what=role.value, option=f"--{role.value}")
+        chosen = _select(names, able, what=role.value, option=f"--{role.value}")
+        for name in chosen if split(names) else ():
+            if name in self.absent:
+                raise SetupError(self.absent[name])
+        return tuple(name for name in chosen if name not in self.absent)
 
     def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
         """The named cases, by name or abbreviation; all when none is named. Raises UsageError with the choices."""
@@ -100,7 +118,7 @@ def _select(names: Iterable[str], choices: list[str], *, what: str, option: str)
 
 
 def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
-    """The entries by name. Raises UsageError naming file, field and what was expected."""
+    """The entries by name, those that are built first. Raises UsageError naming file, field and what was expected."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -118,7 +136,8 @@ def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementati
     for name in file.implementations:
         if not name or set(name) & set("_/ ") or name.startswith("."):
             raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")
-    return {name: _implementation(name, entry) for name, entry in file.implementations.items()}
+    entries = sorted(file.implementations.items(), key=lambda item: item[1].build is None)
+    return {name: _implementation(name, entry) for name, entry in entries}
 
 
 def _implementation(name: str, entry: _Entry) -> Implementation:
@@ -127,6 +146,8 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
         name=name,
         image=entry.image,
         build=entry.build,
+        withdrawn=entry.withdrawn,
+        note=entry.note,
         url=entry.url,
         version=entry.version,
         language=entry.language,
@@ -135,6 +156,9 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
         cases={role: tuple(names) for role, names in entry.cases.items()},
         congestion_control=control.default if control else "",
         congestion_controls=tuple(control.options) if control else (),
+        congestion_implemented=tuple(control.implemented) if control else (),
+        congestion_source=control.source if control else "",
+        hystart=control.hystart if control else None,
         initial_window=window.packets if window else None,
         initial_window_settable=window.settable if window else False,
     )

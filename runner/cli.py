@@ -19,7 +19,7 @@ from rich.table import Table
 from runner import campaign, plan, store, terminal
 from runner.analyse import analyse
 from runner.campaign import LOGS, VERSION
-from runner.catalog import IMPLEMENTATIONS, ROOT, Catalog, implementations_schema, load_catalog, load_implementations
+from runner.catalog import IMPLEMENTATIONS, ROOT, implementations_schema, load_catalog, load_implementations
 from runner.errors import BentpipeError, UsageError
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.artifacts import Artifacts
@@ -123,13 +123,14 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @click.pass_obj
 def list_(implementations: Path) -> None:
     """The stacks and cases that can be chosen."""
+    from runner import stacks  # noqa: PLC0415 - docker is slow to import
+
     catalog = load_catalog(implementations)
-    stacks = Table("stack", "version", "language", "roles", "speaks", "congestion control", "initial window", box=None)
-    for name, stack in catalog.implementations.items():
-        window = f"{stack.initial_window} packets" if stack.initial_window else "unknown"
-        roles, speaks = ", ".join(stack.roles), ", ".join(stack.alpn)
-        stacks.add_row(name, stack.version, stack.language, roles, speaks, stack.congestion_control, window)
-    out.print(stacks)
+    every = catalog.implementations.values()
+    sizes = stacks.image_sizes(stack.image for stack in every)
+    out.print(stacks.built_table([stack for stack in every if stack.build is not None], sizes))
+    out.print()
+    out.print(stacks.published_table([stack for stack in every if stack.build is None], sizes))
     cases = Table("case", "", "kind", "iterations", "forward link", "return link", box=None)
     for name, case in catalog.cases.items():
         record = case.record()
@@ -140,24 +141,17 @@ def list_(implementations: Path) -> None:
 
 
 @main.command()
-@click.argument("stacks", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[STACK]...")
+@click.option("--pull", is_flag=True, help="Fetch published images instead: those of STACKs, all without any.")
 @yes_option
 @cas_option
 @click.pass_obj
-def build(implementations: Path, stacks: tuple[str, ...], yes: bool, extra_cas: Path | None) -> None:
-    """Build the images of STACKS (all without any), the simulator and the tools."""
-    from runner.deploy.setup import prepare  # noqa: PLC0415
+def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
+    """Build the images of STACKs (all without any), the simulator and the tools."""
+    from runner import stacks  # noqa: PLC0415
 
-    catalog = load_catalog(implementations)
-    names = _stacks(catalog, stacks)
-    prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=extra_cas, console=err)
-
-
-def _stacks(catalog: Catalog, names: tuple[str, ...]) -> list[str]:
-    unknown = [name for name in names if name not in catalog.implementations]
-    if unknown:
-        raise UsageError(f"There is no stack '{unknown[0]}'. Choices: {', '.join(catalog.implementations)}.")
-    return [name for name in catalog.implementations if not names or name in names]
+    chosen = stacks.choose(load_catalog(implementations), names, pull=pull)
+    stacks.build(chosen, pull=pull, yes=yes, extra_cas=extra_cas, out=out, err=err)
 
 
 @main.command("plan")
@@ -165,7 +159,9 @@ def _stacks(catalog: Catalog, names: tuple[str, ...]) -> list[str]:
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take."""
-    catalog = load_catalog(implementations)
+    from runner.stacks import load_present  # noqa: PLC0415
+
+    catalog = load_present(implementations)
     shuffle, seed = options.pop("shuffle"), options.pop("seed")
     selection = campaign.select(catalog, **options)
     run = campaign.new_run(
@@ -364,10 +360,11 @@ def demo(implementations: Path, lanes: str, name: str, yes: bool, extra_cas: Pat
 def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
     """Set up what the tests need, then run the whole suite."""
     from runner.deploy.setup import prepare, prepare_tests  # noqa: PLC0415
+    from runner.stacks import load_present  # noqa: PLC0415
 
-    catalog = load_catalog()
     prepare_tests(assume_yes=yes, console=err)
-    names = list(catalog.implementations) if everything else DEMO_STACKS
+    catalog = load_present(IMPLEMENTATIONS)
+    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else DEMO_STACKS
     prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=None, console=err)
     marks = () if everything else ("-m", "not slow")
     os.chdir(ROOT)

@@ -10,7 +10,7 @@ from types import FrameType
 from rich.console import Console
 
 from runner import campaign, plan, terminal
-from runner.catalog import IMPLEMENTATIONS, Catalog, load_catalog
+from runner.catalog import IMPLEMENTATIONS, Catalog
 from runner.deploy.emulated import Emulated
 from runner.deploy.setup import prepare
 from runner.errors import InterruptedRunError, SetupError, UsageError
@@ -20,6 +20,7 @@ from runner.model.run import Run
 from runner.pause import Pause
 from runner.retention import Retention
 from runner.run import Campaign
+from runner.stacks import load_present
 from runner.store import RunFolder
 from runner.terminal import RunWatch
 from runner.units import format_duration, format_size
@@ -49,7 +50,7 @@ class MatrixOptions:
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
-    catalog = load_catalog(options.implementations)
+    catalog = load_present(options.implementations)
     width = Width.parse(options.lanes)
     if options.pause:
         Pause.parse(options.pause)  # refused before anything is built

@@ -22,14 +22,21 @@ class Implementation:
     url: str
     version: str
     build: str | None = None
+    withdrawn: bool = False  # the image is the last one known; its registry may not have it any more
+    note: str = ""
     language: str = ""
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
     alpn: tuple[str, ...] = PROTOCOLS  # not declared: either, the image answers
     cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared, ask the image
     congestion_control: str = ""  # the default controller as its developers name it
     congestion_controls: tuple[str, ...] = ()  # what `CCA` may ask for
+    congestion_implemented: tuple[str, ...] = ()  # what the stack has, whether `CCA` may ask for it or not
+    congestion_source: str = ""  # who says so, when it isn't this project
+    hystart: bool | None = None
     initial_window: int | None = None  # packets; None: unknown
     initial_window_settable: bool = False
+    variant_of: str = ""  # the stack beside which it stands; empty: it is one itself
+    parameters: dict[str, str] = field(default_factory=dict)  # of a variant: environment variables (model/variant.py)
 
     def claims(self, role: Role, wire_name: str) -> bool:
         """Whether the entry doesn't rule the case out. An entry without a list claims everything."""

@@ -1,18 +1,72 @@
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runner.catalog import load_cases, load_implementations
-from runner.errors import UsageError
+from runner.catalog import Catalog, load_cases, load_catalog, load_implementations
+from runner.errors import SetupError, UsageError
 from runner.model.implementation import Role
 
 
 def test_the_shipped_catalogue_is_valid() -> None:
     stacks = load_implementations()
     assert {"quic-go", "quinn", "aioquic"} <= set(stacks)
-    for stack in stacks.values():
-        assert stack.claims(Role.CLIENT, "transfer")
-        assert not stack.claims(Role.CLIENT, "no-such-case")
+    for name in ("quic-go", "quinn", "aioquic"):
+        assert stacks[name].claims(Role.CLIENT, "transfer")
+        assert not stacks[name].claims(Role.CLIENT, "no-such-case")
+
+
+ENTRY = {"image": "x/y", "url": "https://example.org", "roles": ["client"]}
+
+
+def _catalogue(path: Path, **entries: dict[str, object]) -> Catalog:
+    path.write_text(
+        json.dumps({"schema": 1, "implementations": {name: ENTRY | more for name, more in entries.items()}})
+    )
+    return load_catalog(path)
+
+
+def test_stacks_that_are_built_come_first(tmp_path: Path) -> None:
+    catalogue = _catalogue(tmp_path / "i.json", published={}, built={"build": "b"}, other={"withdrawn": True})
+    assert list(catalogue.implementations) == ["built", "published", "other"]
+    assert [stack.withdrawn for stack in catalogue.implementations.values()] == [False, False, True]
+
+
+def test_absent_stack_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
+    catalogue = replace(
+        _catalogue(tmp_path / "i.json", here={}, away={}), absent={"away": "The image of away is not pulled."}
+    )
+    assert catalogue.select_implementations((), Role.CLIENT) == ("here",)
+    assert catalogue.select_implementations(("here",), Role.CLIENT) == ("here",)
+    with pytest.raises(SetupError, match="The image of away is not pulled"):
+        catalogue.select_implementations(("here,away",), Role.CLIENT)
+
+
+# Table 4.1
+NEWRENO, CUBIC, BBR = (
+    ("aioquic", "kwik", "neqo", "quant"),
+    ("msquic", "mvfst", "ngtcp2", "quiche"),
+    ("lsquic", "picoquic", "xquic"),
+)
+THESIS = sorted((*NEWRENO, *CUBIC, *BBR, "chrome", "nginx", "quic-go", "quicly"))
+
+
+def test_the_fifteen_stacks_of_the_thesis_are_there_with_its_congestion_controllers() -> None:
+    stacks = load_implementations()
+    for name in THESIS:
+        stack = stacks.get(f"{name}-public") or stacks[name]
+        assert stack.build is None
+        assert "table 4.2" in stack.congestion_source or name == "nginx"  # whose controller the thesis doesn't know
+        assert stack.roles == {"chrome": (Role.CLIENT,), "nginx": (Role.SERVER,)}.get(name, tuple(Role))
+        assert not stack.congestion_controls  # a published image ignores CCA
+        for control, names in {"newreno": NEWRENO, "cubic": CUBIC, "bbr": BBR, "reno": ("quic-go", "quicly")}.items():
+            assert (stack.congestion_control == control) is (name in names)
+        assert stack.hystart is (None if name == "nginx" else name in ("chrome", "mvfst", "picoquic", "quiche"))
+    assert [name for name in THESIS if stacks[name if name in stacks else f"{name}-public"].withdrawn] == [
+        "quant",
+        "quicly",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "sentence"),
     [
         (("run", "--server", "quicgo"), "--server: there is no server 'quicgo'. Did you mean quic-go?"),
-        (("run", "--client", "x"), "Choices: quic-go, quinn, aioquic."),
+        (("run", "--client", "x"), "Choices: quic-go, quinn"),
         (("run", "--case", "sta"), "there is no case 'sta'. Did you mean sat?"),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
@@ -57,7 +57,8 @@ def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_plan_says_jobs_time_and_disk() -> None:
-    process = bentpipe("plan", "--case", "sat", "--iterations", "5")
+    stacks = "quic-go,quinn,aioquic"
+    process = bentpipe("plan", "--case", "sat", "--iterations", "5", "--server", stacks, "--client", stacks)
     assert process.returncode == 0
     assert "45 jobs, about" in process.stdout
     assert "with one lane" in process.stdout

@@ -1,0 +1,117 @@
+"""`build` and `list`: which stacks there are, where their images stand, and how to get them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from runner.catalog import Catalog, load_catalog, split
+from runner.deploy import engine, images, pulling, setup
+from runner.deploy.history import History
+from runner.errors import BentpipeError, SetupError, UsageError
+from runner.model.implementation import Implementation
+from runner.units import format_duration, format_size
+
+
+def load_present(path: Path) -> Catalog:
+    """The catalogue, which knows the stacks whose published image isn't here. Starts no engine."""
+    catalog = load_catalog(path)
+    return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
+
+
+def choose(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
+    """The stacks that `build NAMES` makes, or `build --pull NAMES` fetches; without names all of that kind.
+
+    Images that were withdrawn are fetched by name only. Raises UsageError for a name that is of the other kind.
+    """
+    stacks = catalog.implementations
+    wanted = split(names)
+    for name in wanted:
+        if name not in stacks:
+            raise UsageError(f"There is no stack '{name}'. Choices: {', '.join(stacks)}.")
+        if pull and stacks[name].build is not None:
+            other = f"; the published image is {name}-public" if f"{name}-public" in stacks else ""
+            raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{other}.")
+        if not pull and stacks[name].build is None:
+            raise UsageError(f"{name} is a published image: run `./bentpipe build --pull {name}`.")
+    of_kind = [stack for stack in stacks.values() if (stack.build is None) is pull]
+    return [stack for stack in of_kind if stack.name in wanted or not (wanted or stack.withdrawn)]
+
+
+def build(
+    chosen: Sequence[Implementation], *, pull: bool, yes: bool, extra_cas: Path | None, out: Console, err: Console
+) -> None:
+    """Make or fetch the images of `chosen`, and print what there is then, also when some of it failed."""
+    failure: BentpipeError | None = None
+    try:
+        if pull:
+            setup.pull(chosen, assume_yes=yes, console=err)
+        else:
+            setup.prepare(chosen, assume_yes=yes, extra_cas=extra_cas, console=err)
+    except SetupError as error:
+        failure = error
+    tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
+    sizes = image_sizes(tags)
+    if sizes is not None:
+        out.print(_size_table(tags, sizes))
+    if failure is not None:
+        raise failure
+
+
+def image_sizes(tags: Iterable[str]) -> dict[str, int] | None:
+    """Bytes of the images that are here, None without an engine that answers."""
+    try:
+        client = engine.client()
+    except SetupError:
+        return None
+    found = {tag: images.held(client, tag) for tag in tags}
+    return {tag: image.size for tag, image in found.items() if image is not None}
+
+
+def _size_table(tags: Sequence[str], sizes: Mapping[str, int]) -> Table:
+    builds = History().builds()
+    table = Table("image", "size", "build time", box=None)
+    for tag in tags:
+        size = format_size(sizes[tag]) if tag in sizes else "not here"
+        time = format_duration(builds[tag].seconds) if tag in builds and tag in sizes else ""
+        table.add_row(tag, size, time)
+    return table
+
+
+def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
+    """The stacks that are built here. `sizes`: by tag, None when nobody knows."""
+    table = Table(box=None)
+    for column in ("stack", "version", "language", "roles", "speaks", "congestion control", "window", "image"):
+        table.add_column(column, no_wrap=column in ("stack", "roles", "image"), overflow="fold")
+    for stack in stacks:
+        window = str(stack.initial_window) if stack.initial_window else ""
+        about = (stack.name, stack.version, stack.language, _roles(stack), ", ".join(stack.alpn))
+        table.add_row(*about, stack.congestion_control, window, _where(stack, sizes, "not built"))
+    return table
+
+
+def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
+    """The published images of the catalogue, and which of them are here."""
+    table = Table(box=None)
+    for column in ("stack", "roles", "congestion control", "image", "published as"):
+        table.add_column(column, no_wrap=column in ("stack", "roles", "image"), overflow="fold")
+    for stack in stacks:
+        others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
+        control = stack.congestion_control or ("unknown" if others else "")
+        control += f" (has {', '.join(others)})" if others else ""
+        control += ", HyStart" if stack.hystart else ""
+        state = _where(stack, sizes, "withdrawn" if stack.withdrawn else "not pulled")
+        table.add_row(stack.name, _roles(stack), control, state, stack.image)
+    return table
+
+
+def _roles(stack: Implementation) -> str:
+    return "both" if len(stack.roles) == 2 else ", ".join(stack.roles)
+
+
+def _where(stack: Implementation, sizes: Mapping[str, int] | None, absent: str) -> str:
+    if sizes is None:
+        return "no engine"
+    return format_size(sizes[stack.image]) if stack.image in sizes else absent
