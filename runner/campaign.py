@@ -57,7 +57,7 @@ def new_run(
     image_ids: Mapping[str, str],
     timeout_scale: float,
 ) -> Run:
-    """The record of a run that begins now. `image_ids` by stack. Without `seed`, one is drawn and recorded."""
+    """The record of a run that begins now. `image_ids` by stack, for its variants too. Without `seed`, one is drawn."""
     seed = secrets.randbits(31) if seed is None else seed
     cases = {
         name: replace(record, timeout=record.timeout * timeout_scale)
@@ -105,7 +105,9 @@ def _implementations(
             language=entry.language,
             congestion_control=entry.congestion_control,
             initial_window=entry.initial_window,
-            image_id=image_ids.get(name, ""),
+            image_id=image_ids.get(entry.variant_of or name, ""),
+            variant_of=entry.variant_of,
+            parameters=entry.parameters,
         )
         for name, entry in catalog.implementations.items()
         if name in names

@@ -1,9 +1,10 @@
 """What a job's endpoints are given: files to serve, certificates, URLs, environment. contract.md is the reference."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from runner.model.implementation import Role
+from runner.model.variant import PARAMETERS
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
@@ -51,28 +53,22 @@ def environment(
     *,
     testcase: str,
     requests: str = "",
-    parameters: str = "",
     nightly: bool = False,
-    congestion_control: str = "",
-    initial_window: int | None = None,
+    asked: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The environment of an endpoint. `initial_window` in packets; what isn't asked for isn't set."""
+    """The environment of an endpoint. `asked`: a variant's parameters, of which it gets those for its role."""
     found = {
         "ROLE": role.value,
         "TESTCASE": testcase,
         "SSLKEYLOGFILE": "/logs/keys.log",
         "QLOGDIR": "/logs/qlog/",
-        f"{role.value.upper()}_PARAMS": parameters,
+        f"{role.value.upper()}_PARAMS": "",
     }
     if role is Role.CLIENT:
         found["REQUESTS"] = requests
     if nightly:
         found["CRON"] = "true"
-    if congestion_control:
-        found["CCA"] = congestion_control
-    if initial_window is not None:
-        found["IW"] = str(initial_window)
-    return found
+    return found | {name: value for name, value in asked.items() if role in PARAMETERS[name]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,22 +34,24 @@ class Emulated:
         """Run `job` in a free lane. Raises LaneError when the harness can't."""
         case = self._run.cases[job.case]
         wire_names = self._run.wire_names(job)
+        client, server = self._run.implementations[job.client], self._run.implementations[job.server]
         files = served_files(self._run.seed, case.file_sizes, name_length=case.name_length)
         return self._lanes.run(
             LaneJob(
                 job=job,
                 folder=folder,
                 client=EndpointSpec(
-                    image=self._run.implementations[job.client].image,
+                    image=client.image,
                     environment=environment(
                         Role.CLIENT,
                         testcase=wire_names["client"],
                         requests=request_urls(files, host=case.host),
+                        asked=client.parameters,
                     ),
                 ),
                 server=EndpointSpec(
-                    image=self._run.implementations[job.server].image,
-                    environment=environment(Role.SERVER, testcase=wire_names["server"]),
+                    image=server.image,
+                    environment=environment(Role.SERVER, testcase=wire_names["server"], asked=server.parameters),
                 ),
                 forward=case.forward,
                 return_=case.return_,
@@ -69,7 +71,7 @@ class Emulated:
         problems = {}
         for name, role in sorted(wanted):
             stack = self._run.implementations[name]
-            key = f"{name}/{role.value}/{stack.image_id}"
+            key = f"{stack.variant_of or name}/{role.value}/{stack.image_id}"  # a variant has the image of its stack
             if key not in known:
                 answer = self._lanes.probe(stack.image, role)
                 known[key] = {"exit_code": answer.exit_code, "seconds": answer.seconds, "problem": answer.problem}

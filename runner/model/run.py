@@ -62,6 +62,8 @@ class ImplementationRecord:
     congestion_control: str = ""
     initial_window: int | None = None
     image_id: str = ""  # content digest that the engine gave; checked on resume
+    variant_of: str = ""  # the stack beside which it stands; empty: it is one itself
+    parameters: dict[str, str] = field(default_factory=dict)  # of a variant: environment variables (model/variant.py)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,8 +100,8 @@ def test_the_environment_is_that_of_the_contract() -> None:
         "SSLKEYLOGFILE": "/logs/keys.log",
         "QLOGDIR": "/logs/qlog/",
     }
-    server = environment(
-        Role.SERVER, testcase="retry", parameters="-v", nightly=True, congestion_control="bbr", initial_window=32
-    )
+    asked = {"CCA": "bbr", "IW": "32", "SERVER_PARAMS": "-v", "CLIENT_PARAMS": "-q"}
+    server = environment(Role.SERVER, testcase="retry", nightly=True, asked=asked)
     assert "REQUESTS" not in server
+    assert "CLIENT_PARAMS" not in server
     assert (server["SERVER_PARAMS"], server["CRON"], server["CCA"], server["IW"]) == ("-v", "true", "bbr", "32")
