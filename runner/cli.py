@@ -29,6 +29,7 @@ from runner.model.run import protocol_key
 from runner.retention import Retention
 from runner.store import RunFolder, find_runs, load_evidence
 from runner.units import format_duration, format_size
+from runner.variants import doubts, parse_all, place
 
 SITE = ROOT / "web" / "site"
 DEMO_CASES = ("handshake", "goodput", "sat")
@@ -84,6 +85,13 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--case", "cases", multiple=True, metavar="NAME", help="Test cases, measurements, abbreviations. [all]"
         ),
         click.option("--iterations", type=click.IntRange(1, 1000), help="Of each measurement. [as declared: 10]"),
+        click.option(
+            "--variant",
+            "variants",
+            multiple=True,
+            metavar="STACK:NAME=VALUE,…",
+            help="One more row or column: the stack with CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS or SERVER_PARAMS.",
+        ),
         click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Of links, files and order. [drawn, recorded]"),
         click.option("--shuffle", is_flag=True, help="Random order by the seed."),
     )
@@ -163,7 +171,12 @@ def plan_(implementations: Path, /, **options: Any) -> None:
 
     catalog = load_present(implementations)
     shuffle, seed = options.pop("shuffle"), options.pop("seed")
-    selection = campaign.select(catalog, **options)
+    asked = parse_all(options.pop("variants"), catalog.implementations)
+    placed = place(catalog, campaign.select(catalog, **options), asked)
+    for variant in asked:
+        for sentence in doubts(variant, catalog.implementations[variant.stack]):
+            out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
+    catalog, selection = placed.catalog, placed.selection
     run = campaign.new_run(
         LOGS / "plan", catalog, selection, seed=seed, shuffled=shuffle, image_ids={}, timeout_scale=1.0
     )

@@ -24,6 +24,7 @@ from runner.stacks import load_present
 from runner.store import RunFolder
 from runner.terminal import RunWatch
 from runner.units import format_duration, format_size
+from runner.variants import Placed, doubts, parse_all, place, with_variants_of
 from runner.width import Width
 
 
@@ -36,6 +37,7 @@ class MatrixOptions:
     clients: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
     iterations: int | None = None
+    variants: tuple[str, ...] = ()
     seed: int | None = None
     shuffle: bool = False
     name: str | None = None
@@ -55,10 +57,11 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     if options.pause:
         Pause.parse(options.pause)  # refused before anything is built
     path = campaign.run_path(options.name)
-    selection = _selection(options, catalog, path)
-    stacks = dict.fromkeys((*selection.servers, *selection.clients))
-    implementations = [catalog.implementations[name] for name in stacks]
-    image_ids = prepare(implementations, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+    placed = _selection(options, catalog, path, out)
+    catalog, selection = placed.catalog, placed.selection
+    chosen = (catalog.implementations[name] for name in (*selection.servers, *selection.clients))
+    stacks = [catalog.implementations[name] for name in dict.fromkeys(one.variant_of or one.name for one in chosen)]
+    image_ids = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
     wanted = campaign.new_run(
         path,
         catalog,
@@ -82,21 +85,20 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     return {job: done[job] for job in order if job in done}
 
 
-def _selection(options: MatrixOptions, catalog: Catalog, path: Path) -> plan.Selection:
-    """What is selected; without any selection on a run that exists, what that run has."""
-    nothing = not (options.servers or options.clients or options.cases or options.iterations)
-    if nothing and (path / "run.json").is_file():
+def _selection(options: MatrixOptions, catalog: Catalog, path: Path, out: Console) -> Placed:
+    """What is selected, with its variants; without any selection on a run that exists, what that run has."""
+    asked = parse_all(options.variants, catalog.implementations)
+    servers, clients, cases = options.servers, options.clients, options.cases
+    if (path / "run.json").is_file():
         run = RunFolder.open(path).run
-        return campaign.select(
-            catalog, servers=run.servers, clients=run.clients, cases=tuple(run.cases), iterations=None
-        )
-    return campaign.select(
-        catalog,
-        servers=options.servers,
-        clients=options.clients,
-        cases=options.cases,
-        iterations=options.iterations,
-    )
+        catalog = with_variants_of(catalog, run)
+        if not (servers or clients or cases or options.iterations):
+            servers, clients, cases = run.servers, run.clients, tuple(run.cases)
+    selection = campaign.select(catalog, servers=servers, clients=clients, cases=cases, iterations=options.iterations)
+    for variant in asked:
+        for sentence in doubts(variant, catalog.implementations[variant.stack]):
+            out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
+    return place(catalog, selection, asked)
 
 
 def _open(path: Path, wanted: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:

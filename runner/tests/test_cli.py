@@ -27,6 +27,8 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "--retry", "all"), "'all' is not one of"),
         (("run", "--iterations", "0"), "--iterations"),
         (("plan", "--case", "nothing"), "Choices: handshake"),
+        (("run", "--variant", "quinn"), "--variant quinn: write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32."),
+        (("plan", "--variant", "quinn:CCA=bbbr"), "Did you mean bbr? Choices: cubic, newreno, bbr."),
         (("show", "nowhere/quinn_quinn/sat/1"), "holds no finished job"),
         (("analyse", "nowhere"), "holds no run"),
         (("render", "nowhere"), "holds no run"),
