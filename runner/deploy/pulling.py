@@ -100,7 +100,8 @@ def registry(tag: str) -> str:
 
 
 def _mend(stack: Implementation) -> str:
-    return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`."
+    note = f" {stack.note}" if stack.withdrawn else ""
+    return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`.{note}"
 
 
 def _told(failed: Mapping[str, str], away: Mapping[str, str], names: Mapping[str, list[str]]) -> str:
