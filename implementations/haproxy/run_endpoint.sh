@@ -1,0 +1,37 @@
+#!/bin/bash
+set -eu
+
+case ${CCA:-} in
+    newreno | cubic) cca=$CCA ;;
+    *) cca=cubic ;;
+esac
+# Compiled in: 10 packets of 1252 bytes over IPv4, of 1232 over IPv6.
+echo "applied: cca=$cca iw=10"
+
+cat /certs/cert.pem /certs/priv.key > /run/server.pem
+tls="ssl crt /run/server.pem alpn h3 quic-cc-algo $cca"
+
+cat > /run/haproxy.cfg << END
+global
+    # Debian's HAProxy has QUIC by its compatibility layer over OpenSSL, which has to be asked for.
+    limited-quic
+    nbthread 1
+    log stdout format raw local0
+$(tr ';' '\n' <<< "${SERVER_PARAMS:-}")
+defaults
+    mode http
+    log global
+    option httplog
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend quic
+    bind quic4@:443 $tls
+    bind quic6@:443 v6only $tls
+    default_backend files
+backend files
+    server nginx unix@/run/files.sock
+END
+
+nginx -c /etc/nginx/bentpipe.conf
+LD_PRELOAD=/usr/local/lib/keylog.so exec haproxy -db -f /run/haproxy.cfg
