@@ -55,9 +55,13 @@ def new_run(
     seed: int | None,
     shuffled: bool,
     image_ids: Mapping[str, str],
+    image_digests: Mapping[str, str] | None = None,
     timeout_scale: float,
 ) -> Run:
-    """The record of a run that begins now. `image_ids` by stack, for its variants too. Without `seed`, one is drawn."""
+    """The record of a run that begins now. Without `seed`, one is drawn.
+
+    `image_ids`, and `image_digests` of published images, are by stack, for its variants too.
+    """
     seed = secrets.randbits(31) if seed is None else seed
     cases = {
         name: replace(record, timeout=record.timeout * timeout_scale)
@@ -79,7 +83,7 @@ def new_run(
         clients=selection.clients,
         servers=selection.servers,
         cases=cases,
-        implementations=_implementations(catalog, selection, image_ids),
+        implementations=_implementations(catalog, selection, image_ids, image_digests or {}),
         order=order,
         options={"timeout_scale": f"{timeout_scale:g}"},
         protocols=_protocols(catalog, order),
@@ -93,7 +97,7 @@ def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
 
 
 def _implementations(
-    catalog: Catalog, selection: Selection, image_ids: Mapping[str, str]
+    catalog: Catalog, selection: Selection, image_ids: Mapping[str, str], image_digests: Mapping[str, str]
 ) -> dict[str, ImplementationRecord]:
     names = dict.fromkeys((*selection.servers, *selection.clients))
     return {
@@ -106,6 +110,7 @@ def _implementations(
             congestion_control=entry.congestion_control,
             initial_window=entry.initial_window,
             image_id=image_ids.get(entry.variant_of or name, ""),
+            image_digest=image_digests.get(entry.variant_of or name, ""),
             variant_of=entry.variant_of,
             parameters=entry.parameters,
         )

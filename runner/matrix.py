@@ -61,14 +61,15 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     catalog, selection = placed.catalog, placed.selection
     chosen = (catalog.implementations[name] for name in (*selection.servers, *selection.clients))
     stacks = [catalog.implementations[name] for name in dict.fromkeys(one.variant_of or one.name for one in chosen)]
-    image_ids = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+    ready = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
     wanted = campaign.new_run(
         path,
         catalog,
         selection,
         seed=options.seed,
         shuffled=options.shuffle,
-        image_ids=image_ids,
+        image_ids=ready.ids,
+        image_digests=ready.digests,
         timeout_scale=options.timeout_scale,
     )
     folder = RunFolder(path, wanted)

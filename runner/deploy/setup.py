@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -21,10 +22,16 @@ from runner.model.implementation import Implementation
 TEST_TOOLS = ("tshark", "chromium")
 
 
-def prepare(
-    stacks: Sequence[Implementation], *, assume_yes: bool, extra_cas: Path | None, console: Console
-) -> dict[str, str]:
-    """Make this host able to run jobs of `stacks`. Returns the image id (`sha256:…`) of each stack, by its name.
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The images of the stacks that can run now, by name: ids (`sha256:…`), and digests of those that were pulled."""
+
+    ids: dict[str, str]
+    digests: dict[str, str]
+
+
+def prepare(stacks: Sequence[Implementation], *, assume_yes: bool, extra_cas: Path | None, console: Console) -> Ready:
+    """Make this host able to run jobs of `stacks`.
 
     `extra_cas`: a folder of `*.crt` that the base image trusts too; None: the host's own. A person at the terminal is
     asked before something is installed, unless `assume_yes`. Raises SetupError with one sentence for what is missing.
@@ -45,7 +52,8 @@ def prepare(
 
         ids = building.build(client, wanted, report=report, parallel=PARALLEL)
     built = {stack.name: ids[images.short(stack.image)] for stack in stacks if stack.build is not None}
-    return {name: image.id for name, image in published.items()} | built
+    pulled = {name: image.id for name, image in published.items()}
+    return Ready(ids=built | pulled, digests={name: image.digest for name, image in published.items()})
 
 
 def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:

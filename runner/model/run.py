@@ -62,6 +62,7 @@ class ImplementationRecord:
     congestion_control: str = ""
     initial_window: int | None = None
     image_id: str = ""  # content digest that the engine gave; checked on resume
+    image_digest: str = ""  # `NAME@sha256:…` under which a registry has it; empty: built here
     variant_of: str = ""  # the stack beside which it stands; empty: it is one itself
     parameters: dict[str, str] = field(default_factory=dict)  # of a variant: environment variables (model/variant.py)
 

@@ -16,12 +16,16 @@ from pathlib import Path
 
 import docker
 import pytest
+from rich.console import Console
 
-from runner.catalog import ROOT
-from runner.deploy import engine, images, pulling
+from runner import campaign
+from runner.catalog import ROOT, load_catalog
+from runner.deploy import engine, images, pulling, setup
 from runner.deploy.images import Event, State
 from runner.errors import SetupError
 from runner.model.implementation import Implementation
+from runner.plan import Selection
+from runner.store import RunFolder
 
 
 def published(name: str, image: str, *, withdrawn: bool = False, note: str = "") -> Implementation:
@@ -52,6 +56,27 @@ def test_absent_without_an_engine_are_all_published_images(monkeypatch: pytest.M
     assert pulling.absent([built, published("p", "x/p:1"), gone]) == {
         "p": "The image of p (x/p:1) is not pulled: run `./bentpipe build --pull p`.",
         "gone": "The image of gone (x/gone) is not pulled: run `./bentpipe build --pull gone`. Left the list.",
+    }
+
+
+def test_run_records_under_which_digest_a_registry_has_an_image(tmp_path: Path) -> None:
+    catalog = load_catalog()
+    selection = Selection(servers=("mvfst", "quinn"), clients=("quinn",), cases=("handshake",))
+    run = campaign.new_run(
+        tmp_path / "run",
+        catalog,
+        selection,
+        seed=1,
+        shuffled=False,
+        image_ids={"mvfst": "sha256:1", "quinn": "sha256:2"},
+        image_digests={"mvfst": "ghcr.io/x@sha256:3"},
+        timeout_scale=1.0,
+    )
+    RunFolder.create(tmp_path / "run", run)
+    stored = RunFolder.open(tmp_path / "run").run.implementations
+    assert {name: (record.image_id, record.image_digest) for name, record in stored.items()} == {
+        "mvfst": ("sha256:1", "ghcr.io/x@sha256:3"),
+        "quinn": ("sha256:2", ""),
     }
 
 
@@ -197,6 +222,8 @@ def test_pulls_with_progress_and_records_the_digest(client: docker.DockerClient,
     found = pulling.require(client, [stack])["demo"]
     assert found.size >= 3_000_000
     assert found.digest.startswith(f"{tag.removesuffix(':1')}@sha256:")
+    ready = setup.prepare([stack], assume_yes=True, extra_cas=None, console=Console(file=io.StringIO()))
+    assert ready == setup.Ready(ids={"demo": found.id}, digests={"demo": found.digest})
 
     events.clear()
     pulling.pull(client, [stack], report=events.append)
