@@ -1,0 +1,132 @@
+"""Chromium as a client: its download manager fetches every URL of REQUESTS over HTTP/3.
+
+Exit code 0 when every file has arrived whole, 1 otherwise.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from devtools import Browser, BrowserError, Event
+
+BINARY = "/usr/lib/chromium/chromium-headless-shell"
+DOWNLOADS = Path("/downloads")
+NET_LOG = Path("/logs/netlog.json")
+_NET_LOG_MIB = 32
+_CLOSE_SECONDS = 5.0
+_CLICK_ALL = """
+for (const url of %s) {
+    const link = document.createElement("a");
+    link.href = url;
+    link.download = "";
+    link.click();
+}
+"""
+
+
+def command(origins: set[str]) -> list[str]:
+    """The command line of a browser that speaks QUIC to `origins`, host:port, and nothing else to anybody."""
+    key_log = os.environ.get("SSLKEYLOGFILE")
+    return [
+        BINARY,
+        f"--origin-to-force-quic-on={','.join(sorted(origins))}",
+        *([f"--ssl-key-log-file={key_log}"] if key_log else []),
+        f"--log-net-log={NET_LOG}",
+        f"--net-log-max-size-mb={_NET_LOG_MIB}",
+        "--user-data-dir=/tmp/profile",
+        "--no-sandbox",  # its sandbox needs user namespaces, which an endpoint's container doesn't have
+        "--no-zygote",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        *os.environ.get("CLIENT_PARAMS", "").split(),
+        "about:blank",
+    ]
+
+
+class Downloads:
+    """The files that a page of the server's own origin asks for, all at once.
+
+    A link with `download` is saved whatever its type, where the page has the same origin; so the page at `/` is
+    one that never leaves the browser.
+    """
+
+    def __init__(self, browser: Browser, urls: list[str]) -> None:
+        self._browser = browser
+        self._urls = urls
+        self._names: dict[str, str] = {}
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        """Fetch all files. `failures` says which didn't come."""
+        browser = self._browser
+        browser.call(
+            "Browser.setDownloadBehavior", behavior="allowAndName", downloadPath=str(DOWNLOADS), eventsEnabled=True
+        )
+        targets = browser.call("Target.getTargets")["targetInfos"]
+        page = next(target["targetId"] for target in targets if target["type"] == "page")
+        session = browser.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        root = urlsplit(self._urls[0])._replace(path="/").geturl().replace(":443/", "/")
+        browser.call("Fetch.enable", session, patterns=[{"urlPattern": root}])
+        browser.call("Page.enable", session)
+        browser.send("Page.navigate", session, url=root)
+        left = len(self._urls)
+        while left:
+            left -= self._handle(browser.event(), session)
+
+    def _handle(self, event: Event, session: str) -> int:
+        """Act on an event. Returns how many downloads it ended."""
+        about = event.get("params", {})
+        match event.get("method"):
+            case "Fetch.requestPaused":
+                page = {"responseCode": 200, "responseHeaders": [{"name": "content-type", "value": "text/html"}]}
+                self._browser.send("Fetch.fulfillRequest", session, requestId=about["requestId"], **page)
+            case "Page.loadEventFired":
+                self._browser.send("Runtime.evaluate", session, expression=_CLICK_ALL % json.dumps(self._urls))
+            case "Browser.downloadWillBegin":
+                self._names[about["guid"]] = Path(urlsplit(about["url"]).path).name
+            case "Browser.downloadProgress" if about["state"] != "inProgress":
+                self._end(about["guid"], about["state"])
+                return 1
+        return 0
+
+    def _end(self, guid: str, state: str) -> None:
+        name = self._names[guid]
+        if state == "completed":
+            (DOWNLOADS / guid).rename(DOWNLOADS / name)
+        else:
+            self.failures.append(name)
+
+
+def main() -> int:
+    """Fetch what REQUESTS names; the exit code."""
+    urls = os.environ.get("REQUESTS", "").split()
+    if not urls:
+        print("REQUESTS is empty", file=sys.stderr)
+        return 1
+    print("applied: cca=cubic iw=32", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    browser = Browser(command({f"{url.hostname}:{url.port or 443}" for url in map(urlsplit, urls)}))
+    downloads = Downloads(browser, urls)
+    try:
+        downloads.run()
+    except BrowserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("terminated before all files were there", file=sys.stderr)
+        return 1
+    finally:
+        browser.close(seconds=_CLOSE_SECONDS)
+        subprocess.run(["gzip", "-1f", NET_LOG], check=False)  # to a fortieth; a 10 MiB download makes 7 MB
+    for name in downloads.failures:
+        print(f"{name} did not arrive: {NET_LOG}.gz says why", file=sys.stderr)
+    return 1 if downloads.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
