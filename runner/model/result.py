@@ -60,6 +60,7 @@ class Sample:
     ttfb: float | None = None
     ttlb: float | None = None
     initial_window_bytes: int | None = None  # response bytes sent before an ACK of any could have come
+    first_flight_packets: float | None = None  # all of the server's 1-RTT bytes in that time, in median datagrams
     return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
     ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
     retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1

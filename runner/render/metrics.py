@@ -209,6 +209,15 @@ METRICS: tuple[Metric, ...] = (
         note="Observed at the server's vantage point, not read from a configuration.",
     ),
     Metric(
+        key="first_flight_packets",
+        label="first flight",
+        short="1st flight",
+        unit=Unit("packets", 1.0),
+        group=_PATH,
+        formula="1-RTT bytes of the server, from the request until an ACK of any of them came back / median datagram",
+        note="The initial window in packets (RFC 9002 §7.2), unless pacing, flow control or a short file made it less.",
+    ),
+    Metric(
         key="rtt_min",
         label="RTT, lowest",
         short="RTT min",

@@ -3,7 +3,7 @@
 from runner.trace.bounds import Bound, rate_bound, slow_start_bound
 from runner.trace.establish import facts
 from runner.trace.measure import sample
-from runner.trace.nouns import Close, ConnectionFacts, EcnCounts, EcnFacts, Path, StreamFacts, TraceFacts
+from runner.trace.nouns import Close, ConnectionFacts, EcnCounts, EcnFacts, FirstFlight, Path, StreamFacts, TraceFacts
 from runner.trace.plot import series
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "ConnectionFacts",
     "EcnCounts",
     "EcnFacts",
+    "FirstFlight",
     "Path",
     "StreamFacts",
     "TraceFacts",

@@ -2,9 +2,11 @@
 
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace import handshake, packets
+from runner.trace.first_flight import first_flight
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.scope import Scope, integer_parameter, values
 from runner.trace.streams import Streams, flow_control, max_streams
+from runner.trace.transfer import Transfer
 from runner.trace.vantage import Recording
 
 
@@ -26,6 +28,7 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
         client_side=recording.client is not None,
         server_side=recording.server is not None,
         ip_versions=versions,
+        first_flight=first_flight(Transfer(recording)),
     )
 
 

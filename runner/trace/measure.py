@@ -41,7 +41,7 @@ def sample(
     rtts = rtt_samples(recording.server).rtt if recording.server else np.empty(0)
     rtt_min = float(rtts.min()) if len(rtts) else None
     delays = one_way_delays(recording) if recording.one_clock else np.empty(0)
-    window = transfer.initial_window_bytes
+    window, flight = transfer.initial_window_bytes, facts.first_flight
     sent, unique, retransmitted, spurious = _sent(transfer)
     return Sample(
         file_size=file_size,
@@ -55,6 +55,7 @@ def sample(
         ttfb=ttfb,
         ttlb=ttlb if complete else None,
         initial_window_bytes=window,
+        first_flight_packets=flight.full_packets if flight is not None else None,
         return_data_rate=_return_data_rate(recording, first_1rtt, ttlb),
         ack_ratio=_ack_ratio(transfer),
         retransmission_ratio=sent / unique - 1 if sent is not None and unique else None,

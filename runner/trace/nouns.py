@@ -165,6 +165,28 @@ class ConnectionFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstFlight:
+    """What the server sent in ack-eliciting 1-RTT packets from the first request to the first ACK of any of them."""
+
+    packets: int
+    bytes: int
+    """Of QUIC packets with headers and tags, which is what a congestion window counts (RFC 9002 §B.2)."""
+    datagram_bytes: int
+    """UDP payload of its median datagram: the largest may be a probe of the path's MTU."""
+    response_bytes: int
+    """New response data in it."""
+    duration: float
+    """Seconds from the first response data to the last packet."""
+    acknowledged: float | None
+    """Seconds from the first response data to the first ACK of any packet; None when none came."""
+
+    @property
+    def full_packets(self) -> float:
+        """Its bytes in packets of the median size: small ones, such as HANDSHAKE_DONE, hardly count."""
+        return self.bytes / self.datagram_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceFacts:
     """Everything that is established about a recording."""
 
@@ -177,3 +199,5 @@ class TraceFacts:
     server_side: bool
     ip_versions: frozenset[int]
     """Of all datagrams that carry QUIC, of known connections or not."""
+    first_flight: FirstFlight | None = None
+    """Of the first connection with response data; None without a whole capture at the server."""

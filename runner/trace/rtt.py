@@ -26,7 +26,7 @@ class RttSamples:
 def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
     """Samples of `sender`'s 1-RTT packets. Meaningful at its own vantage point."""
     acks, packets = vantage.ack_frames, vantage.packets
-    eliciting = _ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == sender)
+    eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == sender)
     rows = np.flatnonzero(
         (acks["sender"] == 1 - sender) & (vantage.ack_space == APPLICATION) & (acks["connection"] >= 0)
     )
@@ -55,7 +55,7 @@ def _newly_largest(connection: Ints, largest: Ints) -> Bools:
     return newly
 
 
-def _ack_eliciting(vantage: Vantage) -> Bools:
+def ack_eliciting(vantage: Vantage) -> Bools:
     """Per packet: whether it holds a frame that must be acknowledged (RFC 9000 §13.2.1)."""
     frames = vantage.frames
     silent = frames.named("name", "padding", "ack", "connection_close", "application_close")

@@ -185,13 +185,13 @@ class Transfer:
             return None
         connection = int(self.sent.connection[0])
         early = self.sent.connection == connection
-        limit = _first_acknowledged(self.recording.server, connection, self.sent.packet[early])
+        limit = first_acknowledged(self.recording.server, connection, self.sent.packet[early])
         if limit is not None:
             early &= self.sent.time_ns < limit
         return int(self.sent.new[early].sum())
 
 
-def _first_acknowledged(server: Vantage, connection: int, packets: Ints) -> int | None:
+def first_acknowledged(server: Vantage, connection: int, packets: Ints) -> int | None:
     """When the first ACK of one of `packets` (rows) passed, in ns."""
     acks = server.ack_frames
     numbers = np.sort(server.packets["packet_number"][packets])

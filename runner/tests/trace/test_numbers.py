@@ -305,3 +305,22 @@ def test_steady_state_leaves_start_and_tail_out() -> None:
     packets += [Packet(time, SERVER, n, (Stream(0, 100 * n, 100, fin=n == 49),)) for n, time in enumerate(times)]
     # 50 % have arrived with frame 24 at 2.4 s, 95 % with frame 47 at 3.22 s.
     assert _measure(trace(packets), None).steady_state_efficiency == pytest.approx(8 * 2300 / (3.22 - 2.4) / 1e6)
+
+
+def test_the_first_flight_is_what_left_before_an_ack_of_it_could_have_come() -> None:
+    flight = facts(*_captures()).first_flight
+    assert flight is not None
+    # The request arrives at 0.3 s; HANDSHAKE_DONE had left before. The first ACK of data arrives at 0.55 s.
+    assert (flight.packets, flight.bytes, flight.datagram_bytes) == (3, 3 * 1040, 1040)
+    assert flight.full_packets == 3
+    assert flight.response_bytes == 3000
+    assert flight.duration == pytest.approx(0.02)
+    assert flight.acknowledged == pytest.approx(0.25)
+    assert _measure(*_captures()).first_flight_packets == 3
+
+
+def test_without_the_servers_capture_there_is_no_first_flight() -> None:
+    client_side, server_side = _captures()
+    assert facts(client_side, None).first_flight is None
+    assert facts(None, server_side).first_flight is not None
+    assert facts(empty(), empty()).first_flight is None

@@ -1,0 +1,57 @@
+"""What a server sends before it can know that any of it arrived: the initial window on the wire (RFC 9002 §7.2)."""
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.nouns import FirstFlight
+from runner.trace.rtt import ack_eliciting
+from runner.trace.transfer import Transfer, first_acknowledged
+from runner.trace.vantage import NULL, Vantage
+
+
+def first_flight(transfer: Transfer) -> FirstFlight | None:
+    """The first flight of the first connection with response data, at the server's vantage point.
+
+    It begins when the first request arrives, for what was sent before (tickets, connection IDs, settings) may be
+    acknowledged with the request already, and ends before the first ACK of one of its packets. None without that
+    capture, or when it lacks packets.
+
+    RFC 9002 §7.2 recommends 10 · max_datagram_size, at most 14 720 B or twice max_datagram_size if that is more. What
+    blurs it as a measure of the window: a client's flow control or a file that is smaller; pacing that spreads it over
+    more than an RTT; bytes of the handshake, which have opened the window when they are acknowledged, and fill it else.
+    """
+    server, sent = transfer.recording.server, transfer.sent
+    if server is None or sent is None or not transfer.sent_completely:
+        return None
+    connection = int(sent.connection[0])
+    of_connection = sent.connection == connection
+    first_data = int(sent.time_ns[of_connection].min())
+    begin = _request(server, connection, first_data)
+    packets = server.packets
+    mine = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
+    mine &= ack_eliciting(server) & (packets["packet_number"] != NULL) & (server.packet_time >= begin)
+    rows = np.flatnonzero(mine)
+    if not len(rows):
+        return None
+    acknowledged = first_acknowledged(server, connection, rows)
+    if acknowledged is not None:
+        rows = rows[server.packet_time[rows] < acknowledged]
+        of_connection &= sent.time_ns < acknowledged
+    if not len(rows):
+        return None
+    datagrams = np.unique(packets["datagram"][rows])
+    return FirstFlight(
+        packets=len(rows),
+        bytes=int(packets["length"][rows].sum()),
+        datagram_bytes=max(1, int(np.median(server.datagrams["payload_length"][datagrams]))),
+        response_bytes=int(sent.new[of_connection].sum()),
+        duration=(int(server.packet_time[rows].max()) - first_data) / 1e9,
+        acknowledged=(acknowledged - first_data) / 1e9 if acknowledged is not None else None,
+    )
+
+
+def _request(server: Vantage, connection: int, default: int) -> int:
+    """When the first request arrived, in ns; `default` when it was never seen."""
+    frames = server.stream_frames
+    asked = (frames["connection"] == connection) & (frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)
+    return min(int(frames["time_ns"][asked].min()), default) if asked.any() else default
