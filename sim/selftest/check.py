@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import impairments
 from lane import CLIENT_V4, CLIENT_V6, SERVER_MAC, SERVER_V4, SERVER_V6, Lane, finish
 from measure import DELIVER, HEADER, RECORD, Finding, arguments, balanced, drops, flow
 
@@ -328,6 +329,7 @@ CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
     "log": check_packet_log,
     "stop": check_stop,
     "refusals": check_refusals,
+    **impairments.CHECKS,
 }
 
 

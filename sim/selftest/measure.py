@@ -33,7 +33,8 @@ def arguments(**changes: str) -> tuple[str, ...]:
 
 def balanced(counts: dict[str, Any]) -> bool:
     """Whether each packet that came in is accounted for."""
-    gone = counts["packets_out"] + counts["dropped_queue"] + counts["dropped_loss"] + counts["send_errors"]
+    drops = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
+    gone = counts["packets_out"] + counts["send_errors"] + sum(counts[drop] for drop in drops)
     return bool(counts["packets_in"] == gone + counts["in_flight"])
 
 

@@ -2,6 +2,7 @@
 
 #include "ns3/node.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace bentpipe
@@ -13,7 +14,19 @@ AsymmetricChannel::Connect(ns3::Ptr<ns3::SimpleNetDevice> sender,
                            ns3::Time delay,
                            TransmittedCallback transmitted)
 {
-    paths_.push_back({sender, receiver, delay, std::move(transmitted)});
+    paths_.push_back({sender, receiver, delay, std::move(transmitted), ns3::Time(0)});
+}
+
+void
+AsymmetricChannel::SetDelay(ns3::Ptr<ns3::SimpleNetDevice> sender, ns3::Time delay)
+{
+    for (Path& path : paths_)
+    {
+        if (path.sender == sender)
+        {
+            path.delay = delay;
+        }
+    }
 }
 
 void
@@ -23,20 +36,32 @@ AsymmetricChannel::Send(ns3::Ptr<ns3::Packet> packet,
                         ns3::Mac48Address from,
                         ns3::Ptr<ns3::SimpleNetDevice> sender)
 {
-    for (const Path& path : paths_)
+    for (Path& path : paths_)
     {
-        if (path.sender == sender)
+        if (path.sender != sender)
         {
-            path.transmitted();
-            ns3::Simulator::ScheduleWithContext(path.receiver->GetNode()->GetId(),
-                                                path.delay,
-                                                &ns3::SimpleNetDevice::Receive,
-                                                path.receiver,
-                                                packet,
-                                                protocol,
-                                                to,
-                                                from);
+            continue;
         }
+        Passage passage{packet, path.delay, false, std::nullopt, {}};
+        path.transmitted(passage);
+        if (passage.dropped)
+        {
+            continue;
+        }
+        const ns3::Time now = ns3::Simulator::Now();
+        if (!passage.apart)
+        {
+            path.last_arrival = std::max(path.last_arrival, now + passage.delay);
+            passage.delay = path.last_arrival - now;
+        }
+        ns3::Simulator::ScheduleWithContext(path.receiver->GetNode()->GetId(),
+                                            passage.delay,
+                                            &ns3::SimpleNetDevice::Receive,
+                                            path.receiver,
+                                            passage.packet,
+                                            protocol,
+                                            to,
+                                            from);
     }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "impairment.h"
+
 #include "ns3/core-module.h"
 #include "ns3/simple-channel.h"
 #include "ns3/simple-net-device.h"
@@ -14,14 +16,17 @@ namespace bentpipe
 class AsymmetricChannel : public ns3::SimpleChannel
 {
   public:
-    /// Called when the last bit of a packet has left its transmitter.
-    using TransmittedCallback = std::function<void()>;
+    /// Called when the last bit of a packet has left its transmitter; it may change the passage.
+    using TransmittedCallback = std::function<void(Passage&)>;
 
     /// Declares that packets of `sender` reach `receiver` after `delay`; once for each of the two directions.
     void Connect(ns3::Ptr<ns3::SimpleNetDevice> sender,
                  ns3::Ptr<ns3::SimpleNetDevice> receiver,
                  ns3::Time delay,
                  TransmittedCallback transmitted);
+
+    /// Sets the delay of packets that `sender` transmits from now on. They overtake nobody when it falls.
+    void SetDelay(ns3::Ptr<ns3::SimpleNetDevice> sender, ns3::Time delay);
 
     void Send(ns3::Ptr<ns3::Packet> packet,
               uint16_t protocol,
@@ -39,6 +44,7 @@ class AsymmetricChannel : public ns3::SimpleChannel
         ns3::Ptr<ns3::SimpleNetDevice> receiver;
         ns3::Time delay;
         TransmittedCallback transmitted;
+        ns3::Time last_arrival;  // of the packets that keep their order
     };
 
     std::vector<Path> paths_;

@@ -50,11 +50,51 @@ DirectionTruth::OnDequeue(Ptr<const Packet>)
 }
 
 void
-DirectionTruth::OnTransmitted()
+DirectionTruth::OnTransmitted(const Passage& passage)
 {
     counts_.busy_s += (Simulator::Now() - transmission_began_).GetSeconds();
     transmitting_ = false;
+    const PacketFacts facts = Describe(passage.packet);
+    for (const PacketEvent change : passage.changes)
+    {
+        Count(change);
+        Log(change, facts, queue_->GetNPackets(), Time(0));
+    }
+    if (passage.dropped)
+    {
+        Count(*passage.dropped);
+        Log(*passage.dropped, facts, queue_->GetNPackets(), Time(0));
+        return;
+    }
     ++propagating_;
+}
+
+void
+DirectionTruth::Count(PacketEvent event)
+{
+    switch (event)
+    {
+    case PacketEvent::kDropOutage:
+        ++counts_.dropped_outage;
+        break;
+    case PacketEvent::kDropMtu:
+        ++counts_.dropped_mtu;
+        break;
+    case PacketEvent::kCorrupt:
+        ++counts_.corrupted;
+        break;
+    case PacketEvent::kMark:
+        ++counts_.marked;
+        break;
+    case PacketEvent::kHoldBack:
+        ++counts_.held_back;
+        break;
+    case PacketEvent::kTranslate:
+        ++counts_.translated;
+        break;
+    default:
+        break;  // the others are counted where they happen
+    }
 }
 
 void

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "impairment.h"
 #include "packet_facts.h"
 #include "packet_log.h"
 
@@ -20,6 +21,12 @@ struct DirectionCounts
     uint64_t bytes_out = 0;
     uint64_t dropped_queue = 0;
     uint64_t dropped_loss = 0;
+    uint64_t dropped_outage = 0;
+    uint64_t dropped_mtu = 0;
+    uint64_t corrupted = 0;   ///< and delivered, unless they were lost too
+    uint64_t marked = 0;      ///< with CE
+    uint64_t held_back = 0;
+    uint64_t translated = 0;  ///< by the NAT
     uint64_t send_errors = 0;  ///< that the kernel refused at the far interface
     uint64_t in_flight = 0;    ///< waiting, being transmitted or propagating when the link stopped
     uint32_t queue_max_packets = 0;
@@ -36,7 +43,8 @@ class DirectionTruth
     DirectionTruth(const DirectionTruth&) = delete;
     DirectionTruth& operator=(const DirectionTruth&) = delete;
 
-    void OnTransmitted();
+    /// At the end of a packet's transmission, when its impairments were applied.
+    void OnTransmitted(const Passage& passage);
     void OnLost(ns3::Ptr<const ns3::Packet> packet);
     void OnSent(const PacketFacts& facts, ns3::Time lateness, bool taken);
 
@@ -48,6 +56,7 @@ class DirectionTruth
     void OnDequeue(ns3::Ptr<const ns3::Packet> packet);
     void OnQueueDrop(ns3::Ptr<const ns3::Packet> packet);
     void AdvanceQueue();
+    void Count(PacketEvent event);
     void Log(PacketEvent event, const PacketFacts& facts, uint32_t queue_packets, ns3::Time lateness);
 
     Direction direction_;

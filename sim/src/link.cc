@@ -1,6 +1,6 @@
 #include "link.h"
 
-#include "loss.h"
+#include "impairments.h"
 #include "raw_socket.h"
 
 #include "ns3/bridge-module.h"
@@ -23,6 +23,9 @@ constexpr uint32_t kPendingFrames = 100'000;
 constexpr uint32_t kRngSeed = 1;
 constexpr int64_t kForwardStream = 1;
 constexpr int64_t kReturnStream = 2;
+constexpr int64_t kNatStream = 3;
+constexpr int64_t kForwardImpairments = 4;
+constexpr int64_t kReturnImpairments = kForwardImpairments + kImpairmentStreams;
 
 int64_t
 ReadClock(clockid_t clock)
@@ -80,8 +83,14 @@ Link::Link(const Parameters& parameters, PacketLog* log)
     channel_ = ns3::CreateObject<AsymmetricChannel>();
     BuildSide(left_, left, parameters.back, Direction::kReturn, log);
     BuildSide(right_, right, parameters.forward, Direction::kForward, log);
+    if (parameters.rebinding)
+    {
+        nat_ = std::make_unique<Nat>(*parameters.rebinding, anchor_, kNatStream);
+    }
     Connect(left_, right_, parameters.back, kReturnStream);
     Connect(right_, left_, parameters.forward, kForwardStream);
+    Impair(left_, truth_.parameters.back, kReturnImpairments);
+    Impair(right_, truth_.parameters.forward, kForwardImpairments);
     ns3::Simulator::Schedule(ns3::Time(0), &Link::OnStart, this, log);
 }
 
@@ -128,16 +137,70 @@ Link::Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_s
 {
     DirectionTruth* truth = from.truth.get();
     const ns3::Time delay = ns3::NanoSeconds(std::llround(link.delay_s * 1e9));
-    channel_->Connect(from.device, to.device, delay, [truth] { truth->OnTransmitted(); });
-    if (const auto loss = MakeLossModel(link, truth_.parameters.loss_protocol, random_stream))
+    channel_->Connect(from.device, to.device, delay, [this, &from](Passage& passage) { Pass(from, passage); });
+    from.loss = MakeLossModel(link, truth_.parameters.loss_protocol, random_stream);
+    if (from.loss.model != nullptr)
     {
-        to.device->SetReceiveErrorModel(loss);
+        to.device->SetReceiveErrorModel(from.loss.model);
     }
     to.device->TraceConnectWithoutContext("PhyRxDrop", ns3::MakeCallback(&DirectionTruth::OnLost, truth));
     to.raw->SetSentCallback([this, truth](const PacketFacts& facts, ns3::Time lateness, bool taken) {
         truth_.lateness.Add(lateness.GetNanoSeconds());
         truth->OnSent(facts, lateness, taken);
     });
+}
+
+void
+Link::Impair(Side& from, const LinkParameters& link, int64_t first_stream)
+{
+    // The NAT stands at the client: before the link for what the client sends, after it for what the client gets.
+    if (nat_ != nullptr && &from == &left_)
+    {
+        from.impairments.push_back(nat_->Outgoing());
+    }
+    for (auto& impairment : MakeImpairments(link, truth_.parameters, anchor_, from.queue, first_stream))
+    {
+        from.impairments.push_back(std::move(impairment));
+    }
+    if (nat_ != nullptr && &from == &right_)
+    {
+        from.impairments.push_back(nat_->Incoming());
+    }
+    if (!link.changes.empty())
+    {
+        anchor_.AtFirstUdp([this, &from, &link] {
+            for (const LinkChange& change : link.changes)
+            {
+                ns3::Simulator::Schedule(ns3::Seconds(change.time_s), &Link::Change, this, std::ref(from), change);
+            }
+        });
+    }
+}
+
+void
+Link::Pass(Side& from, Passage& passage)
+{
+    anchor_.Apply(passage);
+    for (const auto& impairment : from.impairments)
+    {
+        impairment->Apply(passage);
+        if (passage.dropped)
+        {
+            break;
+        }
+    }
+    from.truth->OnTransmitted(passage);
+}
+
+void
+Link::Change(Side& from, const LinkChange& change)
+{
+    from.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(change.rate_bps)));
+    channel_->SetDelay(from.device, ns3::NanoSeconds(std::llround(change.delay_s * 1e9)));
+    if (from.loss.uniform != nullptr)
+    {
+        from.loss.uniform->SetRate(change.loss);
+    }
 }
 
 void
@@ -179,6 +242,14 @@ Link::OnStop()
 {
     truth_.duration_s = ns3::Simulator::Now().GetSeconds();
     truth_.clock_step_s = static_cast<double>(WallMinusSteady() - wall_minus_steady_ns_) * 1e-9;
+    if (const auto first = anchor_.FirstOneRtt())
+    {
+        truth_.first_1rtt_s = first->GetSeconds();
+    }
+    if (nat_ != nullptr)
+    {
+        truth_.mappings = nat_->Mappings();
+    }
     truth_.forward = right_.truth->Counts();
     truth_.back = left_.truth->Counts();
     // The drops are read while the sockets are open; the devices' own counters once their threads have ended.

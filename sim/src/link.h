@@ -1,13 +1,18 @@
 #pragma once
 
+#include "anchor.h"
 #include "channel.h"
 #include "host.h"
+#include "impairment.h"
+#include "loss.h"
+#include "nat.h"
 #include "parameters.h"
 #include "raw_device.h"
 #include "truth.h"
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace bentpipe
 {
@@ -17,8 +22,8 @@ namespace bentpipe
 ///     left interface  RawDevice =bridge= SimpleNetDevice ---return-->  SimpleNetDevice =bridge= RawDevice  right interface
 ///                                                        <--forward--
 ///
-/// Frames cross unchanged. The sending SimpleNetDevice has the queue and the data rate, the channel has the delay, the
-/// receiving SimpleNetDevice has the loss.
+/// Frames cross unchanged but for what the impairments are asked to do. The sending SimpleNetDevice has the queue and the
+/// data rate, the channel has the delay and the impairments, the receiving SimpleNetDevice has the loss.
 class Link
 {
   public:
@@ -46,15 +51,22 @@ class Link
         ns3::Ptr<ns3::SimpleNetDevice> device;
         ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
         std::unique_ptr<DirectionTruth> truth;  // of the packets that enter here
+        std::vector<std::unique_ptr<Impairment>> impairments;  // of the same packets, in order
+        LossModel loss;
     };
 
     void BuildSide(Side& side, const Interface& interface, const LinkParameters& outgoing, Direction direction, PacketLog* log);
     void Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_stream);
+    void Impair(Side& from, const LinkParameters& link, int64_t first_stream);
+    void Pass(Side& from, Passage& passage);
+    void Change(Side& from, const LinkChange& change);
     void OnStart(PacketLog* log);
     void OnLinkUp();
     void OnStop();
 
     Truth truth_;
+    Anchor anchor_;
+    std::unique_ptr<Nat> nat_;
     Side left_;
     Side right_;
     ns3::Ptr<AsymmetricChannel> channel_;

@@ -4,6 +4,10 @@
 
 #include "ns3/core-module.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include <netinet/in.h>
 
 namespace bentpipe
@@ -37,24 +41,133 @@ class UdpOnly : public ns3::ErrorModel
     ns3::Ptr<ns3::ErrorModel> inner_;
 };
 
+/// Lets a packet pass that another model would lose after `longest` others in a row.
+class BurstLimited : public ns3::ErrorModel
+{
+  public:
+    BurstLimited(ns3::Ptr<ns3::ErrorModel> inner, uint32_t longest)
+        : inner_(inner),
+          longest_(longest)
+    {
+    }
+
+  private:
+    bool
+    DoCorrupt(ns3::Ptr<ns3::Packet> packet) override
+    {
+        // The inner model is asked for every packet, so that its pattern doesn't depend on the limit.
+        const bool lost = inner_->IsCorrupt(packet) && run_ < longest_;
+        run_ = lost ? run_ + 1 : 0;
+        return lost;
+    }
+
+    void
+    DoReset() override
+    {
+        inner_->Reset();
+        run_ = 0;
+    }
+
+    ns3::Ptr<ns3::ErrorModel> inner_;
+    uint32_t longest_;
+    uint32_t run_ = 0;
+};
+
+/// Loses the packets of a list, counted from 1, and what another model loses, which may be null.
+class Listed : public ns3::ErrorModel
+{
+  public:
+    Listed(std::vector<PacketRange> ranges, ns3::Ptr<ns3::ErrorModel> other)
+        : ranges_(std::move(ranges)),
+          other_(other)
+    {
+    }
+
+  private:
+    bool
+    DoCorrupt(ns3::Ptr<ns3::Packet> packet) override
+    {
+        ++number_;
+        const bool listed = std::any_of(ranges_.begin(), ranges_.end(), [this](const PacketRange& range) {
+            return range.first <= number_ && number_ <= range.last;
+        });
+        const bool lost = other_ != nullptr && other_->IsCorrupt(packet);
+        return listed || lost;
+    }
+
+    void
+    DoReset() override
+    {
+        number_ = 0;
+    }
+
+    std::vector<PacketRange> ranges_;
+    ns3::Ptr<ns3::ErrorModel> other_;
+    uint64_t number_ = 0;
+};
+
+/// Two states after Gilbert and Elliott; the bad one loses every packet. Starts in the good one.
+class TwoStates : public ns3::ErrorModel
+{
+  public:
+    TwoStates(const GilbertElliott& probabilities, int64_t stream)
+        : probabilities_(probabilities),
+          random_(ns3::CreateObject<ns3::UniformRandomVariable>())
+    {
+        random_->SetStream(stream);
+    }
+
+  private:
+    bool
+    DoCorrupt(ns3::Ptr<ns3::Packet>) override
+    {
+        const double leave = bad_ ? probabilities_.to_good : probabilities_.to_bad;
+        bad_ = (random_->GetValue(0.0, 1.0) < leave) != bad_;
+        return bad_;
+    }
+
+    void
+    DoReset() override
+    {
+        bad_ = false;
+    }
+
+    GilbertElliott probabilities_;
+    ns3::Ptr<ns3::UniformRandomVariable> random_;
+    bool bad_ = false;
+};
+
 }  // namespace
 
-ns3::Ptr<ns3::ErrorModel>
+LossModel
 MakeLossModel(const LinkParameters& link, LossProtocol protocol, int64_t stream)
 {
-    if (link.loss <= 0.0)
+    LossModel made;
+    if (link.gilbert_elliott)
     {
-        return nullptr;
+        made.model = ns3::CreateObject<TwoStates>(*link.gilbert_elliott, stream);
     }
-    const auto uniform = ns3::CreateObject<ns3::RateErrorModel>();
-    uniform->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
-    uniform->SetRate(link.loss);
-    uniform->AssignStreams(stream);
-    if (protocol == LossProtocol::kUdp)
+    else if (link.loss > 0.0 || !link.changes.empty())
     {
-        return ns3::CreateObject<UdpOnly>(uniform);
+        made.uniform = ns3::CreateObject<ns3::RateErrorModel>();
+        made.uniform->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
+        made.uniform->SetRate(link.loss);
+        made.uniform->AssignStreams(stream);
+        made.model = made.uniform;
     }
-    return uniform;
+    if (made.model != nullptr && link.burst > 0)
+    {
+        made.model = ns3::CreateObject<BurstLimited>(made.model, link.burst);
+    }
+    if (!link.loss_list.empty())
+    {
+        made.model = ns3::CreateObject<Listed>(link.loss_list, made.model);
+    }
+    if (made.model != nullptr && protocol == LossProtocol::kUdp)
+    {
+        made.model = ns3::CreateObject<UdpOnly>(made.model);
+    }
+    return made;
 }
 
 }  // namespace bentpipe

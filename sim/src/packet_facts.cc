@@ -81,6 +81,55 @@ DescribeV6(Bytes bytes, PacketFacts& facts)
 
 }  // namespace
 
+OriginTag::OriginTag(uint32_t id)
+    : id_(id)
+{
+}
+
+ns3::TypeId
+OriginTag::GetTypeId()
+{
+    static const ns3::TypeId type =
+        ns3::TypeId("bentpipe::OriginTag").SetParent<ns3::Tag>().AddConstructor<OriginTag>();
+    return type;
+}
+
+ns3::TypeId
+OriginTag::GetInstanceTypeId() const
+{
+    return GetTypeId();
+}
+
+uint32_t
+OriginTag::GetSerializedSize() const
+{
+    return sizeof(id_);
+}
+
+void
+OriginTag::Serialize(ns3::TagBuffer buffer) const
+{
+    buffer.WriteU32(id_);
+}
+
+void
+OriginTag::Deserialize(ns3::TagBuffer buffer)
+{
+    id_ = buffer.ReadU32();
+}
+
+void
+OriginTag::Print(std::ostream& stream) const
+{
+    stream << "origin " << id_;
+}
+
+uint32_t
+OriginTag::Id() const
+{
+    return id_;
+}
+
 PacketFacts
 Describe(ns3::Ptr<const ns3::Packet> packet)
 {
@@ -88,7 +137,8 @@ Describe(ns3::Ptr<const ns3::Packet> packet)
     const size_t size = packet->CopyData(buffer.data(), buffer.size());
     const Bytes bytes(buffer.data(), size);
     PacketFacts facts;
-    facts.id = static_cast<uint32_t>(packet->GetUid());
+    OriginTag origin;
+    facts.id = packet->PeekPacketTag(origin) ? origin.Id() : static_cast<uint32_t>(packet->GetUid());
     facts.ip_length = static_cast<uint16_t>(packet->GetSize());
     const int version = size > 0 ? bytes[0] >> 4 : 0;
     if (version == 4 && size >= kV4HeaderBytes)

@@ -26,6 +26,12 @@ enum class PacketEvent : uint8_t
     kDropQueue = 1,
     kDropLoss = 2,
     kDeliver = 3,
+    kDropOutage = 4,
+    kDropMtu = 5,
+    kCorrupt = 6,    // delivered with another byte
+    kMark = 7,       // with CE
+    kHoldBack = 8,   // later than its successors
+    kTranslate = 9,  // with another address or port
 };
 
 /// One record of the log, little-endian, as on disk.

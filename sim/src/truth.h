@@ -2,10 +2,13 @@
 
 #include "direction_truth.h"
 #include "histogram.h"
+#include "nat.h"
 #include "parameters.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace bentpipe
 {
@@ -25,6 +28,8 @@ struct Truth
     double origin_unix_s = 0.0;  ///< wall clock of simulation time 0
     double duration_s = 0.0;
     double clock_step_s = 0.0;  ///< how far the wall clock moved against the steady clock
+    std::optional<double> first_1rtt_s;  ///< when the first datagram that begins with a 1-RTT packet passed
+    std::vector<MappingTruth> mappings;  ///< of the NAT, in the order of their making
     DirectionCounts forward;
     DirectionCounts back;
     SocketCounts left;

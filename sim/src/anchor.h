@@ -1,0 +1,33 @@
+#pragma once
+
+#include "impairment.h"
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace bentpipe
+{
+
+/// Two moments that impairments count from, seen by watching the packets of both directions.
+class Anchor : public Impairment
+{
+  public:
+    void Apply(Passage& passage) override;
+
+    /// When the first datagram that begins with a 1-RTT packet had left its transmitter (RFC 9000 §17.3.1).
+    std::optional<ns3::Time> FirstOneRtt() const;
+
+    /// Seconds since then; nothing before.
+    std::optional<double> SinceFirstOneRtt() const;
+
+    /// Calls `action` at the first UDP packet.
+    void AtFirstUdp(std::function<void()> action);
+
+  private:
+    std::optional<ns3::Time> first_one_rtt_;
+    bool udp_seen_ = false;
+    std::vector<std::function<void()>> at_first_udp_;
+};
+
+}  // namespace bentpipe
