@@ -238,7 +238,7 @@ def check_changes(lane: Lane) -> list[Finding]:
         for low, high in ((5, 45), (55, 90), (110, 145))
     ]
     medians = [sorted(window)[len(window) // 2] for window in windows]
-    right = all(abs(median - wanted) < 0.004 for median, wanted in zip(medians, (0.01, 0.06, 0.01), strict=True))
+    right = all(abs(median - wanted) < 0.02 for median, wanted in zip(medians, (0.01, 0.06, 0.01), strict=True))
     lost = [number for number in got.missing if number >= 152]
     return [
         Finding(
