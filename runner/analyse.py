@@ -1,7 +1,6 @@
 """Job + artifacts + its case → result. Offline: it reads the job's folder and nothing else, and can be repeated."""
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
 from runner.model.result import DirectionTruth, Finding, Invariant, LinkTruth, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Kind
+from runner.readback import applied_lines, readings
 from runner.trace import TraceFacts, facts, sample, series
 from testcases.base import Case, CaseEvidence
 
@@ -31,7 +31,6 @@ _PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connectio
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
 _PRESSURE_LIMIT = 0.5  # of the job's time in which somebody waited for a CPU: with more, slow stacks get slower still
 _THROTTLED_SHARE = 0.05  # of the transfer's time
-_APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
 
 
 def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:
@@ -52,12 +51,13 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         transfer_s=evidence.transfer_s,
         stages_s=evidence.stages_s,
         cpu_pressure=evidence.cpu_pressure,
-        applied=_applied(artifacts),
+        applied=applied_lines(artifacts),
     )
     if unsupported := _unsupported(evidence, record):
         return _with(base, Outcome.UNSUPPORTED, unsupported)
     traces = _Traces.read(artifacts, record, evidence)
-    base = replace(base, invariants=traces.invariants, sample=traces.sample)
+    found = readings(artifacts, evidence, traces.facts, traces.sample)
+    base = replace(base, invariants=traces.invariants, sample=traces.sample, readings=found)
     if spoiled := _spoiled(evidence, truth, record):
         return _with(base, Outcome.ERROR, spoiled)
     if failures := tuple(_execution(evidence, record, artifacts)):
@@ -137,16 +137,6 @@ def _direction(document: dict[str, float]) -> DirectionTruth:
 def _protocol(evidence: Evidence, record: CaseRecord) -> str:
     asked = evidence.client.environment.get("TESTCASE")
     return protocol_of(asked) if asked else record.protocol
-
-
-def _applied(artifacts: Artifacts) -> dict[str, str]:
-    found = {}
-    for role in ("client", "server"):
-        log = artifacts.folder / role / "output.log"
-        match = _APPLIED.search(log.read_text(errors="replace")) if log.is_file() else None
-        if match:
-            found[role] = match[1].strip()
-    return found
 
 
 def _unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:

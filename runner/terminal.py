@@ -11,7 +11,7 @@ from rich.table import Table
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP3
-from runner.model.result import LinkTruth, Outcome, Result, Sample
+from runner.model.result import LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.run import Progress as Event
 from runner.units import format_data_rate, format_duration
@@ -54,6 +54,7 @@ def result_line(result: Result, kind: Kind) -> str:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.goodput and result.sample.efficiency is not None:
         detail = f"{format_data_rate(result.sample.goodput)}, η {result.sample.efficiency:.0%}"
+        detail += "".join(f"; {one.sentence}" for one in result.refuted)
         detail += f", over {HTTP3}" if result.protocol == HTTP3 else ""
     elif result.sample and result.sample.handshake_time is not None:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
@@ -150,6 +151,18 @@ def truth_table(truth: LinkTruth) -> Table:
     return table
 
 
+def readings_table(readings: Iterable[Reading]) -> Table:
+    """What was asked of each endpoint and what it was found to use."""
+    signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
+    table = Table("role", "parameter", "asked", "found", "by", "", "", box=None)
+    for one in readings:
+        found = one.found or "not read back"
+        table.add_row(
+            one.role, one.parameter, escape(one.asked), escape(found), one.source, signs[one.holds], escape(one.detail)
+        )
+    return table
+
+
 def summary_table(results: Mapping[Job, Result], cases: Mapping[str, CaseRecord]) -> Table:
     """Outcomes by case."""
     table = Table("case", *(outcome.value for outcome in Outcome), box=None)
@@ -184,8 +197,9 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
         late, received = result.truth.lateness_p99 * 1e3, result.truth.receive_lateness_p99 * 1e3
         console.print(f"seed {result.truth.seed}, lateness p99 {late:.2f} ms leaving, {received:.2f} ms arriving")
     _show_invariants(console, result)
-    for role, applied in result.applied.items():
-        console.print(f"applied by {role}: {escape(applied)}")
+    if result.readings:
+        console.print()
+        console.print(readings_table(result.readings))
     if evidence is not None:
         for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
             stopped = ", stopped by the runner" if endpoint.stopped_by_us else ""

@@ -60,7 +60,7 @@ class Sample:
     ttfb: float | None = None
     ttlb: float | None = None
     initial_window_bytes: int | None = None  # response bytes sent before an ACK of any could have come
-    first_flight_packets: float | None = None  # all of the server's 1-RTT bytes in that time, in median datagrams
+    first_flight_packets: float | None = None  # all of the server's 1-RTT bytes in that time, in full datagrams
     return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
     ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
     retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1
@@ -72,6 +72,30 @@ class Sample:
     one_way_delay_median: float | None = None  # server to client, both captures have one clock
     data_packets: int | None = None
     lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What one source says that an endpoint used, beside what a variant asked for."""
+
+    role: str
+    parameter: str  # CCA, IW in packets, ACK_FREQUENCY in ack-eliciting packets per ACK
+    asked: str = ""  # empty: the stack's own default
+    found: str = ""  # empty: it could not be read anywhere
+    source: str = ""  # output (the image's own words), qlog, first flight, ACKs on the wire
+    holds: bool | None = None  # whether it is what was asked; None: nothing was, or the source can't tell
+    detail: str = ""
+
+    @property
+    def said(self) -> str:
+        """`first flight 32 packets`, `output cubic`, `not read back`."""
+        unit = " packets" if self.parameter == "IW" else ""
+        return f"{self.source} {self.found}{unit}" if self.source else "not read back"
+
+    @property
+    def sentence(self) -> str:
+        """`asked IW=10, first flight 32 packets`."""
+        return f"asked {self.parameter}={self.asked}, {self.said}" if self.asked else f"{self.parameter}: {self.said}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,5 +152,12 @@ class Result:
     overhead_s: float = 0.0  # wall - transfer, analysis included
     stages_s: dict[str, float] = field(default_factory=dict)
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
-    applied: dict[str, str] = field(default_factory=dict)  # CCA, IW as the endpoint said it applied them
+    applied: dict[str, str] = field(default_factory=dict)  # by role: CCA, IW as the endpoint said it applied them
+    readings: tuple[Reading, ...] = ()
     captures_kept: bool = True
+
+    @property
+    def refuted(self) -> tuple[Reading, ...]:
+        """Where an endpoint did not use what it was asked for: by role and parameter the last reading, the wire's."""
+        last = {(one.role, one.parameter): one for one in self.readings if one.holds is False}
+        return tuple(last.values())

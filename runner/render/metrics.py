@@ -214,7 +214,7 @@ METRICS: tuple[Metric, ...] = (
         short="1st flight",
         unit=Unit("packets", 1.0),
         group=_PATH,
-        formula="1-RTT bytes of the server, from the request until an ACK of any of them came back / median datagram",
+        formula="1-RTT bytes of the server, from the request until an ACK of any of them came back / full datagram",
         note="The initial window in packets (RFC 9002 §7.2), unless pacing, flow control or a short file made it less.",
     ),
     Metric(

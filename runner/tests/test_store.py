@@ -125,13 +125,15 @@ def test_a_pair_that_now_shares_something_else_is_refused_on_resume(tmp_path: Pa
         campaign.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
 
 
-def test_files_of_before_protocols_were_kept_still_load(tmp_path: Path) -> None:
+def test_files_of_before_protocols_and_variants_still_load(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run", cases=("sat",)))
     folder.save_result(result())
     for path in (tmp_path / "run/run.json", tmp_path / "run/quinn_aioquic/sat/1/result.json"):
         document = json.loads(path.read_text())
-        for name in ("protocols", "protocol"):
+        for name in ("protocols", "protocol", "readings"):
             document.pop(name, None)
+        for record in document.get("implementations", {}).values():
+            del record["variant_of"], record["parameters"]
         path.write_text(json.dumps(document))
     again = RunFolder.open(tmp_path / "run")
     assert again.run.protocol(again.run.order[0]) == "hq-interop"

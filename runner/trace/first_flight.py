@@ -8,6 +8,8 @@ from runner.trace.rtt import ack_eliciting
 from runner.trace.transfer import Transfer, first_acknowledged
 from runner.trace.vantage import NULL, Vantage
 
+_LEAST_DATAGRAM = 1200  # bytes that every path carries (RFC 9000 §14)
+
 
 def first_flight(transfer: Transfer) -> FirstFlight | None:
     """The first flight of the first connection with response data, at the server's vantage point.
@@ -39,11 +41,12 @@ def first_flight(transfer: Transfer) -> FirstFlight | None:
         of_connection &= sent.time_ns < acknowledged
     if not len(rows):
         return None
-    datagrams = np.unique(packets["datagram"][rows])
+    size = server.datagrams["payload_length"][np.unique(packets["datagram"][rows])]
+    full = size[size >= _LEAST_DATAGRAM]
     return FirstFlight(
         packets=len(rows),
         bytes=int(packets["length"][rows].sum()),
-        datagram_bytes=max(1, int(np.median(server.datagrams["payload_length"][datagrams]))),
+        datagram_bytes=int(np.median(full)) if len(full) else _LEAST_DATAGRAM,
         response_bytes=int(sent.new[of_connection].sum()),
         duration=(int(server.packet_time[rows].max()) - first_data) / 1e9,
         acknowledged=(acknowledged - first_data) / 1e9 if acknowledged is not None else None,

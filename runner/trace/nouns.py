@@ -172,7 +172,7 @@ class FirstFlight:
     bytes: int
     """Of QUIC packets with headers and tags, which is what a congestion window counts (RFC 9002 §B.2)."""
     datagram_bytes: int
-    """UDP payload of its median datagram: the largest may be a probe of the path's MTU."""
+    """UDP payload, median of the full datagrams (at least 1200 B): the largest may be a probe of the path's MTU."""
     response_bytes: int
     """New response data in it."""
     duration: float
@@ -182,7 +182,7 @@ class FirstFlight:
 
     @property
     def full_packets(self) -> float:
-        """Its bytes in packets of the median size: small ones, such as HANDSHAKE_DONE, hardly count."""
+        """Its bytes in packets that fill such a datagram: small ones, as of HANDSHAKE_DONE, hardly count."""
         return self.bytes / self.datagram_bytes
 
 

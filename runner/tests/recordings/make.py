@@ -19,7 +19,9 @@ from runner.deploy.images import image_ids
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.run import CaseRecord
+from runner.model.variant import Variant
 from runner.units import KIB
+from runner.variants import place
 
 HERE = Path(__file__).parent
 KEPT = (
@@ -35,6 +37,8 @@ KEPT = (
 )
 ATTEMPTS = 10
 STACKS = ("quic-go", "quinn", "aioquic")
+# One that can do what it is asked, and one whose window is compiled in.
+VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"}))
 
 
 def _cases() -> dict[str, CaseRecord]:
@@ -61,6 +65,7 @@ def _cases() -> dict[str, CaseRecord]:
         "v2": declared["v2"],
         "ecn": replace(declared["ecn"], file_sizes=(20 * KIB,)),
         "ipv6": declared["ipv6"],
+        "window": variant("window", "transfer", 100 * KIB),
         "lossy": replace(variant("lossy", "transfer", 100 * KIB), forward=lossy, return_=lossy),
     }
 
@@ -72,6 +77,7 @@ def _jobs() -> tuple[Job, ...]:
     wanted += [("quinn", "aioquic", "keyupdate")]
     wanted += [("quinn", "quic-go", case) for case in ("multiplexing", "ecn")]
     wanted += [("aioquic", "aioquic", "v2")]
+    wanted += [(variant.name, "quic-go", "window") for variant in VARIANTS]
     return tuple(Job(server=server, client=client, case=case, iteration=1) for server, client, case in wanted)
 
 
@@ -80,8 +86,15 @@ def main(*names: str) -> None:
     catalog = load_catalog()
     selection = campaign.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
+    placed = place(catalog, selection, VARIANTS)
     run = campaign.new_run(
-        Path("recordings"), catalog, selection, seed=2, shuffled=False, image_ids=images, timeout_scale=1.0
+        Path("recordings"),
+        placed.catalog,
+        placed.selection,
+        seed=2,
+        shuffled=False,
+        image_ids=images,
+        timeout_scale=1.0,
     )
     run = replace(run, cases=_cases(), order=_jobs())
     with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
