@@ -9,7 +9,7 @@ from rich.table import Table
 
 from runner.catalog import Catalog, load_catalog, split
 from runner.deploy import engine, images, pulling, setup
-from runner.deploy.history import History
+from runner.deploy.history import Build, History
 from runner.errors import BentpipeError, SetupError, UsageError
 from runner.model.implementation import Implementation
 from runner.units import format_duration, format_size
@@ -75,9 +75,15 @@ def _size_table(tags: Sequence[str], sizes: Mapping[str, int]) -> Table:
     table = Table("image", "size", "build time", box=None)
     for tag in tags:
         size = format_size(sizes[tag]) if tag in sizes else "not here"
-        time = format_duration(builds[tag].seconds) if tag in builds and tag in sizes else ""
-        table.add_row(tag, size, time)
+        table.add_row(tag, size, _time(builds.get(tag)) if tag in sizes else "")
     return table
+
+
+def _time(build: Build | None) -> str:
+    if build is None:
+        return ""
+    reused = "" if build.full else f", {build.reused} of {build.steps} steps reused"
+    return f"{format_duration(build.seconds)}{reused}"
 
 
 def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:

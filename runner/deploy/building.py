@@ -19,6 +19,7 @@ from runner.errors import SetupError
 LOG_LINES = 15
 
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine paints what goes to standard error
 _REUSED = " ---> Using cache"
 _BUILDER_TALK = (" --->", "Removing intermediate container ")
 
@@ -121,8 +122,8 @@ def _build(
                 report(at)
             elif line == _REUSED:
                 reused += 1
-            elif line.strip() and not line.startswith(_BUILDER_TALK):
-                lines.append(line.rstrip())
+            elif (plain := _COLOUR.sub("", line).rstrip()) and not line.startswith(_BUILDER_TALK):
+                lines.append(plain)
         if "error" in event:
             where = f"step {at.step} of {at.steps} (`{at.text}`)" if at.step else "the Dockerfile"
             code = event.get("errorDetail", {}).get("code")

@@ -19,6 +19,11 @@ class Build:
     steps: int
     reused: int
 
+    @property
+    def full(self) -> bool:
+        """Whether most of its steps were done, not reused: only then it tells how long such a build takes."""
+        return 2 * self.reused <= self.steps
+
 
 class History:
     """The fullest build of each image on this host, by tag, kept in a file. Events come from several threads."""
@@ -62,10 +67,10 @@ def time_left(
 ) -> float | None:
     """Seconds until all is built, None when that isn't known. `working`: the seconds for which each was at work.
 
-    Known is nothing as long as an image without a recorded build is left, or one takes longer than it did before.
+    Known is nothing as long as an image without a full build is left, or one takes longer than it did before.
     """
     waiting = list(waiting)
-    if not builds.keys() >= {*waiting, *working}:
+    if not all(tag in builds and builds[tag].full for tag in (*waiting, *working)):
         return None
     rest = [builds[tag].seconds - seconds for tag, seconds in working.items()]
     if any(seconds < 0 for seconds in rest):

@@ -34,6 +34,8 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("render", "nowhere"), "holds no run"),
         (("serve", "--site", "/nonexistent"), "draw it with ./bentpipe render"),
         (("build", "quik"), "There is no stack 'quik'"),
+        (("build", "mvfst"), "run `./bentpipe build --pull mvfst`"),
+        (("build", "--pull", "quinn"), "the published image is quinn-public"),
         (("decode", "/nonexistent.pcap"), "does not exist"),
         (("schema", "results.json"), "Choices: run.json"),
         (("--implementations", "/nonexistent.json", "list"), "/nonexistent.json can't be read"),

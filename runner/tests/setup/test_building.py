@@ -88,11 +88,11 @@ def test_failing_build_names_image_step_and_reason(client: docker.DockerClient, 
 @pytest.mark.docker
 def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
     tag = base_image.obtain(client)
-    context = dockerfile(tmp_path, "bad", f"FROM {tag}", "RUN seq 1 40 && exit 7")
+    context = dockerfile(tmp_path, "bad", f"FROM {tag}", "RUN seq 1 40 >&2 && exit 7")
     with pytest.raises(SetupError) as caught:
         building.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
     first, *log = str(caught.value).splitlines()
-    assert first.endswith("step 2 of 3 (`RUN seq 1 40 && exit 7`) failed with exit code 7. Its last lines:")
+    assert first.endswith("step 2 of 3 (`RUN seq 1 40 >&2 && exit 7`) failed with exit code 7. Its last lines:")
     assert log == [str(number) for number in range(26, 41)]
 
 
@@ -156,6 +156,7 @@ def test_history_that_cannot_be_read_or_written_is_no_history(tmp_path: Path) ->
 
 
 BUILDS = {name: Build(seconds=seconds, steps=5, reused=0) for name, seconds in (("a", 10), ("b", 20), ("c", 100))}
+BUILDS["reused"] = Build(seconds=1.0, steps=5, reused=3)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,7 @@ BUILDS = {name: Build(seconds=seconds, steps=5, reused=0) for name, seconds in (
         (["unknown"], {"a": 4}, None),
         (["b"], {"unknown": 4}, None),
         (["b"], {"a": 11}, None),  # slower than it was: nothing is known
+        (["reused"], {"a": 4}, None),  # says nothing about a build from nothing
         ([], {}, 0),
     ],
 )

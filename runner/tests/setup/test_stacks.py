@@ -1,0 +1,144 @@
+"""Which stacks `build` chooses, what `build` and `list` print, and what must not be in an image that runs."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from docker.errors import ImageNotFound
+from rich.console import Console
+
+from runner import stacks
+from runner.catalog import Catalog, load_catalog
+from runner.deploy import engine
+from runner.deploy.display import BuildDisplay
+from runner.deploy.history import Build
+from runner.deploy.images import Event, State
+from runner.errors import UsageError
+from runner.model.implementation import Implementation, Role
+
+COMPILERS = (
+    "cc",
+    "gcc",
+    "g++",
+    "c++",
+    "clang",
+    "ld",
+    "as",
+    "rustc",
+    "cargo",
+    "go",
+    "javac",
+    "cmake",
+    "make",
+    "pip",
+    "git",
+)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Catalog:
+    return load_catalog()
+
+
+def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipped: Catalog) -> None:
+    built = [stack.name for stack in stacks.choose(shipped, [], pull=False)]
+    assert {"quic-go", "quinn", "aioquic"} <= set(built)
+    assert not {"mvfst", "quic-go-public", "quant"} & set(built)
+    pulled = [stack.name for stack in stacks.choose(shipped, [], pull=True)]
+    assert {"mvfst", "quic-go-public", "chrome"} <= set(pulled)
+    assert not {"quic-go", "quant", "quicly"} & set(pulled)
+    assert [stack.name for stack in stacks.choose(shipped, ["quant,mvfst"], pull=True)] == ["mvfst", "quant"]
+    assert [stack.name for stack in stacks.choose(shipped, ["quinn", "quic-go"], pull=False)] == ["quic-go", "quinn"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pull", "sentence"),
+    [
+        ("mvfst", False, "mvfst is a published image: run `./bentpipe build --pull mvfst`."),
+        (
+            "quic-go",
+            True,
+            "quic-go is built here: run `./bentpipe build quic-go`; the published image is quic-go-public.",
+        ),
+        ("mvsft", True, "There is no stack 'mvsft'. Choices: quic-go, quinn, aioquic,"),
+    ],
+)
+def test_name_of_the_other_kind_is_one_sentence(shipped: Catalog, name: str, pull: bool, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        stacks.choose(shipped, [name], pull=pull)
+    assert str(caught.value).startswith(sentence)
+
+
+def _printed(*tables: object) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    for table in tables:
+        console.print(table)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_list_says_where_each_image_stands() -> None:
+    stack = Implementation(name="here", image="b/here", build="x", url="https://example.org", version="1")
+    far = replace(stack, name="far", image="p/far:1", build=None)
+    every = [
+        stack,
+        replace(stack, name="missing", image="b/missing", roles=(Role.SERVER,)),
+        replace(far, congestion_control="bbr", congestion_implemented=("bbr", "cubic")),
+        replace(far, name="gone", image="p/gone", withdrawn=True, hystart=True),
+    ]
+    sizes = {"b/here": 2 * 1024**2}
+    text = _printed(stacks.built_table(every[:2], sizes), stacks.published_table(every[2:], sizes))
+    words = {line.split()[0]: line for line in text.splitlines() if line.split()}
+    assert "2 MiB" in words["here"]
+    assert "not built" in words["missing"]
+    assert "server" in words["missing"]
+    assert "not pulled" in words["far"]
+    assert "bbr (has cubic)" in words["far"]
+    assert "withdrawn" in words["gone"]
+    assert "no engine" in _printed(stacks.built_table(every[:1], None))
+
+
+def test_display_counts_and_tells_the_time_left_without_a_terminal() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    builds = {tag: Build(seconds=100, steps=4, reused=0) for tag in ("a", "b")}
+    with BuildDisplay(console, todo=["a", "b", "c"], builds=builds) as display:
+        display(Event(tag="base", state=State.CURRENT))
+        display(Event(tag="a", state=State.WORKING))
+        display(Event(tag="c", state=State.WORKING, step=1, steps=3, text="FROM [x]"))
+        display(Event(tag="c", state=State.FAILED))
+        display(Event(tag="a", state=State.BUILT))
+        display(Event(tag="b", state=State.SKIPPED))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    lines = file.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "building a",
+        "building c",
+        "✗ c failed",
+        "✓ a built",
+        "✗ b not built (3 of 3)",
+    ]
+    assert lines[2].endswith("ms (1 of 3; at most about 1 min 40 s left)")
+    assert lines[3].endswith("ms (2 of 3; at most about 1 min 40 s left)")
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_runtime_images_carry_no_compilers(shipped: Catalog) -> None:
+    client = engine.connect()
+    script = f"for tool in {' '.join(COMPILERS)}; do command -v $tool; done; true"
+    found, looked = {}, 0
+    for stack in shipped.implementations.values():
+        if stack.build is not None:
+            try:
+                output = client.containers.run(
+                    stack.image, ["-c", script], entrypoint="sh", network_mode="none", remove=True
+                )
+            except ImageNotFound:
+                continue
+            looked += 1
+            if output.strip():
+                found[stack.name] = output.decode().split()
+    assert looked
+    assert found == {}
