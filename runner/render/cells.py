@@ -6,7 +6,7 @@ from functools import cached_property
 from urllib.parse import quote
 
 from runner.model.job import Job
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import Finding, Outcome, Reading, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
 from runner.stats import Attempts, Summary, count, median_iteration, summarise
@@ -43,6 +43,15 @@ class Cell:
     def label(self) -> str:
         """The protocol where it is not the case's own: such a cell is not comparable with those without a label."""
         return "" if self.protocol in ("", self.case.protocol) else self.protocol
+
+    @cached_property
+    def refuted(self) -> tuple[Reading, ...]:
+        """What endpoints were asked for and did not use, in any iteration: the first reading by role and parameter."""
+        first: dict[tuple[str, str], Reading] = {}
+        for result in self.results:
+            for one in result.refuted:
+                first.setdefault((one.role, one.parameter), one)
+        return tuple(first.values())
 
     @cached_property
     def attempts(self) -> Attempts:

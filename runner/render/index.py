@@ -79,6 +79,7 @@ def context(run: Run, results: Mapping[Job, Result], table: Cells, sparks: Spark
             for server in servers
         ],
         "labels": sorted({cell.label for cell in table.values()} - {""}),
+        "refuted": any(cell.refuted for cell in table.values()),
         "failures": _failures(table.values()),
         "metrics": METRICS,
         "switchable": [BY_KEY[key] for key in SWITCHABLE],

@@ -59,6 +59,7 @@ def context(
         "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
         "rows": [_row(result, downloads, series) for result in cell.results],
         "reasons": _reasons(cell.results),
+        "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
         "shown": shown,
         "drawing": drawing.offset_plot(series.get(shown or 0), others, title=title),
         "plot": _plot(cell, series, shown),

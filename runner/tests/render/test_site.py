@@ -12,7 +12,7 @@ from runner.errors import UsageError
 from runner.model.result import Outcome
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -145,6 +145,25 @@ def test_cells_over_http3_say_so_and_have_means_of_their_own(tmp_path: Path) -> 
     assert "It is not comparable with cells without the label" in text
     assert "Over HTTP/3" in Page(tmp_path / "site/run/s_web/sat.html").text
     assert "Over HTTP/3" not in Page(tmp_path / "site/run/s_old/sat.html").text.split("Numbers")[0]
+
+
+def test_variants_say_what_they_ask_and_what_was_not_applied(tmp_path: Path) -> None:
+    render([variants_run(tmp_path / "run")], tmp_path / "site")
+    page = Page(tmp_path / "site/index.html")
+    html = (tmp_path / "site/index.html").read_text()
+    assert '<th scope="row">quinn <small class="parameter">IW=32</small></th>' in html
+    cells = html[html.index("<tbody>") : html.index("</tbody>")]
+    assert cells.count("server: IW not 10") == 1
+    assert "IW not 32" not in html
+    assert "asked IW=10, first flight 3" in html
+    assert "32\u00a0packets asked" in page.text
+    good, bad = (
+        re.sub(r"\s+", " ", Page(tmp_path / f"site/run/{name}_c/goodput.html").text)
+        for name in ("quinn+iw=32", "quic-go+iw=10")
+    )
+    assert "Asked and applied" in good
+    assert "✗ not applied" not in good
+    assert "✗ not applied server: asked IW=10, first flight 3" in bad
 
 
 def test_without_http3_the_page_does_not_speak_of_it(site: Path, pages: dict[Path, Page]) -> None:
