@@ -154,11 +154,11 @@ def truth_table(truth: LinkTruth) -> Table:
 def readings_table(readings: Iterable[Reading]) -> Table:
     """What was asked of each endpoint and what it was found to use."""
     signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
-    table = Table("role", "parameter", "asked", "found", "by", "", "", box=None)
+    table = Table("role", "parameter", "asked", "found", "in", "", "", box=None)
     for one in readings:
-        found = one.found or "not read back"
+        found = (escape(one.found) or "not read back", one.source)
         table.add_row(
-            one.role, one.parameter, escape(one.asked), escape(found), one.source, signs[one.holds], escape(one.detail)
+            one.role, one.parameter, escape(one.asked), *found, signs[one.holds], f"[dim]{escape(one.detail)}[/dim]"
         )
     return table
 
