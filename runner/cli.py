@@ -19,10 +19,11 @@ from rich.table import Table
 from runner import campaign, plan, store, terminal
 from runner.analyse import analyse
 from runner.campaign import LOGS, VERSION
-from runner.catalog import IMPLEMENTATIONS, ROOT, implementations_schema, load_catalog, load_implementations
+from runner.catalog import IMPLEMENTATIONS, ROOT, implementations_schema, load_catalog, load_implementations, split
 from runner.errors import BentpipeError, UsageError
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.artifacts import Artifacts
+from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import protocol_key
@@ -225,6 +226,43 @@ def run(implementations: Path, /, strict: bool, **options: Any) -> None:
     results = run_matrix(MatrixOptions(implementations=implementations, **options), out=out, err=err)
     failed = any(result.outcome in (Outcome.FAILED, Outcome.ERROR) for result in results.values())
     sys.exit(1 if strict and failed else 0)
+
+
+@main.command()
+@click.argument("image", required=False)
+@click.option("--client", "client", metavar="COMMAND", help="Instead of IMAGE: a client of this host, run in a shell.")
+@click.option("--server", "server", metavar="COMMAND", help="Instead of IMAGE: a server of this host.")
+@click.option("--name", help="The implementation's name. [from the image's]")
+@click.option("--peer", "peers", multiple=True, metavar="NAME", help="Reference peers; each case takes the first two.")
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="[all test cases, goodput, sat]")
+@click.option("--run", "run_name", metavar="DIR", help="Where report and evidence go. [logs/checks/NAME-TIME]")
+@click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
+@yes_option
+@cas_option
+@click.pass_obj
+def check(implementations: Path, /, image: str | None, client: str | None, server: str | None, **options: Any) -> None:
+    """Check IMAGE, or a build of this host, before you submit it: the contract, then every case with two peers.
+
+    Exit codes: 0 passed · 1 something is wrong, and how to mend it is said · 2 bad input · 3 this host went wrong.
+    """
+    from runner import check as checking  # noqa: PLC0415 - docker is slow to import
+    from runner.check.show import show_report  # noqa: PLC0415
+
+    commands = {role: command for role, command in ((Role.CLIENT, client), (Role.SERVER, server)) if command}
+    if bool(image) == bool(commands):
+        raise UsageError("check takes either IMAGE, or --client COMMAND and --server COMMAND, or one of the two.")
+    peers, run_name = tuple(split(options.pop("peers"))), options.pop("run_name")
+    asked = checking.CheckOptions(
+        implementations=implementations,
+        image=image,
+        commands=commands,
+        peers=peers or checking.PEERS,
+        run=run_name,
+        **options,
+    )
+    report = checking.check(asked, out=out, err=err)
+    show_report(out, report)
+    sys.exit(report.verdict.value)
 
 
 @main.command("analyse")

@@ -1,11 +1,7 @@
 """`run`, from options to results: set-up, plan, probe, lanes, loop. What holds the stages together and nothing else."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
@@ -20,6 +16,7 @@ from runner.model.run import Run
 from runner.pause import Pause
 from runner.retention import Retention
 from runner.run import Campaign
+from runner.signals import stopping
 from runner.stacks import load_present
 from runner.store import RunFolder
 from runner.terminal import RunWatch
@@ -153,7 +150,7 @@ def _execute(
                 pause=pause,
             )
             try:
-                with _stopping(work):
+                with stopping(work):
                     results = work.execute()
             except SetupError as error:
                 raise SetupError(f"{error} {_how_to_resume(folder)}") from error
@@ -164,19 +161,3 @@ def _execute(
 
 def _how_to_resume(folder: RunFolder) -> str:
     return f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == campaign.LOGS else folder.path}"
-
-
-@contextmanager
-def _stopping(work: Campaign) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends the campaign cleanly, a second Ctrl-C at once."""
-
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
-        work.stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -40,6 +40,7 @@ class ContainerSpec:
     image: str
     role: str
     command: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None  # None: the image's
     environment: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
@@ -111,6 +112,7 @@ class Engine:
             made: dict[str, str] = api.create_container(
                 spec.image,
                 command=list(spec.command) if spec.command is not None else None,
+                entrypoint=list(spec.entrypoint) if spec.entrypoint is not None else None,
                 name=name,
                 environment=dict(spec.environment),
                 hostname=spec.hostname,

@@ -1,8 +1,9 @@
 """The jobs of a run in lanes: from the run's record to what a lane is asked to do."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from runner.deploy.lanes import Lanes
@@ -19,16 +20,22 @@ from runner.store import write_atomically
 class Emulated:
     """A deployment whose links are simulated. Construct with `open`."""
 
-    def __init__(self, run: Run, lanes: Lanes) -> None:
+    def __init__(self, run: Run, lanes: Lanes, specs: Mapping[tuple[str, Role], EndpointSpec]) -> None:
         self._run = run
         self._lanes = lanes
+        self._specs = specs
 
     @classmethod
     @contextmanager
-    def open(cls, run: Run, *, lanes: int) -> Iterator["Emulated"]:
-        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one."""
+    def open(
+        cls, run: Run, *, lanes: int, specs: Mapping[tuple[str, Role], EndpointSpec] | None = None
+    ) -> Iterator["Emulated"]:
+        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one.
+
+        `specs`: endpoints that are no plain images, by stack and role; a job's environment is added to theirs.
+        """
         with Lanes.open(run.name, lanes=lanes) as opened:
-            yield cls(run, opened)
+            yield cls(run, opened, specs or {})
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
         """Run `job` in a free lane. Raises LaneError when the harness can't."""
@@ -40,18 +47,20 @@ class Emulated:
             LaneJob(
                 job=job,
                 folder=folder,
-                client=EndpointSpec(
-                    image=client.image,
-                    environment=environment(
+                client=self._endpoint(
+                    job.client,
+                    Role.CLIENT,
+                    environment(
                         Role.CLIENT,
                         testcase=wire_names["client"],
                         requests=request_urls(files, host=case.host),
                         asked=client.parameters,
                     ),
                 ),
-                server=EndpointSpec(
-                    image=server.image,
-                    environment=environment(Role.SERVER, testcase=wire_names["server"], asked=server.parameters),
+                server=self._endpoint(
+                    job.server,
+                    Role.SERVER,
+                    environment(Role.SERVER, testcase=wire_names["server"], asked=server.parameters),
                 ),
                 forward=case.forward,
                 return_=case.return_,
@@ -60,6 +69,11 @@ class Emulated:
                 files=files,
             )
         )
+
+    def _endpoint(self, stack: str, role: Role, asked: dict[str, str]) -> EndpointSpec:
+        plain = EndpointSpec(image=self._run.implementations[stack].image)
+        spec = self._specs.get((stack, role), plain)
+        return replace(spec, environment={**spec.environment, **asked})
 
     def probe(self, record: Path, jobs: Iterable[Job]) -> dict[tuple[str, Role], str]:
         """Why stacks of `jobs` break the contract, by name and role; empty when none does.

@@ -50,6 +50,7 @@ class Endpoint:
             ContainerSpec(
                 image=self._spec.image,
                 role=self.role.value,
+                entrypoint=self._spec.entrypoint,
                 environment=self._environment,
                 volumes=volumes,
                 host=self._host(lane.namespace(self.role.value), quota),
@@ -62,6 +63,7 @@ class Endpoint:
         memory = limits.memory + quota
         return {
             "network_mode": network,
+            "binds": list(self._spec.binds),
             "cap_drop": ["ALL"],
             "cap_add": list(_CAPABILITIES),
             "security_opt": ["no-new-privileges"],

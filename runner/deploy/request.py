@@ -11,10 +11,15 @@ from runner.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSpec:
-    """One endpoint's container. `environment` is complete but for ROLE, which the lane adds."""
+    """One endpoint's container. `environment` is complete but for ROLE, which the lane adds.
+
+    `entrypoint` and `binds` (`host:container:mode`, the engine's words) are for a local build, which has no image.
+    """
 
     image: str
     environment: dict[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] | None = None
+    binds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

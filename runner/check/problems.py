@@ -1,0 +1,92 @@
+"""What is wrong with an image and how it is mended: before it runs, in the probe, and in its jobs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from runner.deploy.image_facts import ImageFacts
+from runner.model.implementation import Role
+
+_BASE_IMAGE = (
+    "start from the public runner's endpoint image (or implementations/_endpoint of this project), "
+    "which sets the routes through the simulator"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A breach of the contract. `fatal`: nothing can be run."""
+
+    code: str
+    what: str
+    mend: str
+    fatal: bool = False
+
+
+def of_image(facts: ImageFacts) -> Iterator[Problem]:
+    """What can be told without running it (contract.md)."""
+    if facts.platform != facts.host_platform:
+        yield Problem(
+            code="wrong-platform",
+            what=f"The image is built for {facts.platform}, this host runs {facts.host_platform}.",
+            mend=f"Build it with `docker build --platform {facts.host_platform}`.",
+            fatal=True,
+        )
+    if not facts.starts:
+        yield Problem(
+            code="no-entry-point",
+            what="The image has neither ENTRYPOINT nor CMD: the runner starts it without a command.",
+            mend='End the Dockerfile with `ENTRYPOINT ["/run_endpoint.sh"]`, or what starts your endpoint.',
+            fatal=True,
+        )
+    if "/setup.sh" not in facts.files:
+        yield Problem(
+            code="no-setup-script",
+            what="The image has no /setup.sh: in the public runner its packets would never reach the simulator.",
+            mend=f"Let the Dockerfile {_BASE_IMAGE}.",
+        )
+    if facts.user not in ("", "0", "root", "0:0", "root:root"):
+        yield Problem(
+            code="not-root",
+            what=f"The image runs as '{facts.user}', who may set no routes: /setup.sh needs root with NET_ADMIN.",
+            mend="Remove USER from the Dockerfile; drop the rights after /setup.sh when you need to.",
+        )
+
+
+def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
+    """`answers`: why a role is not compliant, by role."""
+    for role, reason in answers.items():
+        yield Problem(
+            code="ignores-testcase",
+            what=f"As {role.value}, asked for a TESTCASE that nobody knows, {reason}.",
+            mend="Compare TESTCASE with the list of what you support, first of all, and exit with 127 for any other.",
+        )
+
+
+def of_output(role: Role, output: str) -> Iterator[Problem]:
+    """What an endpoint printed while /setup.sh ran."""
+    refused = [line for line in output.splitlines() if "Operation not permitted" in line]
+    if refused:
+        yield Problem(
+            code="no-net-admin",
+            what=f"As {role.value} it was refused what it tried: `{refused[0].strip()[:160]}`.",
+            mend="Run /setup.sh as root before anything else: the container has NET_ADMIN, and other users haven't.",
+        )
+
+
+# What helps, by the code of a finding. A code that isn't here says in its requirement what is to be done.
+MENDS = {
+    "server-not-ready": "Listen on UDP port 443 of all addresses, IPv4 and IPv6, within 10 s of the start, and answer "
+    "unknown versions with Version Negotiation.",
+    "server-exit": "Keep serving until SIGTERM; the last lines of the log say why it ended.",
+    "client-exit": "Exit with 0 once every file is saved; the last lines of the log say why it didn't.",
+    "client-not-started": "The first process must be one that exists in the image and is executable.",
+    "server-not-started": "The first process must be one that exists in the image and is executable.",
+    "timeout": "The client ends by itself as soon as the last file is saved.",
+    "files-differ": "Save each URL's body to /downloads/<last part of the path>, whole, before you exit.",
+    "files-extra": "Write nothing but the requested files to /downloads; logs belong to /logs.",
+    "no-key-log": "Append secrets in the NSS key log format to the file that SSLKEYLOGFILE names.",
+    "wrong-alpn": "Offer hq-interop in every case but http3, which is h3.",
+    "handshake-count": "One connection for all requests, but for multiconnect, resumption and zerortt.",
+    "output-flood": "Print less; put traces into files below /logs.",
+    "volume-full": "Write less below /logs: qlog and key log are enough.",
+}

@@ -1,0 +1,314 @@
+"""The work of a check: look at the image, probe it, run it against reference peers, handshakes first."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from runner import campaign, plan
+from runner.campaign import LOGS
+from runner.catalog import Catalog, load_catalog
+from runner.check.problems import Problem, of_image, of_output, of_probe
+from runner.check.report import Report
+from runner.deploy import engine
+from runner.deploy.emulated import Emulated
+from runner.deploy.image_facts import ImageFacts, image_facts
+from runner.deploy.local_build import ENDPOINT_IMAGE, local_build
+from runner.deploy.request import EndpointSpec
+from runner.deploy.setup import prepare
+from runner.errors import InterruptedRunError, UsageError
+from runner.model.implementation import Implementation, Role
+from runner.model.job import Job
+from runner.model.protocol import HTTP3_WIRE_NAME, PROTOCOLS
+from runner.model.result import Outcome, Result
+from runner.model.run import Kind, Run
+from runner.retention import Retention
+from runner.run import Campaign
+from runner.signals import stopping
+from runner.store import RunFolder
+from runner.terminal import RunWatch
+from runner.width import Width
+
+PEERS = ("quic-go", "quinn", "aioquic")  # stacks that any checkout builds; each case takes the first two that know it
+PEERS_A_CASE = 2
+FIRST_CASES = ("handshake", "http3")  # without one of them a role can do nothing
+MEASUREMENTS = ("goodput", "sat")
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """What `check` was asked. Either `image`, or commands of a local build by role."""
+
+    implementations: Path
+    image: str | None = None
+    commands: Mapping[Role, str]
+    name: str | None = None  # of the implementation; None: made from the image's
+    peers: tuple[str, ...] = PEERS
+    cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
+    run: str | None = None
+    lanes: str = "1"
+    yes: bool = False
+    extra_cas: Path | None = None
+
+
+def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
+    """Check one image or local build. Raises UsageError for what isn't there, InterruptedRunError after Ctrl-C."""
+    began = time.monotonic()
+    catalog = load_catalog(options.implementations)
+    width = Width.parse(options.lanes)
+    peers = _peers(options, catalog)
+    cases = _cases(options, catalog)
+    name = _name(options, peers)
+    prepare(
+        [catalog.implementations[peer] for peer in peers],
+        assume_yes=options.yes,
+        extra_cas=options.extra_cas,
+        console=err,
+    )
+    facts = image_facts(engine.connect(), options.image) if options.image is not None else None
+    problems = list(of_image(facts)) if facts is not None else []
+    path = (
+        LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+        if options.run is None
+        else campaign.run_path(options.run)
+    )
+    subject = _Subject(name=name, facts=facts, commands=options.commands)
+    work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
+    if any(problem.fatal for problem in problems):
+        path.mkdir(parents=True, exist_ok=True)
+    else:
+        problems += work.run()
+    return Report(
+        name=name,
+        subject=subject.text,
+        facts=facts,
+        problems=tuple(problems),
+        results=work.results,
+        wire_names=work.wire_names(),
+        peers=peers,
+        run=path,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _peers(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:
+    for peer in options.peers:
+        if peer not in catalog.implementations:
+            raise UsageError(f"--peer: there is no stack '{peer}'. Choices: {', '.join(catalog.implementations)}.")
+    return tuple(dict.fromkeys(options.peers))
+
+
+def _cases(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:
+    """What was asked for; without it every test case, goodput and sat. Handshakes first."""
+    chosen = catalog.select_cases(options.cases)
+    if not options.cases:
+        chosen = tuple(name for name in chosen if catalog.cases[name].kind is Kind.TEST_CASE or name in MEASUREMENTS)
+    return tuple(name for name in chosen if name in FIRST_CASES) + tuple(
+        name for name in chosen if name not in FIRST_CASES
+    )
+
+
+def _name(options: CheckOptions, peers: tuple[str, ...]) -> str:
+    name = options.name
+    if name is None and options.image is None:
+        name = "local"
+    if name is None:
+        last = (options.image or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
+        name = _NOT_A_NAME.sub("-", last).strip("-.") or "image"
+        name = f"{name}-candidate" if name in peers else name
+    if _NOT_A_NAME.search(name) or name.startswith(".") or name in peers:
+        raise UsageError(f"--name {name}: letters, digits, '-' and '.' make a name, and no peer may have it.")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """What is checked."""
+
+    name: str
+    facts: ImageFacts | None
+    commands: Mapping[Role, str]
+
+    @property
+    def text(self) -> str:
+        """The image, or the commands."""
+        if self.facts is not None:
+            return self.facts.image
+        return ", ".join(f"{role.value}: {command}" for role, command in self.commands.items())
+
+    @property
+    def image(self) -> str:
+        return self.facts.image if self.facts is not None else ENDPOINT_IMAGE
+
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that may be asked: both of an image, the given ones of a local build."""
+        return tuple(role for role in Role if self.facts is not None or role in self.commands)
+
+    def specs(self) -> dict[tuple[str, Role], EndpointSpec]:
+        """How a local build's containers differ from those of an image."""
+        return {(self.name, role): local_build(command) for role, command in self.commands.items()}
+
+
+class _Check:
+    """The jobs of one check and what came of them."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        subject: _Subject,
+        peers: tuple[str, ...],
+        cases: tuple[str, ...],
+        path: Path,
+        width: Width,
+        out: Console,
+    ) -> None:
+        self.results: dict[Job, Result] = {}
+        self._subject = subject
+        self._peers = peers
+        self._cases = cases
+        self._path = path
+        self._width = width
+        self._out = out
+        self._catalog = catalog
+        self._folder: RunFolder | None = None
+
+    def run(self) -> list[Problem]:
+        """Probe and run. Returns the problems that only showed while it ran."""
+        entry = self._entry(self._subject.roles(), {})
+        first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
+        self._open(entry)
+        problems = self._probe(first)
+        self._execute(first, entry)
+        able = self._able()
+        for role in entry.roles:
+            if role in able and not able[role]:
+                self._out.print(f"As {role.value} it fails its first case: its other cases are not run.")
+            elif role not in able:
+                self._out.print(
+                    f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}: not run as {role.value}."
+                )
+        roles = tuple(role for role in entry.roles if able.get(role))
+        if roles:
+            entry = self._entry(roles, able)
+            self._execute(
+                [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results], entry
+            )
+        return problems + self._output_problems()
+
+    def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
+        """The subject as a stack. `able`: the first cases that each role passed; empty before they were run."""
+        facts = self._subject.facts
+        only_h3 = {role: (HTTP3_WIRE_NAME,) for role, cases in able.items() if cases == {"http3"}}
+        return Implementation(
+            name=self._subject.name,
+            image=self._subject.image,
+            url=facts.url if facts else "",
+            version=facts.version if facts else "",
+            roles=roles,
+            alpn=PROTOCOLS,
+            cases={role: names for role, names in only_h3.items() if role in roles},
+        )
+
+    def _jobs(self, entry: Implementation, cases: tuple[str, ...], *, peers: int) -> list[Job]:
+        """Each case in each role against the first `peers` stacks that know it, the case outermost."""
+        catalog = self._with(entry)
+        jobs = []
+        for case in cases:
+            for role in entry.roles:
+                pairs = [
+                    Job(server=entry.name, client=peer, case=case, iteration=1)
+                    if role is Role.SERVER
+                    else Job(server=peer, client=entry.name, case=case, iteration=1)
+                    for peer in self._peers
+                ]
+                able = [job for job in pairs if plan.declared_unsupported(catalog, job) is None]
+                jobs += able[:peers]
+        return jobs
+
+    def _with(self, entry: Implementation) -> Catalog:
+        return Catalog(implementations={**self._catalog.implementations, entry.name: entry}, cases=self._catalog.cases)
+
+    def _open(self, entry: Implementation) -> None:
+        wanted = self._jobs(entry, self._cases, peers=PEERS_A_CASE)
+        self._folder = RunFolder.create(self._path, replace(self._record(entry), order=tuple(wanted)))
+
+    def _record(self, entry: Implementation) -> Run:
+        """The subject against its peers, both ways."""
+        stacks = (entry.name, *self._peers)
+        selection = plan.Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
+        ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
+        return campaign.new_run(
+            self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
+        )
+
+    def _probe(self, jobs: list[Job]) -> list[Problem]:
+        """Ask an image for a TESTCASE that nobody knows. A local build has the runner's own answer to that."""
+        if self._subject.facts is None:
+            return []
+        with Emulated.open(self._run(), lanes=1) as deployment:
+            answers = deployment.probe(self._path / "compliance.json", jobs)
+        mine = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
+        return list(of_probe(mine))
+
+    def _run(self) -> Run:
+        assert self._folder is not None, "_open() comes first"
+        return self._folder.run
+
+    def _execute(self, jobs: list[Job], entry: Implementation) -> None:
+        assert self._folder is not None, "_open() comes first"
+        record, now = self._run(), self._record(entry)
+        self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
+        with (
+            self._folder.locked(),
+            Emulated.open(self._run(), lanes=self._width.most, specs=self._subject.specs()) as deployment,
+            RunWatch(self._out) as watch,
+        ):
+            work = Campaign(
+                folder=self._folder,
+                cases=self._catalog.cases,
+                todo=tuple(jobs),
+                presets={},
+                deployment=deployment,
+                width=self._width,
+                retention=Retention.FAILED,
+                watch=watch,
+            )
+            with stopping(work):
+                self.results |= work.execute()
+        if work.stopped:
+            raise InterruptedRunError(f"Stopped after {len(self.results)} jobs of the check; they are in {self._path}.")
+
+    def _able(self) -> dict[Role, frozenset[str]]:
+        """The first cases that succeeded, by role; a role that answered all of them with 127 is left out."""
+        able: dict[Role, frozenset[str]] = {}
+        for role in Role:
+            mine = {job: result for job, result in self.results.items() if self._role_of(job) is role}
+            known = {job.case for job, result in mine.items() if result.outcome is not Outcome.UNSUPPORTED}
+            if known:
+                able[role] = frozenset(job.case for job, result in mine.items() if result.outcome is Outcome.SUCCEEDED)
+        return able
+
+    def _role_of(self, job: Job) -> Role:
+        return Role.SERVER if job.server == self._subject.name else Role.CLIENT
+
+    def _output_problems(self) -> list[Problem]:
+        """What the endpoint's own output says about its rights; once per role."""
+        found: dict[Role, Problem] = {}
+        for job in self.results:
+            role = self._role_of(job)
+            log = self._path / job.path / role.value / "output.log"
+            if log.is_file() and role not in found:
+                for problem in of_output(role, log.read_text(errors="replace")):
+                    found[role] = problem
+        return list(found.values())
+
+    def wire_names(self) -> dict[str, dict[str, str]]:
+        """Case → role → TESTCASE, as they were sent."""
+        if self._folder is None:
+            return {}
+        return {job.case: dict(self._run().wire_names(job)) for job in self.results}
