@@ -10,6 +10,7 @@ from testcases.base import Case, CaseEvidence
 from testcases.scenarios import DEFAULT
 
 _CHACHA20 = 0x1303
+_SIGNALLING = 0x00FF  # TLS_EMPTY_RENEGOTIATION_INFO_SCSV, no suite: OpenSSL and its forks always add it (RFC 5746 §3.3)
 
 
 def _is_grease(suite: int) -> bool:
@@ -20,7 +21,7 @@ def _is_grease(suite: int) -> bool:
 def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
     """Every offered suite is read, and the negotiated one (RFC 8446 §B.4)."""
     for connection in case.facts.connections:
-        offered = [suite for suite in connection.offered_suites if not _is_grease(suite)]
+        offered = [suite for suite in connection.offered_suites if suite != _SIGNALLING and not _is_grease(suite)]
         if offered != [_CHACHA20]:
             yield Finding(
                 code="other-suites-offered",
