@@ -7,8 +7,11 @@ echo "applied: cca=newreno iw=10"
 if [[ $ROLE == server ]]; then
     # Address validation by Retry is the library's default; the variable's presence switches it off.
     if [[ $TESTCASE != retry ]]; then export NO_ADDR_VALIDATE=yes; fi
-    export FILEPREFIX=/www LD_PRELOAD=/usr/local/lib/keylog.so
-    exec /usr/local/bin/hq-server 443 /certs/cert.pem /certs/priv.key
+    # No exec: the server has no handler for SIGTERM, and process 1 of a container ignores what it doesn't handle.
+    FILEPREFIX=/www LD_PRELOAD=/usr/local/lib/keylog.so /usr/local/bin/hq-server 443 /certs/cert.pem /certs/priv.key &
+    trap 'kill $!' TERM
+    wait
+    exit
 fi
 
 export SSL_CERT_FILE=/certs/ca.pem
