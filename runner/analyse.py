@@ -11,7 +11,7 @@ from runner.errors import CaptureError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
-from runner.model.result import DirectionTruth, Finding, Invariant, LinkTruth, Outcome, Result, Sample
+from runner.model.result import DirectionTruth, Finding, Invariant, LinkTruth, NatMapping, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Kind
 from runner.readback import applied_lines, readings
 from runner.trace import TraceFacts, facts, sample, series
@@ -27,7 +27,9 @@ _LATENESS_TEST_CASE = 25e-3
 # Codes of deploy for an image whose first process the engine could not start: no such command, wrong architecture.
 _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 # Errors that another attempt would not mend.
-_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "loss-missed"})
+_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed"})
+# What recordings of older simulators don't count.
+_IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
 _PRESSURE_LIMIT = 0.5  # of the job's time in which somebody waited for a CPU: with more, slow stacks get slower still
 _THROTTLED_SHARE = 0.05  # of the transfer's time
@@ -115,6 +117,11 @@ def load_truth(path: Path) -> LinkTruth | None:
             socket_drops=sum(side["kernel_drops"] for side in sockets),
             malformed=sum(side["too_long"] + side["checksum_missing"] for side in sockets),
             send_errors=document["forward"]["send_errors"] + document["return"]["send_errors"],
+            first_1rtt=document.get("first_1rtt_s"),
+            mappings=tuple(
+                NatMapping(time=one["time_s"], inner=one["inner"], outer=one["outer"], packets=one["packets"])
+                for one in document.get("mappings", ())
+            ),
             clock_step=document["clock_step_s"],
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -131,6 +138,7 @@ def _direction(document: dict[str, float]) -> DirectionTruth:
         dropped_loss=int(document["dropped_loss"]),
         queue_max_packets=document["queue_max_packets"],
         queue_mean_packets=document["queue_mean_packets"],
+        **{name: int(document.get(name, 0)) for name in _IMPAIRED},
     )
 
 

@@ -23,6 +23,7 @@ STYLES = {
     Outcome.ERROR: ("!", "yellow"),
     Outcome.SKIPPED: ("·", "dim"),
 }
+_IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 _TIMES = {
     "first_server_1rtt",
     "handshake_time",
@@ -68,7 +69,8 @@ def link_text(link: LinkParameters) -> str:
     """All parameters of one direction, the queue always among them."""
     loss = f", loss {link.loss:g}" if link.loss else ""
     delay, queue = format_duration(link.delay), link.queue_packets
-    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}"
+    rest = "".join(f", {sentence}" for sentence in link.impairments.sentences())
+    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}{rest}"
 
 
 class RunWatch:
@@ -137,8 +139,16 @@ def _number(name: str, value: float) -> str:
 
 def truth_table(truth: LinkTruth) -> Table:
     """What the simulator did to each direction."""
-    table = Table("link", "in", "out", "lost by model", "queue overflow", "highest queue", "mean queue", box=None)
-    for name, way in (("forward", truth.forward), ("return", truth.return_)):
+    ways = (("forward", truth.forward), ("return", truth.return_))
+    # Impairments are rare: a column for what happened, none for what could not.
+    rare = [name for name in _IMPAIRED if any(getattr(way, name) for _, way in ways)]
+    table = Table(
+        "link",
+        *("in", "out", "lost by model", "queue overflow", "highest queue", "mean queue"),
+        *(name.replace("_", " ") for name in rare),
+        box=None,
+    )
+    for name, way in ways:
         table.add_row(
             name,
             f"{way.packets_in:,}",
@@ -147,6 +157,7 @@ def truth_table(truth: LinkTruth) -> Table:
             f"{way.dropped_queue:,}",
             f"{way.queue_max_packets:g}",
             f"{way.queue_mean_packets:.1f}",
+            *(f"{getattr(way, one):,}" for one in rare),
         )
     return table
 
@@ -179,6 +190,8 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
     console.print(outcome_text(result.outcome))
     if case is not None:
         console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
+        for sentence in case.impairments.sentences():
+            console.print(f"both     {sentence}")
     if case is not None and result.protocol not in ("", case.protocol):
         console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
     for finding in result.findings:

@@ -55,6 +55,7 @@ class Case:
     protocols: tuple[str, ...] = (HTTP09,)
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
     name_length: int = 16  # characters of a file's name
+    chain_length: int = 1  # certificates that the server has to send
 
     def wire(self, role: Role, protocol: str | None = None) -> str:
         """The value of TESTCASE for this role, over the preferred protocol or the given one."""
@@ -78,12 +79,18 @@ class Case:
             iterations=self.iterations,
             host=self.host,
             name_length=self.name_length,
+            chain_length=self.chain_length,
+            impairments=self.scenario.impairments,
         )
 
 
 def _parameters(scenario: Scenario, link: Link) -> LinkParameters:
     return LinkParameters(
-        data_rate=link.data_rate, delay=link.delay, queue_packets=scenario.queue_packets(link), loss=link.loss
+        data_rate=link.data_rate,
+        delay=link.delay,
+        queue_packets=scenario.queue_packets(link),
+        loss=link.loss,
+        impairments=link.impairments,
     )
 
 

@@ -58,9 +58,28 @@ class Handshakes:
             )
 
 
+@dataclass(frozen=True)
+class HandshakesAtLeast:
+    """At least `expected` connections completed their handshake: one that is given up may be begun anew."""
+
+    expected: int
+
+    def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
+        """The finding when there were fewer."""
+        completed = sum(connection.handshake_completed for connection in case.facts.connections)
+        if completed < self.expected:
+            yield Finding(
+                code="handshake-count",
+                requirement="Each request has a connection of its own.",
+                expected=f"at least {self.expected} completed handshakes",
+                actual=f"{completed}",
+                section="RFC 9001 §4.1.1",
+            )
+
+
 def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
-    """Every connection uses QUIC version 1 (RFC 9000 §15)."""
-    others = {connection.version for connection in case.facts.connections} - {QUIC_V1}
+    """Every connection that came about uses QUIC version 1 (RFC 9000 §15)."""
+    others = {connection.version for connection in case.facts.connections if connection.handshake_completed} - {QUIC_V1}
     if others:
         yield Finding(
             code="wrong-version",

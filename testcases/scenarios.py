@@ -1,5 +1,15 @@
 """The links. Delay is one-way; `forward` carries the download. One declaration each; parameters and sources: README."""
 
+from dataclasses import replace
+
+from runner.model.impairments import (
+    NO_LINK_IMPAIRMENTS,
+    NO_PATH_IMPAIRMENTS,
+    LinkImpairments,
+    Outage,
+    PathImpairments,
+    Rebinding,
+)
 from runner.model.scenario import Link, Queue, Scenario
 
 _25_PACKETS = Queue(packets=25)
@@ -27,3 +37,51 @@ TERRESTRIAL = _symmetric("terrestrial", data_rate=20_000_000, delay=0.015, sourc
 LONGRTT = _symmetric("longrtt", data_rate=10_000_000, delay=0.750, source="public runner, longrtt")
 SAT = _geo("SAT", loss=0.0, source="thesis, table 4.3")
 SATLOSS = _geo("SATLOSS", loss=0.01, source="thesis, table 4.3")
+
+
+def _impaired(
+    name: str,
+    *,
+    both: LinkImpairments = NO_LINK_IMPAIRMENTS,
+    return_: LinkImpairments | None = None,
+    path: PathImpairments = NO_PATH_IMPAIRMENTS,
+    loss: float = 0.0,
+    source: str,
+) -> Scenario:
+    """The default link with impairments of both directions, of the return link alone, of the path."""
+    plain = DEFAULT.forward
+    return Scenario(
+        name=name,
+        forward=replace(plain, loss=loss, impairments=NO_LINK_IMPAIRMENTS if return_ else both),
+        return_=replace(plain, loss=loss, impairments=return_ or both),
+        source=source,
+        impairments=path,
+    )
+
+
+# The public runner anchors its outage and its rebindings to the start of the simulator, whatever the endpoints do then.
+BLACKHOLE = _impaired(
+    "D-outage",
+    path=PathImpairments(outage=Outage(start=1.0, duration=2.0)),
+    source="public runner, blackhole; anchored to the first 1-RTT packet",
+)
+LOSS_30 = _impaired("D-loss-30", both=LinkImpairments(burst=3), loss=0.3, source="public runner, handshakeloss")
+CORRUPTION_30 = _impaired(
+    "D-corruption-30", both=LinkImpairments(corruption=0.3, burst=3), source="public runner, handshakecorruption"
+)
+CORRUPTION_2 = _impaired(
+    "D-corruption-2", both=LinkImpairments(corruption=0.02), source="public runner, transfercorruption"
+)
+CLIENT_LOSS_2_7 = _impaired(
+    "D-drop-client-2-7", return_=LinkImpairments(loss_list=((2, 7),)), source="public runner, amplificationlimit"
+)
+REBIND_PORT = _impaired(
+    "D-rebind-port",
+    path=PathImpairments(rebinding=Rebinding(what="port", first=1.0, every=5.0)),
+    source="public runner, rebind-port; anchored to the first 1-RTT packet",
+)
+REBIND_ADDRESS = _impaired(
+    "D-rebind-addr",
+    path=PathImpairments(rebinding=Rebinding(what="address", first=1.0, every=5.0)),
+    source="public runner, rebind-addr; anchored to the first 1-RTT packet",
+)

@@ -64,6 +64,8 @@ class Emulated:
                 ),
                 forward=case.forward,
                 return_=case.return_,
+                path=case.impairments,
+                chain_length=case.chain_length,
                 seed=job_seed(self._run.seed, job),
                 timeout=case.timeout,
                 files=files,

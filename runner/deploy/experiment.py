@@ -98,7 +98,7 @@ class Experiment:
             lane.prepare(plumber)
         with self._stages.stage("link"):
             quota, volumes = lane.shape.logs + lane.shape.downloads, lane.volumes
-            arguments = link_arguments(forward=job.forward, return_=job.return_, seed=job.seed)
+            arguments = link_arguments(forward=job.forward, return_=job.return_, seed=job.seed, path=job.path)
             together(
                 self._pool,
                 lambda: lane.start_link(arguments),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.inputs import ServedFile
+from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
 from runner.model.job import Job
 from runner.model.run import LinkParameters
 from runner.units import MIB
@@ -47,6 +48,7 @@ class LaneJob:
     seed: int  # of the link
     timeout: float
     files: tuple[ServedFile, ...]
+    path: PathImpairments = NO_PATH_IMPAIRMENTS
     chain_length: int = 1  # certificates in cert.pem
     wait_for_server: bool = True  # until it answers with Version Negotiation
     limits: Limits = Limits()

@@ -110,6 +110,22 @@ class DirectionTruth:
     dropped_loss: int
     queue_max_packets: float
     queue_mean_packets: float
+    dropped_outage: int = 0
+    dropped_mtu: int = 0
+    corrupted: int = 0  # a byte changed; delivered unless it was lost too
+    marked: int = 0  # with CE
+    held_back: int = 0
+    translated: int = 0  # by the NAT
+
+
+@dataclass(frozen=True, kw_only=True)
+class NatMapping:
+    """A mapping that the simulator's NAT made. `inner` and `outer` as `address:port`, IPv6 in brackets."""
+
+    time: float  # seconds of the simulation
+    inner: str  # the client's own
+    outer: str  # what the server sees
+    packets: int  # from the client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +143,8 @@ class LinkTruth:
     malformed: int = 0  # longer than the MTU, or without a checksum: an offload was left on
     send_errors: int = 0
     clock_step: float = 0.0  # seconds that the wall clock moved against the steady clock
+    first_1rtt: float | None = None  # seconds of the simulation; impairments of the path count from it
+    mappings: tuple[NatMapping, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

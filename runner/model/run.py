@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
 from runner.model.job import Job
 from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME, protocol_of
 
@@ -24,6 +25,7 @@ class LinkParameters:
     delay: float
     queue_packets: int
     loss: float
+    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class CaseRecord:
     iterations: int
     host: str = "server4"
     name_length: int = 16
+    chain_length: int = 1  # certificates of the server's chain
+    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
 
     @property
     def protocol(self) -> str:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
+
 IP_PACKET = 1500  # bytes: the MTU of every emulated link
 
 
@@ -26,6 +28,7 @@ class Link:
     delay: float
     queue: Queue
     loss: float = 0.0
+    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
 
     def __post_init__(self) -> None:
         if self.data_rate <= 0 or self.delay < 0 or not 0 <= self.loss <= 1:
@@ -40,6 +43,7 @@ class Scenario:
     forward: Link
     return_: Link
     source: str  # where the parameters come from: thesis table, draft, public runner
+    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
 
     @property
     def rtt(self) -> float:

@@ -70,10 +70,7 @@ def context(run: Run, results: Mapping[Job, Result], table: Cells, sparks: Spark
         "clients": clients,
         "matrices": [_matrix(case, servers, clients, table, sparks) for case in ordered_cases(run, Kind.MEASUREMENT)],
         "tests": tests,
-        "test_links": [
-            (case, [("forward", words.link_facts(case.forward)), ("return", words.link_facts(case.return_))])
-            for case in tests
-        ],
+        "test_links": [(case, words.links(case)) for case in tests],
         "test_rows": [
             (server, [[table.get((server, client, case.name)) for case in tests] for client in clients])
             for server in servers
@@ -100,7 +97,7 @@ def _matrix(case: CaseRecord, servers: list[str], clients: list[str], table: Cel
         rows=rows,
         column_means=[_means(column) for column in columns],
         overall=_means(every),
-        links=[("forward", words.link_facts(case.forward)), ("return", words.link_facts(case.return_))],
+        links=words.links(case),
         transfer=words.transfer_facts(case, [one.cell for one in every if one.cell is not None]),
     )
 

@@ -52,7 +52,7 @@ def context(
         "client": run.implementations.get(cell.client),
         "server": run.implementations.get(cell.server),
         "verdict": words.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
-        "links": [("forward", words.link_facts(cell.case.forward)), ("return", words.link_facts(cell.case.return_))],
+        "links": words.links(cell.case),
         "transfer": words.transfer_facts(cell.case, [cell]),
         "tiles": [(BY_KEY[key], cell.summaries[key]) for key in _TILES if key in cell.summaries],
         "groups": _groups(cell.summaries),

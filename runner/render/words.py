@@ -50,7 +50,15 @@ def link_facts(link: LinkParameters) -> list[str]:
         f"{format_duration(link.delay)} one way",
         f"queue {amount(link.queue_packets, 'packet')}",
         loss_text(link.loss),
+        *link.impairments.sentences(),
     ]
+
+
+def links(case: CaseRecord) -> list[tuple[str, list[str]]]:
+    """Both directions with all their parameters, and what happens to both together."""
+    found = [("forward", link_facts(case.forward)), ("return", link_facts(case.return_))]
+    both = list(case.impairments.sentences())
+    return [*found, ("both", both)] if both else found
 
 
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:

@@ -125,7 +125,7 @@ def test_a_measurement_over_http3_expects_http3(catalog: Catalog, recorded: Reco
 
 def test_a_loss_that_missed_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
     result = judge(catalog, recorded("quinn_quinn/handshake"), "transferloss")
-    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"loss-missed"})
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"impairment-missed"})
 
 
 def test_a_file_with_other_content_fails(catalog: Catalog, recorded: Recorded) -> None:

@@ -1,0 +1,21 @@
+"""B: the path carries nothing for 2 s in mid-transfer."""
+
+from runner.model.run import Kind
+from runner.units import MIB
+from testcases import checks
+from testcases.base import Case
+from testcases.hits import Hit
+from testcases.scenarios import BLACKHOLE
+
+CASE = Case(
+    name="blackhole",
+    abbreviation="B",
+    kind=Kind.TEST_CASE,
+    description="A 10 MiB transfer goes on after 2 s without any packet.",
+    wire_name="transfer",
+    scenario=BLACKHOLE,
+    files=(10 * MIB,),
+    timeout=60.0,
+    preconditions=(Hit("dropped_outage"),),
+    checks=checks.ONE_CONNECTION,
+)

@@ -1,0 +1,21 @@
+"""C1: 50 handshakes on a link that corrupts 30 % of the packets, and delivers them."""
+
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case
+from testcases.hits import Hit
+from testcases.scenarios import CORRUPTION_30
+
+CASE = Case(
+    name="handshakecorruption",
+    abbreviation="C1",
+    kind=Kind.TEST_CASE,
+    description="50 connections, each with 1 KiB, although 30 % of the packets arrive corrupted.",
+    wire_name="multiconnect",
+    scenario=CORRUPTION_30,
+    files=(1 * KIB,) * 50,
+    timeout=300.0,
+    preconditions=(Hit("corrupted"),),
+    checks=(*checks.COMMON, checks.HandshakesAtLeast(50), checks.version_is_1, checks.no_retry, checks.alpn_as_asked),
+)

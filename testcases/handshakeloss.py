@@ -1,0 +1,21 @@
+"""L1: 50 handshakes on a link that loses 30 % of the packets."""
+
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case
+from testcases.hits import Hit
+from testcases.scenarios import LOSS_30
+
+CASE = Case(
+    name="handshakeloss",
+    abbreviation="L1",
+    kind=Kind.TEST_CASE,
+    description="50 connections, each with 1 KiB, although 30 % of the packets are lost, at most 3 in a row.",
+    wire_name="multiconnect",
+    scenario=LOSS_30,
+    files=(1 * KIB,) * 50,
+    timeout=300.0,
+    preconditions=(Hit("dropped_loss"),),
+    checks=(*checks.COMMON, checks.HandshakesAtLeast(50), checks.version_is_1, checks.no_retry, checks.alpn_as_asked),
+)

@@ -1,0 +1,62 @@
+"""Preconditions: did the link do to this connection what the case is about? If not, nothing was asked."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from runner.model.result import DirectionTruth, Finding, LinkTruth
+from testcases.base import CaseEvidence
+
+# What counts as a hit, by what the link was asked to do.
+_WORDS = {
+    "dropped_loss": "lost by the model",
+    "dropped_outage": "dropped by the outage",
+    "dropped_mtu": "dropped for their length",
+    "corrupted": "corrupted",
+    "translated": "translated by the NAT",
+    "held_back": "held back",
+    "marked": "marked with CE",
+}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """The simulator counted `counter` at least `least` times, in the directions named."""
+
+    counter: str
+    forward: bool = True
+    return_: bool = True
+    least: int = 1
+
+    def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
+        """The finding, which makes the job an error of ours, when it missed."""
+        for name, wanted, way in self._ways(case.truth):
+            count = getattr(way, self.counter) if way is not None else 0
+            if wanted and count < self.least:
+                packets = "packet" if self.least == 1 else "packets"
+                yield missed(f"at least {self.least} {packets} {_WORDS[self.counter]} on the {name} link", f"{count}")
+
+    def _ways(self, truth: LinkTruth | None) -> tuple[tuple[str, bool, DirectionTruth | None], ...]:
+        return (
+            ("forward", self.forward, truth.forward if truth else None),
+            ("return", self.return_, truth.return_ if truth else None),
+        )
+
+
+def rebound(case: CaseEvidence) -> Iterator[Finding]:
+    """The NAT made a new mapping, and packets of the client used it."""
+    used = [mapping for mapping in (case.truth.mappings if case.truth else ()) if mapping.packets]
+    if not used:
+        yield missed("a new mapping of the NAT that packets of the client used", "none")
+
+
+def missed(expected: str, actual: str) -> Finding:
+    """The link's impairment did not reach the connection."""
+    return Finding(
+        code="impairment-missed",
+        requirement="The link does to this connection what the case is about.",
+        expected=expected,
+        actual=actual,
+    )
+
+
+Precondition = Callable[[CaseEvidence], Iterator[Finding]]
