@@ -1,0 +1,86 @@
+#!/bin/bash
+set -euo pipefail
+
+options=(--quiet --no-gso)
+if [[ -n ${QLOGDIR:-} ]]; then options+=(--qlog-dir "$QLOGDIR"); fi
+
+note=''
+case ${CCA:-} in
+    '') cca=cubic ;;
+    newreno) cca=newreno; options+=(--cc reno) ;;
+    cubic | bbr) cca=$CCA; options+=(--cc "$CCA") ;;
+    *) cca=cubic note=" (unknown: cca=$CCA)" ;;
+esac
+ack=2
+if [[ -n ${ACK_FREQUENCY:-} ]]; then ack=$ACK_FREQUENCY; options+=(--ack-thresh "$ack"); fi
+if [[ -n ${IW:-} && $IW != 10 ]]; then note+=" (compiled in: iw=10)"; fi
+echo "applied: cca=$cca iw=10 ack=$ack$note"
+
+# Upstream's programs speak one protocol each.
+program=osslhq
+if [[ $TESTCASE == http3 ]]; then program=ossl; fi
+
+serve() {
+    case $TESTCASE in
+        retry) options+=(--validate-addr) ;;
+        v2) options+=(--preferred-versions "v2,v1") ;;
+        multiconnect) options+=(--timeout 180s) ;;
+        connectionmigration)
+            for address in $(hostname -I); do
+                if [[ $address == *:* ]]; then
+                    options+=(--preferred-ipv6-addr "[$address]:4443")
+                else
+                    options+=(--preferred-ipv4-addr "$address:4443")
+                fi
+            done
+            ;;
+    esac
+    # The program ends cleanly, with whole qlogs, on SIGINT alone.
+    # shellcheck disable=SC2086  # a list separated by spaces
+    "${program}server" "${options[@]}" --htdocs /www ${SERVER_PARAMS:-} '*' 443 /certs/priv.key /certs/cert.pem &
+    local server=$!
+    trap 'kill -INT "$server"; wait "$server"; exit' TERM
+    wait "$server"
+}
+
+state=$(mktemp -d)
+
+# fetch URL...: all of them over one connection, at the same time. A connection that fails leaves the exit code 0 behind and
+# the name of a function of the library, with its error, on stderr; Version Negotiation is none, the client goes on.
+fetch() {
+    local host=${1#https://} url
+    host=${host%%/*}
+    # shellcheck disable=SC2086
+    "${program}client" "${options[@]}" --exit-on-all-streams-close --download /downloads ${CLIENT_PARAMS:-} \
+        "${host%:*}" "${host##*:}" "$@" 2>&1 | tee "$state/output"
+    if grep '^ng\(tcp2\|http3\)_' "$state/output" | grep -qv ': ERR_RECV_VERSION_NEGOTIATION$'; then return 1; fi
+    for url in "$@"; do [[ -f /downloads/${url##*/} ]] || return 1; done
+}
+
+if [[ $ROLE == server ]]; then
+    serve
+    exit
+fi
+
+case $TESTCASE in
+    chacha20) options+=(--ciphers TLS_CHACHA20_POLY1305_SHA256) ;;
+    keyupdate) options+=(--key-update 10ms) ;;
+    v2) options+=(--available-versions "v2,v1" --preferred-versions "v2,v1") ;;
+    versionnegotiation) options+=(--version 0x1a2a3a4a --preferred-versions v1) ;;
+    connectionmigration) options+=(--change-local-addr 100ms) ;;
+    multiconnect) options+=(--timeout 180s) ;;
+    resumption) options+=(--session-file "$state/session" --disable-early-data) ;;
+    zerortt) options+=(--session-file "$state/session" --tp-file "$state/parameters") ;;
+esac
+
+read -ra urls <<< "$REQUESTS"
+case $TESTCASE in
+    multiconnect) for url in "${urls[@]}"; do fetch "$url"; done ;;
+    resumption | zerortt)
+        options+=(--wait-for-ticket)
+        fetch "${urls[0]}"
+        unset 'options[-1]'
+        fetch "${urls[@]:1}"
+        ;;
+    *) fetch "${urls[@]}" ;;
+esac

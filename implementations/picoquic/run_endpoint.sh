@@ -1,0 +1,81 @@
+#!/bin/bash
+set -euo pipefail
+
+# Upstream's program picks its options by letter: -0 no GSO, -8 key log, -L no end of the qlog after 100 packets.
+options=(-0 -8 -L)
+if [[ -n ${QLOGDIR:-} ]]; then options+=(-q "$QLOGDIR"); fi
+
+note=''
+case ${CCA:-} in
+    '') cca=bbr ;;
+    bbr | bbr1 | newreno | cubic | dcubic | fast | prague | c4) cca=$CCA ;;
+    *) cca=bbr note=" (unknown: cca=$CCA)" ;;
+esac
+options+=(-G "$cca")
+if [[ -n ${IW:-} && $IW != 10 ]]; then note+=" (compiled in: iw=10)"; fi
+if [[ -n ${ACK_FREQUENCY:-} ]]; then note+=" (no option: ack=$ACK_FREQUENCY)"; fi
+echo "applied: cca=$cca iw=10$note"
+
+# Tickets and tokens of another server must not be offered to this one: they live as long as the container.
+state=$(mktemp -d)
+options+=(-T "$state/tickets" -N "$state/tokens")
+
+serve() {
+    [[ $TESTCASE == retry ]] && options+=(-r)
+    if [[ $TESTCASE == connectionmigration ]]; then
+        options+=(-p 443:4443)
+        for address in $(hostname -I); do
+            if [[ $address == *:* ]]; then options+=(-6 "$address"); else options+=(-4 "$address"); fi
+        done
+    else
+        options+=(-p 443)
+    fi
+    # The program knows no signal, and as the first process of a container it would outlive SIGTERM: the shell stays above
+    # it, and gives connections that just closed the time to end and to write their qlogs.
+    # shellcheck disable=SC2086  # a list separated by spaces
+    stdbuf -oL picoquicdemo "${options[@]}" -c /certs/cert.pem -k /certs/priv.key -w /www ${SERVER_PARAMS:-} &
+    local server=$!
+    trap 'sleep 1; kill "$server"; wait "$server" || true; exit 0' TERM
+    wait "$server"
+}
+
+# fetch URL...: all of them over one connection, at the same time. The program's exit code is always 0; it prints the real one.
+fetch() {
+    local url path host='' port='' scenario='' names=()
+    for url in "$@"; do
+        path=${url#https://*/}
+        host=${url#https://} host=${host%%/*} port=${host##*:} host=${host%:*}
+        scenario+="-:/$path;"
+        names+=("${path##*/}")
+    done
+    # shellcheck disable=SC2086
+    stdbuf -oL picoquicdemo "${options[@]}" -n "$host" -t /certs/ca.pem -o /downloads ${CLIENT_PARAMS:-} \
+        "$host" "$port" "$scenario" 2>&1 | tee "$state/output"
+    grep -qx 'Client exit with code = 0' "$state/output" || return 1
+    for path in "${names[@]}"; do [[ -f /downloads/$path ]] || return 1; done
+}
+
+if [[ $ROLE == server ]]; then
+    serve
+    exit
+fi
+
+alpn=hq-interop
+case $TESTCASE in
+    http3) alpn=h3 ;;
+    chacha20) options+=(-C 20) ;;
+    keyupdate) options+=(-u 100) ;;
+    v2) options+=(-U 6b3343cf) ;;
+    connectionmigration) options+=(-f 3) ;;
+esac
+options+=(-a "$alpn")
+
+read -ra urls <<< "$REQUESTS"
+case $TESTCASE in
+    multiconnect) for url in "${urls[@]}"; do fetch "$url"; done ;;
+    resumption | zerortt)
+        fetch "${urls[0]}"
+        fetch "${urls[@]:1}"
+        ;;
+    *) fetch "${urls[@]}" ;;
+esac
