@@ -134,8 +134,9 @@ def _build(
 
 
 def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
-    """Remove what a rebuilt image leaves behind; the engine refuses where another image or a container uses it."""
+    """Remove what a rebuilt image leaves behind, unless somebody has a name for it; one in use the engine keeps."""
     try:
-        client.images.remove(image_id)
+        if not client.images.get(image_id).tags:
+            client.images.remove(image_id)
     except DockerException:
         return
