@@ -53,9 +53,8 @@ def build(
     except SetupError as error:
         failure = error
     tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
-    sizes = image_sizes(tags)
-    if sizes is not None:
-        out.print(_size_table(tags, sizes))
+    if sizes := image_sizes(tags):
+        out.print(_size_table(sizes, pulled=pull))
     if failure is not None:
         raise failure
 
@@ -70,12 +69,11 @@ def image_sizes(tags: Iterable[str]) -> dict[str, int] | None:
     return {tag: image.size for tag, image in found.items() if image is not None}
 
 
-def _size_table(tags: Sequence[str], sizes: Mapping[str, int]) -> Table:
+def _size_table(sizes: Mapping[str, int], *, pulled: bool) -> Table:
     builds = History().builds()
-    table = Table("image", "size", "build time", box=None)
-    for tag in tags:
-        size = format_size(sizes[tag]) if tag in sizes else "not here"
-        table.add_row(tag, size, _time(builds.get(tag)) if tag in sizes else "")
+    table = Table("image", "size", "" if pulled else "build time", box=None)
+    for tag, size in sizes.items():
+        table.add_row(tag, format_size(size), "" if pulled else _time(builds.get(tag)))
     return table
 
 

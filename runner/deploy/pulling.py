@@ -22,6 +22,7 @@ DOCKER_HUB = "docker.io"
 
 # What the engine says when it reaches no registry at all, as opposed to one that refuses.
 _AWAY = re.compile(r"dial tcp|no such host|connection refused|timeout|proxyconnect|unreachable|nothing for|EOF$")
+_ASKED = re.compile(r'^Get "[^"]*": ')  # before the reason, the engine says for what it asked
 _LAYER_DONE = ("Pull complete", "Already exists")
 
 
@@ -77,12 +78,14 @@ def pull(
                 tag = waiting.popleft()
             except IndexError:
                 return
-            reason = away.get(registry(tag)) or _pull_one(client, tag, report, silence)
-            if reason:
+            host = registry(tag)
+            if host in away:
+                failed[tag] = away[host]
+            elif reason := _pull_one(client, tag, report, silence):
                 failed[tag] = reason
                 report(Event(tag=tag, state=State.FAILED))
                 if _AWAY.search(reason):
-                    away[registry(tag)] = reason
+                    away[host] = reason
 
     workers = [threading.Thread(target=work, daemon=True) for _ in range(parallel)]
     for worker in workers:
@@ -122,7 +125,7 @@ def _pull_one(client: docker.DockerClient, tag: str, report: Callable[[Event], N
     loaded: dict[str, tuple[int, int]] = {}
     for event in _events(client, repository, name or "latest", silence):
         if "error" in event:
-            reason = " ".join(str(event["error"]).split()).rstrip(".")
+            reason = _ASKED.sub("", " ".join(str(event["error"]).split())).rstrip(".")
             return reason if _AWAY.search(reason) else f"the image {tag} can't be pulled: {reason}."
         layer, status, detail = event.get("id", ""), event.get("status", ""), event.get("progressDetail") or {}
         if status == "Pulling fs layer" or status in _LAYER_DONE:

@@ -92,11 +92,13 @@ def test_registry_that_is_away_is_one_sentence_for_all_its_images(client: docker
     with pytest.raises(SetupError) as caught:
         pulling.pull(client, away, report=events.append)
     sentence = str(caught.value)
-    assert sentence.startswith("The registry 127.0.0.1:1 can't be reached (")
-    assert "connection refused" in sentence
-    assert sentence.endswith("); not pulled: a, b, c.") or sorted(sentence[-8:-1].split(", ")) == ["a", "b", "c"]
+    begin = (
+        "The registry 127.0.0.1:1 can't be reached (dial tcp 127.0.0.1:1: connect: connection refused); not pulled: "
+    )
+    assert sentence.startswith(begin)
+    assert sorted(sentence.removeprefix(begin).rstrip(".").split(", ")) == ["a", "b", "c"]
     assert len(sentence.splitlines()) == 1
-    assert [event.state for event in events].count(State.FAILED) == 3
+    assert 1 <= [event.state for event in events].count(State.FAILED) <= 2  # the others were not tried
 
 
 @pytest.mark.docker
