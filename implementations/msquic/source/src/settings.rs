@@ -1,0 +1,74 @@
+//! What the endpoint is asked to do, as msquic's configuration.
+
+use std::env;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use msquic::{
+    AllowedCipherSuiteFlags, Api, BufferRef, CertificateFile, Configuration, Credential, CredentialConfig,
+    Registration, ServerResumptionLevel,
+};
+
+use crate::congestion::Congestion;
+use crate::keylog::KeyLog;
+
+pub const ALPN: &str = "hq-interop";
+const CHAIN: &str = "/certs/cert.pem";
+const KEY: &str = "/certs/priv.key";
+const AUTHORITY: &str = "/certs/ca.pem";
+/// Requests that a client may have under way at once; msquic's own answer is none.
+const STREAMS: u16 = 100;
+
+pub struct Settings {
+    /// Wire name of the test case.
+    pub case: String,
+    pub congestion: Congestion,
+    pub key_log: Arc<KeyLog>,
+}
+
+impl Settings {
+    pub fn from_environment() -> Result<Self> {
+        Ok(Self {
+            case: env::var("TESTCASE").context("TESTCASE is not set")?,
+            congestion: Congestion::from_environment(),
+            key_log: Arc::new(KeyLog::from_environment()?),
+        })
+    }
+
+    pub fn client(&self, registration: &Registration) -> Result<Configuration> {
+        let configuration = Configuration::open(registration, &[BufferRef::from(ALPN)], Some(&self.both()))?;
+        let mut credential = CredentialConfig::new_client().set_ca_certificate_file(AUTHORITY.to_owned());
+        if self.case == "chacha20" {
+            credential = credential.set_allowed_cipher_suites(AllowedCipherSuiteFlags::CHACHA20_POLY1305_SHA256);
+        }
+        configuration.load_credential(&credential).context(AUTHORITY)?;
+        Ok(configuration)
+    }
+
+    pub fn server(&self, registration: &Registration) -> Result<Configuration> {
+        if self.case == "retry" {
+            retry_always()?;
+        }
+        let settings = self.both().set_PeerBidiStreamCount(STREAMS);
+        let settings = settings.set_ServerResumptionLevel(ServerResumptionLevel::ResumeAndZerortt);
+        let configuration = Configuration::open(registration, &[BufferRef::from(ALPN)], Some(&settings))?;
+        let files = CertificateFile::new(KEY.to_owned(), CHAIN.to_owned());
+        let credential = CredentialConfig::new().set_credential(Credential::CertificateFile(files));
+        configuration.load_credential(&credential).with_context(|| format!("{CHAIN} and {KEY}"))?;
+        Ok(configuration)
+    }
+
+    fn both(&self) -> msquic::Settings {
+        let settings = self.congestion.apply(msquic::Settings::new());
+        if self.case == "ecn" { settings.set_EcnEnabled() } else { settings }
+    }
+}
+
+/// msquic validates addresses by Retry once handshakes hold that share of its memory: none of it.
+fn retry_always() -> Result<()> {
+    let percent: u16 = 0;
+    let parameter = msquic::ffi::QUIC_PARAM_GLOBAL_RETRY_MEMORY_PERCENT;
+    // A global parameter has no handle, and is copied.
+    unsafe { Api::set_param(std::ptr::null_mut(), parameter, 2, (&raw const percent).cast())? };
+    Ok(())
+}
