@@ -36,8 +36,6 @@ SITE = ROOT / "web" / "site"
 DEMO_CASES = ("handshake", "goodput", "sat")
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 
-RETENTIONS = [policy.value for policy in Retention]
-
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -115,16 +113,12 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
     """Say what this host lacks, and the mend."""
     from runner.deploy import doctor as examination  # noqa: PLC0415 - docker is slow to import
 
-    table = Table("", "what", "state", "mend", box=None)
     checks = examination.examine(load_implementations(implementations))
     if link:
         from runner.deploy.link_selftest import selftest  # noqa: PLC0415
 
         checks += selftest(lanes=lanes, progress=lambda line: out.print(f"[dim]{line}[/dim]"))
-    for check in checks:
-        sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
-        table.add_row(sign, check.name, check.what, "" if check.ok else check.mend)
-    out.print(table)
+    out.print(terminal.checks_table(checks))
     sys.exit(0 if all(check.ok for check in checks) else 3)
 
 
@@ -140,13 +134,8 @@ def list_(implementations: Path) -> None:
     out.print(stacks.built_table([stack for stack in every if stack.build is not None], sizes))
     out.print()
     out.print(stacks.published_table([stack for stack in every if stack.build is None], sizes))
-    cases = Table("case", "", "kind", "iterations", "forward link", "return link", box=None)
-    for name, case in catalog.cases.items():
-        record = case.record()
-        links = (terminal.link_text(record.forward), terminal.link_text(record.return_))
-        cases.add_row(name, case.abbreviation, case.kind, str(case.iterations), *links)
     out.print()
-    out.print(cases)
+    out.print(terminal.cases_table(case.record() for case in catalog.cases.values()))
 
 
 @main.command()
@@ -354,18 +343,7 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=1))
         return
-    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
-        out.print(f"{name.replace('_', ' '):<14} {document[name]}")
-    table = Table("connection", "client", "server", "version", "ALPN", "suite", "SNI", "retry", "resumed", box=None)
-    for number, one in enumerate(document["connections"]):
-        ends = (f"{one['client_ip']}:{one['client_port']}", f"{one['server_ip']}:{one['server_port']}")
-        version = "" if one["version"] is None else f"0x{one['version']:08x}"
-        rest = (one["alpn"], one["suite"], one["sni"], one["retry"], one["resumed"])
-        table.add_row(str(number), *ends, version, *("" if value is None else str(value) for value in rest))
-    out.print(table)
-    for invariant in document["invariants"]:
-        sign = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "?"}[invariant["holds"]]
-        out.print(f"{sign} {invariant['name']}: expected {invariant['expected']}, got {invariant['actual']}")
+    terminal.show_decoded(out, document)
 
 
 @main.command()

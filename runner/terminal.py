@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
+from runner.deploy.check import Check
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP3
@@ -242,3 +244,37 @@ def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
         why = after.findings[0].actual if after.findings else ""
         table.add_row(str(job), outcome_text(before.outcome), outcome_text(after.outcome), escape(why))
     return table
+
+
+def checks_table(checks: Iterable[Check]) -> Table:
+    """What an examination of this host found, with the mend where something is lacking."""
+    table = Table("", "what", "state", "mend", box=None)
+    for check in checks:
+        sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
+        table.add_row(sign, check.name, check.what, "" if check.ok else check.mend)
+    return table
+
+
+def cases_table(cases: Iterable[CaseRecord]) -> Table:
+    """The cases that can be chosen, with their links."""
+    table = Table("case", "", "kind", "iterations", "forward link", "return link", box=None)
+    for case in cases:
+        links = (link_text(case.forward), link_text(case.return_))
+        table.add_row(case.name, case.abbreviation, case.kind, str(case.iterations), *links)
+    return table
+
+
+def show_decoded(console: Console, document: dict[str, Any]) -> None:
+    """What a capture holds, from the document of `runner.decode.to_json`."""
+    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
+        console.print(f"{name.replace('_', ' '):<14} {document[name]}")
+    table = Table("connection", "client", "server", "version", "ALPN", "suite", "SNI", "retry", "resumed", box=None)
+    for number, one in enumerate(document["connections"]):
+        ends = (f"{one['client_ip']}:{one['client_port']}", f"{one['server_ip']}:{one['server_port']}")
+        version = "" if one["version"] is None else f"0x{one['version']:08x}"
+        rest = (one["alpn"], one["suite"], one["sni"], one["retry"], one["resumed"])
+        table.add_row(str(number), *ends, version, *("" if value is None else str(value) for value in rest))
+    console.print(table)
+    for invariant in document["invariants"]:
+        sign = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "?"}[invariant["holds"]]
+        console.print(f"{sign} {invariant['name']}: expected {invariant['expected']}, got {invariant['actual']}")
