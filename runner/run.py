@@ -141,7 +141,7 @@ class Campaign:
                     self._done += 1
                 self._tell("finished", job, result)
         except OSError as error:
-            sentence = f"{self.folder.path} can't be written ({error.strerror}): mend that, then resume the run."
+            sentence = f"{self.folder.path} can't be written ({error.strerror or error}): mend that, then resume the run."
             self._fail(SetupError(sentence))
         except BaseException as error:
             self._fail(error)
