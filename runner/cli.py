@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from runner import campaign, plan, store, terminal
 from runner.analyse import analyse
@@ -131,11 +130,10 @@ def list_(implementations: Path) -> None:
     catalog = load_catalog(implementations)
     every = catalog.implementations.values()
     sizes = stacks.image_sizes(stack.image for stack in every)
-    out.print(stacks.built_table([stack for stack in every if stack.build is not None], sizes))
-    out.print()
-    out.print(stacks.published_table([stack for stack in every if stack.build is None], sizes))
-    out.print()
-    out.print(terminal.cases_table(case.record() for case in catalog.cases.values()))
+    built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
+    published = stacks.published_table([stack for stack in every if stack.build is None], sizes)
+    cases = terminal.cases_table(case.record() for case in catalog.cases.values())
+    out.print(built, "", published, "", cases, sep="\n")
 
 
 @main.command()
@@ -172,16 +170,7 @@ def plan_(implementations: Path, /, **options: Any) -> None:
     )
     unsupported = campaign.presets(catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
-    table = Table("case", "pairs", "iterations", "jobs", "time with one lane", box=None)
-    for name, case in run.cases.items():
-        of_case = tuple(job for job in todo if job.case == name)
-        time = plan.estimate(of_case, run.cases).seconds
-        pairs = len({job.pair for job in of_case})
-        iterations = plan.iterations_of(selection, case)
-        table.add_row(
-            f"{case.abbreviation} {name}", str(pairs), str(iterations), str(len(of_case)), format_duration(time)
-        )
-    out.print(table)
+    out.print(terminal.plan_table(run, selection, todo))
     total = plan.estimate(todo, run.cases)
     out.print(
         f"\n{len(todo)} jobs, about {format_duration(total.seconds)} with one lane; "
