@@ -141,8 +141,8 @@ class Campaign:
                     self._done += 1
                 self._tell("finished", job, result)
         except OSError as error:
-            sentence = f"{self.folder.path} can't be written ({error.strerror or error}): mend that, then resume the run."
-            self._fail(SetupError(sentence))
+            why = error.strerror or error
+            self._fail(SetupError(f"{self.folder.path} can't be written ({why}): mend that, then resume the run."))
         except BaseException as error:
             self._fail(error)
 

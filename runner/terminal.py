@@ -14,7 +14,8 @@ from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP3
 from runner.model.result import LinkTruth, Outcome, Reading, Result, Sample
-from runner.model.run import CaseRecord, Kind, LinkParameters
+from runner.model.run import CaseRecord, Kind, LinkParameters, Run
+from runner.plan import Selection, estimate, iterations_of
 from runner.run import Progress as Event
 from runner.units import format_data_rate, format_duration
 
@@ -173,6 +174,17 @@ def readings_table(readings: Iterable[Reading]) -> Table:
         table.add_row(
             one.role, one.parameter, escape(one.asked), *found, signs[one.holds], f"[dim]{escape(one.detail)}[/dim]"
         )
+    return table
+
+
+def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
+    """The jobs that are to run, by case."""
+    table = Table("case", "pairs", "iterations", "jobs", "time with one lane", box=None)
+    for name, case in run.cases.items():
+        of_case = tuple(job for job in todo if job.case == name)
+        time = format_duration(estimate(of_case, run.cases).seconds)
+        pairs, iterations = len({job.pair for job in of_case}), iterations_of(selection, case)
+        table.add_row(f"{case.abbreviation} {name}", str(pairs), str(iterations), str(len(of_case)), time)
     return table
 
 
