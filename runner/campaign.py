@@ -119,6 +119,19 @@ def _implementations(
     }
 
 
+def no_wider(stored: Run, wanted: Run) -> Run:
+    """`wanted` with the jobs that the stored run has alone; of a variant that is new to it, those of its stack."""
+
+    def known_as(name: str) -> str:
+        return name if name in stored.implementations else wanted.implementations[name].variant_of
+
+    known = set(stored.order)
+    order = (
+        job for job in wanted.order if replace(job, server=known_as(job.server), client=known_as(job.client)) in known
+    )
+    return replace(wanted, order=tuple(order))
+
+
 def extend_run(folder: RunFolder, wanted: Run) -> Run:
     """The stored run with whatever `wanted` adds. Raises UsageError when what they share has changed."""
     stored = folder.run

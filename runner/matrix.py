@@ -107,12 +107,13 @@ def _open(path: Path, wanted: Run, options: MatrixOptions) -> tuple[RunFolder, t
     if options.seed is not None and options.seed != folder.run.seed:
         raise UsageError(f"--seed {options.seed}: {path} began with seed {folder.run.seed}, and keeps it.")
     before = folder.run
+    if not (options.servers or options.clients or options.cases or options.iterations):
+        wanted = campaign.no_wider(before, wanted)
     extended = campaign.extend_run(folder, wanted)
     if extended != before:
         folder.save_run(extended)
     asked = set(wanted.order)
-    nothing = not (options.servers or options.clients or options.cases or options.iterations)
-    return folder, tuple(job for job in extended.order if nothing or job in asked)
+    return folder, tuple(job for job in extended.order if job in asked)
 
 
 def _execute(

@@ -12,6 +12,7 @@ from runner.catalog import Catalog, load_cases, load_implementations
 from runner.errors import UsageError
 from runner.inputs import environment
 from runner.model.implementation import Role
+from runner.model.run import Run
 from runner.model.variant import PARAMETERS, Variant
 from runner.store import RunFolder
 from runner.variants import doubts, parse, parse_all, place, with_variants_of
@@ -158,6 +159,26 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     assert resumed == found.selection
     assert again.implementations == found.catalog.implementations
     assert campaign.extend_run(folder, run) == stored
+
+
+def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: Path) -> None:
+    def plan(iterations: int | None, *texts: str) -> Run:
+        selection = campaign.select(
+            catalog, servers=("fast,fixed",), clients=("stranger",), cases=("sat",), iterations=iterations
+        )
+        found = place(catalog, selection, parse_all(texts, catalog.implementations))
+        return campaign.new_run(
+            tmp_path / "run", found.catalog, found.selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0
+        )
+
+    stored = plan(2)
+    assert len(plan(None).order) == 2 * 10
+    assert campaign.no_wider(stored, plan(None)).order == stored.order
+    wider = campaign.no_wider(stored, plan(None, "fast:IW=32")).order
+    assert {(job.server, job.iteration) for job in wider} - {(job.server, job.iteration) for job in stored.order} == {
+        ("fast+iw=32", 1),
+        ("fast+iw=32", 2),
+    }
 
 
 def test_each_role_gets_its_own_variables() -> None:
