@@ -3,11 +3,24 @@
 from runner.trace.bounds import Bound, rate_bound, slow_start_bound
 from runner.trace.establish import facts
 from runner.trace.measure import sample
-from runner.trace.nouns import Close, ConnectionFacts, EcnCounts, EcnFacts, FirstFlight, Path, StreamFacts, TraceFacts
+from runner.trace.nouns import (
+    Amplification,
+    Challenge,
+    Close,
+    ConnectionFacts,
+    EcnCounts,
+    EcnFacts,
+    FirstFlight,
+    Path,
+    StreamFacts,
+    TraceFacts,
+)
 from runner.trace.plot import series
 
 __all__ = [
+    "Amplification",
     "Bound",
+    "Challenge",
     "Close",
     "ConnectionFacts",
     "EcnCounts",

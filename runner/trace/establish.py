@@ -1,7 +1,7 @@
 """Recording → facts, each question asked where its answer can be seen."""
 
 from runner.decode.schema import CLIENT, SERVER, Trace
-from runner.trace import handshake, packets
+from runner.trace import handshake, packets, paths
 from runner.trace.first_flight import first_flight
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.scope import Scope, integer_parameter, values
@@ -77,7 +77,9 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
         server_key_updates=packets.key_updates(scope, SERVER),
         client_ecn=packets.ecn(scope, CLIENT),
         server_ecn=packets.ecn(scope, SERVER),
-        paths=packets.paths(scope),
+        paths=paths.paths(scope),
+        challenges=paths.challenges(scope),
+        amplification=paths.amplification(scope),
         ip_versions=packets.ip_versions(scope),
         undecrypted_packets=packets.undecrypted(scope),
     )

@@ -75,8 +75,42 @@ class Path:
     client: str
     server: str
     first_seen: float | None
+    last_seen: float | None
     client_datagrams: int
     server_datagrams: int
+    client_cids: frozenset[bytes] = frozenset()
+    """Destination connection IDs of the client's 1-RTT packets on it."""
+    server_cids: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Challenge:
+    """A PATH_CHALLENGE and what became of it (RFC 9000 §8.2). Copies with the same data count once."""
+
+    sender: str
+    """client or server."""
+    client: str
+    """The path on which it went, as seen at the server's vantage point; empty when it never got there."""
+    server: str
+    time: float | None
+    arrived: bool | None
+    """At the other end; None without a capture there."""
+    answered: bool
+    """The other end sent a PATH_RESPONSE with its data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amplification:
+    """UDP payload of both sides before the server knew the client's address (RFC 9000 §8.1), where it was worst."""
+
+    received: int
+    sent: int
+    excess: int
+    """Bytes sent beyond three times those received; 0: the server kept to the limit."""
+    datagram: int | None
+    """That of the server which went furthest beyond it, by its row in the server-side capture."""
+    validated_by: str | None
+    """What proved the address; None: nothing did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +188,8 @@ class ConnectionFacts:
     client_ecn: EcnFacts
     server_ecn: EcnFacts
     paths: tuple[Path, ...]
+    challenges: tuple[Challenge, ...]
+    amplification: Amplification | None
     ip_versions: frozenset[int]
     undecrypted_packets: int
     """Protected packets that could not be read, at the vantage point that has more of them."""

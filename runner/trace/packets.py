@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from runner.decode.schema import CLIENT, SERVER
-from runner.trace.nouns import EcnCounts, EcnFacts, Path
+from runner.trace.nouns import EcnCounts, EcnFacts
 from runner.trace.scope import Scope, values
 from runner.trace.vantage import APPLICATION, HANDSHAKE, INITIAL, Vantage
 
@@ -47,43 +46,6 @@ def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
     return EcnCounts(
         not_ect=int(counts[_NOT_ECT]), ect0=int(counts[_ECT0]), ect1=int(counts[_ECT1]), ce=int(counts[_CE])
     )
-
-
-def paths(scope: Scope) -> tuple[Path, ...]:
-    """The pairs of addresses, in order of their first datagram, as the server sees them: behind a NAT."""
-    vantage = scope.best(SERVER)
-    datagrams = vantage.datagrams
-    rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
-    (source, addresses), (target, others) = datagrams.words("src"), datagrams.words("dst")
-    ends = [(source * (len(others) + 1) + target)[rows], datagrams["src_port"][rows], datagrams["dst_port"][rows]]
-    key = ends[0] << 32 | ends[1] << 16 | ends[2]
-    found: dict[tuple[str, str], tuple[int, list[int]]] = {}
-    for distinct in np.unique(key):
-        same = rows[key == distinct]
-        row, sender = same[0], datagrams["sender"][same[0]]
-        pair = [
-            endpoint(addresses[source[row]], datagrams["src_port"][row]),
-            endpoint(others[target[row]], datagrams["dst_port"][row]),
-        ]
-        client, server = pair if sender == CLIENT else reversed(pair)
-        first, counts = found.setdefault((client, server), (int(datagrams["time_ns"][row]), [0, 0]))
-        counts[sender] += len(same)
-        found[client, server] = (min(first, int(datagrams["time_ns"][row])), counts)
-    return tuple(
-        Path(
-            client=client,
-            server=server,
-            first_seen=scope.recording.seconds(first),
-            client_datagrams=counts[CLIENT],
-            server_datagrams=counts[SERVER],
-        )
-        for (client, server), (first, counts) in sorted(found.items(), key=lambda item: item[1][0])
-    )
-
-
-def endpoint(address: str, port: int) -> str:
-    """An address with its port, IPv6 in brackets (RFC 3986 §3.2.2)."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def ip_versions(scope: Scope) -> frozenset[int]:

@@ -1,0 +1,187 @@
+"""The addresses that a connection used, and how they were validated (RFC 9000 §8, §9)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.intervals import Ints
+from runner.trace.nouns import Amplification, Challenge, Path
+from runner.trace.scope import ROLES, Scope
+from runner.trace.vantage import NULL, Vantage
+
+_FACTOR = 3  # RFC 9000 §8.1
+_ENTROPY_BYTES = 8  # of a connection ID that validates an address, RFC 9000 §8.1: 64 bits
+
+Pair = tuple[str, str]
+"""Addresses with ports: the client's, the server's."""
+
+
+def endpoint(address: str, port: int) -> str:
+    """An address with its port, IPv6 in brackets (RFC 3986 §3.2.2)."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+@dataclass
+class _Seen:
+    """What is gathered of one path. Rows and times as in the tables; datagrams by sender."""
+
+    first: int
+    last: int
+    datagrams: list[int] = field(default_factory=lambda: [0, 0])
+    cids: tuple[set[bytes], set[bytes]] = field(default_factory=lambda: (set(), set()))
+
+
+class Paths:
+    """The paths of one connection as one vantage point saw them."""
+
+    def __init__(self, scope: Scope, vantage: Vantage) -> None:
+        self._scope = scope
+        self._vantage = vantage
+        datagrams = vantage.datagrams
+        (source, addresses), (target, others) = datagrams.words("src"), datagrams.words("dst")
+        self._source, self._addresses = source, addresses
+        self._target, self._others = target, others
+        rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
+        ends = (source * (len(others) + 1) + target)[rows]
+        key = ends << 32 | datagrams["src_port"][rows] << 16 | datagrams["dst_port"][rows]
+        self._groups = [rows[key == distinct] for distinct in np.unique(key)]
+
+    def pair(self, datagram: int) -> Pair:
+        """The path of a datagram, by its row."""
+        datagrams = self._vantage.datagrams
+        ends = (
+            endpoint(self._addresses[self._source[datagram]], int(datagrams["src_port"][datagram])),
+            endpoint(self._others[self._target[datagram]], int(datagrams["dst_port"][datagram])),
+        )
+        return ends if datagrams["sender"][datagram] == CLIENT else (ends[1], ends[0])
+
+    def all(self) -> tuple[Path, ...]:
+        """In order of their first datagram."""
+        datagrams, found = self._vantage.datagrams, dict[Pair, _Seen]()
+        for rows in self._groups:
+            times, sender = datagrams["time_ns"][rows], int(datagrams["sender"][rows[0]])
+            seen = found.setdefault(self.pair(int(rows[0])), _Seen(int(times.min()), int(times.max())))
+            seen.first, seen.last = min(seen.first, int(times.min())), max(seen.last, int(times.max()))
+            seen.datagrams[sender] += len(rows)
+            seen.cids[sender].update(self._destination_ids(rows))
+        seconds = self._scope.recording.seconds
+        return tuple(
+            Path(
+                client=client,
+                server=server,
+                first_seen=seconds(seen.first),
+                last_seen=seconds(seen.last),
+                client_datagrams=seen.datagrams[CLIENT],
+                server_datagrams=seen.datagrams[SERVER],
+                client_cids=frozenset(seen.cids[CLIENT]),
+                server_cids=frozenset(seen.cids[SERVER]),
+            )
+            for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
+        )
+
+    def _destination_ids(self, rows: Ints) -> set[bytes]:
+        """Destination connection IDs of the 1-RTT packets in these datagrams."""
+        packets = self._vantage.packets
+        chosen = np.flatnonzero(packets.named("type", "1rtt") & np.isin(packets["datagram"], rows))
+        column = self._vantage.trace.packets.column("dcid").take(chosen)
+        return {value for value in column.unique().to_pylist() if value is not None}
+
+
+def paths(scope: Scope) -> tuple[Path, ...]:
+    """The pairs of addresses, in order of their first datagram, as the server sees them: behind a NAT."""
+    return Paths(scope, scope.best(SERVER)).all()
+
+
+def challenges(scope: Scope) -> tuple[Challenge, ...]:
+    """Every different PATH_CHALLENGE of both sides, in order of time (RFC 9000 §8.2)."""
+    found = []
+    server_paths = Paths(scope, scope.best(SERVER))
+    for sender, role in ROLES.items():
+        near, far = scope.best(sender), scope.recording.far(sender)
+        arrived = _data(scope, far, sender, "path_challenge") if far is not None else None
+        answers = _data(scope, scope.best(1 - sender), 1 - sender, "path_response")
+        at_server = _data(scope, scope.best(SERVER), sender, "path_challenge")
+        for data, rows in _data(scope, near, sender, "path_challenge").items():
+            # Addresses are the server's view, which a challenge of the client's that was lost never reached.
+            seen = at_server.get(data)
+            pair = server_paths.pair(_datagram(scope.best(SERVER), seen[0])) if seen else ("", "")
+            answered = answers.get(data)
+            found.append(
+                Challenge(
+                    sender=role,
+                    client=pair[0],
+                    server=pair[1],
+                    time=scope.recording.seconds(int(near.frames["time_ns"][rows[0]])),
+                    arrived=None if arrived is None else data in arrived,
+                    answered=answered is not None,
+                )
+            )
+    return tuple(sorted(found, key=lambda one: one.time if one.time is not None else 0.0))
+
+
+def _data(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[bytes, list[int]]:
+    """The data of these frames → their rows, in order of time."""
+    found: dict[bytes, list[int]] = {}
+    for row in scope.frames(vantage, sender, name):
+        found.setdefault(vantage.frames.cell("payload", int(row)) or b"", []).append(int(row))
+    return found
+
+
+def _datagram(vantage: Vantage, frame: int) -> int:
+    return int(vantage.packets["datagram"][vantage.frames["packet"][frame]])
+
+
+def amplification(scope: Scope) -> Amplification | None:
+    """How much the server sent before it knew the client's address (RFC 9000 §8.1). None without a capture there.
+
+    Payload bytes of UDP. The address is valid once a Handshake packet of the client arrived, an Initial with a token,
+    or one for a connection ID of at least 8 bytes that the server chose.
+    """
+    vantage = scope.recording.server
+    if vantage is None:
+        return None
+    datagrams = vantage.datagrams
+    rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
+    validated, how = _validation(scope, vantage)
+    received = sent = worst = at_worst_sent = at_worst_received = 0
+    worst_row = NULL
+    for row in rows:
+        if validated is not None and row >= validated:
+            break
+        length = int(datagrams["payload_length"][row])
+        if datagrams["sender"][row] == CLIENT:
+            received += length
+            continue
+        sent += length
+        if sent - _FACTOR * received > worst:
+            worst, worst_row, at_worst_sent, at_worst_received = sent - _FACTOR * received, int(row), sent, received
+    return Amplification(
+        received=at_worst_received if worst else received,
+        sent=at_worst_sent if worst else sent,
+        excess=worst,
+        datagram=worst_row if worst else None,
+        validated_by=how,
+    )
+
+
+def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]:
+    """The first datagram of the client that validates its address, by its row, and what in it does."""
+    packets = vantage.packets
+    chosen = {
+        packets.cell("scid", int(row)) for row in scope.packets(vantage, SERVER, "initial", "handshake", "retry")
+    } - {None}
+    found: list[tuple[int, str]] = []
+    handshakes = scope.packets(vantage, CLIENT, "handshake")
+    handshakes = handshakes[packets["decrypted"][handshakes] == 1]
+    if len(handshakes):
+        found.append((int(packets["datagram"][handshakes[0]]), "a Handshake packet"))
+    for row in scope.packets(vantage, CLIENT, "initial"):
+        dcid, datagram = packets.cell("dcid", int(row)), int(packets["datagram"][row])
+        if packets["token_length"][row] > 0:
+            found.append((datagram, "a token"))
+            break
+        if packets["decrypted"][row] == 1 and dcid in chosen and len(dcid) >= _ENTROPY_BYTES:
+            found.append((datagram, "the server's connection ID"))
+            break
+    return min(found) if found else (None, None)

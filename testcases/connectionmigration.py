@@ -1,0 +1,85 @@
+"""CM: the connection moves to another path: the client's own doing, or the server's preferred address (RFC 9000 §9)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.trace import ConnectionFacts, Path
+from runner.units import MIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence
+from testcases.scenarios import DEFAULT
+
+
+def migrates(case: CaseEvidence) -> Iterator[Finding]:
+    """A second path, validated, with connection IDs that the first one never saw."""
+    moved = [connection for connection in case.facts.connections if len(connection.paths) > 1]
+    if not moved:
+        yield Finding(
+            code="no-migration",
+            requirement="The connection migrates: to the server's preferred address, or to another port of the client.",
+            expected="two paths",
+            actual="one",
+            role="client",
+            section="RFC 9000 §9",
+        )
+    for connection in moved:
+        yield from _validated(connection)
+        yield from _new_ids(connection)
+
+
+def _validated(connection: ConnectionFacts) -> Iterator[Finding]:
+    first = connection.paths[0]
+    for path in connection.paths[1:]:
+        answered = [
+            one
+            for one in connection.challenges
+            if (one.client, one.server) == (path.client, path.server) and one.answered
+        ]
+        if not answered:
+            yield Finding(
+                code="path-not-validated",
+                requirement="An endpoint validates a new path.",
+                expected=f"PATH_CHALLENGE and PATH_RESPONSE between {path.client} and {path.server}",
+                actual=f"none answered; the first path was {first.client} to {first.server}",
+                section="RFC 9000 §8.2",
+            )
+
+
+def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
+    """From more than one address of its own, an endpoint must not use one connection ID (RFC 9000 §9.5)."""
+    first = connection.paths[0]
+    for path in connection.paths[1:]:
+        for role, before, after in (
+            ("client", first.client_cids, path.client_cids),
+            ("server", first.server_cids, path.server_cids),
+        ):
+            reused = {cid for cid in before & after if cid}
+            if reused and _moved(role, first, path):
+                yield Finding(
+                    code="connection-id-reused",
+                    requirement="An endpoint that sends from another address uses another connection ID.",
+                    expected=f"destination connection IDs that the path of {first.client} never carried",
+                    actual=", ".join(sorted(cid.hex() for cid in reused)),
+                    role=role,
+                    section="RFC 9000 §9.5",
+                )
+
+
+def _moved(role: str, first: Path, path: Path) -> bool:
+    """Whether `role` itself changed an address on purpose: the client its own, or its peer's preferred one."""
+    return role == "client" or first.server != path.server
+
+
+CASE = Case(
+    name="connectionmigration",
+    abbreviation="CM",
+    kind=Kind.TEST_CASE,
+    description="A 2 MiB transfer moves to another path, which is validated and has connection IDs of its own.",
+    wire_name="transfer",
+    wire_name_server="connectionmigration",
+    scenario=DEFAULT,
+    files=(2 * MIB,),
+    host="server46",
+    checks=(*checks.ONE_CONNECTION, migrates),
+)

@@ -1,0 +1,82 @@
+"""What both rebindings ask: the server validates each new path, the client answers, all files arrive (RFC 9000 §9)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.model.scenario import Scenario
+from runner.trace import Challenge, ConnectionFacts, Path
+from runner.units import MIB
+from testcases import checks, hits
+from testcases.base import Case, CaseEvidence
+
+# A path that is left so soon may have carried no challenge yet, or lost it, and nobody did wrong.
+_SETTLED_RTTS = 3
+
+
+def new_paths_are_validated(case: CaseEvidence) -> Iterator[Finding]:
+    """Each mapping that lasted a while: the server challenges it, and the client answers (RFC 9000 §8.2, §9.3)."""
+    rtt = case.case.forward.delay + case.case.return_.delay
+    for connection in case.facts.connections:
+        for path in connection.paths[1:]:
+            if not path.server_datagrams or _lasted(path) < _SETTLED_RTTS * rtt:
+                continue
+            yield from _judge(path, [one for one in connection.challenges if _on(one, path)], connection)
+
+
+def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts) -> Iterator[Finding]:
+    where = f"the path of {path.client}, used from {path.first_seen:.3f} s on" if path.first_seen is not None else ""
+    from_server = [one for one in challenges if one.sender == "server"]
+    if not from_server:
+        yield Finding(
+            code="path-not-challenged",
+            requirement="A server that sees a new address of its peer validates the path.",
+            expected=f"PATH_CHALLENGE on {where}",
+            actual=f"none; {path.server_datagrams} other datagrams of the server",
+            role="server",
+            section="RFC 9000 §9.3",
+        )
+    elif any(one.arrived for one in from_server) and not any(one.answered for one in from_server):
+        count = len(from_server)
+        closed = f"; closed: {connection.closes[0].reason or connection.closes[0].code}" if connection.closes else ""
+        yield Finding(
+            code="path-challenge-unanswered",
+            requirement="An endpoint answers a PATH_CHALLENGE with its data in a PATH_RESPONSE.",
+            expected=f"PATH_RESPONSE for one of {count} on {where}",
+            actual=f"none{closed}",
+            role="client",
+            section="RFC 9000 §8.2.2",
+        )
+
+
+def _lasted(path: Path) -> float:
+    return (path.last_seen or 0.0) - (path.first_seen or 0.0)
+
+
+def _on(challenge: Challenge, path: Path) -> bool:
+    return (challenge.client, challenge.server) == (path.client, path.server)
+
+
+def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:
+    """What the NAT says that it did is what the server saw: otherwise the recording can't be judged."""
+    seen = {path.client for connection in case.facts.connections for path in connection.paths}
+    used = {mapping.outer for mapping in (case.truth.mappings if case.truth else ()) if mapping.packets}
+    if not used <= seen:
+        yield hits.missed(
+            f"the server's capture shows {', '.join(sorted(used))}", f"it shows {', '.join(sorted(seen)) or 'none'}"
+        )
+
+
+def rebinding(*, name: str, abbreviation: str, description: str, scenario: Scenario) -> Case:
+    """10 MiB through a NAT that changes its mapping after 1 s, then every 5 s."""
+    return Case(
+        name=name,
+        abbreviation=abbreviation,
+        kind=Kind.TEST_CASE,
+        description=description,
+        wire_name="transfer",
+        scenario=scenario,
+        files=(10 * MIB,),
+        preconditions=(hits.rebound, mappings_were_seen),
+        checks=(*checks.ONE_CONNECTION, new_paths_are_validated),
+    )
