@@ -34,4 +34,7 @@ backend files
 END
 
 nginx -c /etc/nginx/bentpipe.conf
-LD_PRELOAD=/usr/local/lib/keylog.so exec haproxy -db -f /run/haproxy.cfg
+# No exec: HAProxy has no handler for SIGTERM, and process 1 of a container ignores what it doesn't handle.
+LD_PRELOAD=/usr/local/lib/keylog.so haproxy -db -f /run/haproxy.cfg &
+trap 'kill $!' TERM
+wait
