@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 workspace=$(mktemp -d)
 trap 'rm -rf "$workspace"' EXIT
 
-cp "$here/Cargo.toml" "$here/Cargo.lock" "$workspace"
+cp -r "$here/Cargo.toml" "$here/Cargo.lock" "$here/endpoint" "$workspace"
 mkdir "$workspace/stacks"
 cp -r "$here/prebuilt" "$workspace/stacks"
 for manifest in "$here"/../*/source/Cargo.toml; do

@@ -4,7 +4,6 @@ use std::fs;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
@@ -24,7 +23,7 @@ const LONGEST_CHAIN: usize = 6;
 
 /// Initial packets are protected by AES-128-GCM whatever TLS negotiates (RFC 9001, section 5.2), so the suite is named
 /// here and not looked up in what is offered.
-fn initial_suite() -> rustls::quic::Suite {
+pub fn initial_suite() -> rustls::quic::Suite {
     let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
     suite.tls13().and_then(|suite| suite.quic_suite()).expect("ring protects QUIC packets with AES-128-GCM")
 }
@@ -34,7 +33,7 @@ fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().with_context(|| path.to_owned())
 }
 
-pub fn server(alpn: &[u8]) -> Result<QuicServerConfig> {
+pub fn server(alpn: &[u8]) -> Result<rustls::ServerConfig> {
     let key = PrivateKeyDer::from_pem_file(KEY).context(KEY)?;
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -44,22 +43,13 @@ pub fn server(alpn: &[u8]) -> Result<QuicServerConfig> {
     config.key_log = Arc::new(KeyLogFile::new());
     // The only value besides 0 that QUIC allows (RFC 9001, section 4.6.1).
     config.max_early_data_size = u32::MAX;
-    Ok(QuicServerConfig::with_initial(Arc::new(config), initial_suite())?)
+    Ok(config)
 }
 
-/// What a client's handshakes try beyond the ordinary.
-pub struct ClientFeatures {
-    /// Offer TLS_CHACHA20_POLY1305_SHA256 and nothing else.
-    pub only_chacha20: bool,
-    /// Use the tickets of earlier connections.
-    pub resumption: bool,
-    pub early_data: bool,
-}
-
-/// The client's configuration, and the tickets that its connections share.
-pub fn client(alpn: &[u8], features: &ClientFeatures) -> Result<(QuicClientConfig, Arc<Tickets>)> {
+/// The client's configuration for a test case, and the tickets that its connections share.
+pub fn client(alpn: &[u8], case: &str) -> Result<(rustls::ClientConfig, Arc<Tickets>)> {
     let mut provider: CryptoProvider = ring::default_provider();
-    if features.only_chacha20 {
+    if case == "chacha20" {
         provider.cipher_suites = vec![ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
     }
     let mut roots = RootCertStore::empty();
@@ -77,9 +67,12 @@ pub fn client(alpn: &[u8], features: &ClientFeatures) -> Result<(QuicClientConfi
     let tickets = Arc::new(Tickets::default());
     config.alpn_protocols = vec![alpn.to_vec()];
     config.key_log = Arc::new(KeyLogFile::new());
-    config.enable_early_data = features.early_data;
-    config.resumption = if features.resumption { Resumption::store(tickets.clone()) } else { Resumption::disabled() };
-    Ok((QuicClientConfig::with_initial(Arc::new(config), initial_suite())?, tickets))
+    config.enable_early_data = case == "zerortt";
+    config.resumption = match case {
+        "resumption" | "zerortt" => Resumption::store(tickets.clone()),
+        _ => Resumption::disabled(),
+    };
+    Ok((config, tickets))
 }
 
 /// rustls' own verifier, but for chains too long for it.

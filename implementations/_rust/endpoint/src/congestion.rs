@@ -1,0 +1,56 @@
+//! Congestion controller and initial window, as the run asks for them.
+
+use std::env;
+use std::fmt;
+
+/// Most packets that IW may ask for.
+const LARGEST_WINDOW: u64 = 1000;
+
+/// A congestion controller that the library has.
+#[derive(Clone, Copy)]
+pub struct Controller {
+    pub name: &'static str,
+    /// The library's own initial window in packets.
+    pub window: u64,
+}
+
+/// What the endpoint applies.
+#[derive(Clone, Copy)]
+pub struct Congestion {
+    pub controller: &'static str,
+    /// Initial congestion window in packets.
+    pub window: u64,
+}
+
+impl Congestion {
+    /// From CCA and IW; what the library can't do is left at its default, and said.
+    pub(crate) fn from_environment(controllers: &[Controller]) -> Self {
+        let asked = env::var("CCA").unwrap_or_default();
+        let asked = if asked == "reno" { "newreno" } else { &asked };
+        let controller = controllers.iter().find(|known| known.name == asked).unwrap_or(&controllers[0]);
+        if !asked.is_empty() && asked != controller.name {
+            eprintln!("CCA={asked} is not available: {} it is", controller.name);
+        }
+        let window = match env::var("IW") {
+            Ok(text) if !text.is_empty() => packets(&text).unwrap_or_else(|| {
+                eprintln!(
+                    "IW={text} is not a number of packets from 1 to {LARGEST_WINDOW}: {} it is",
+                    controller.window
+                );
+                controller.window
+            }),
+            _ => controller.window,
+        };
+        Self { controller: controller.name, window }
+    }
+}
+
+fn packets(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|packets| (1..=LARGEST_WINDOW).contains(packets))
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "cca={} iw={}", self.controller, self.window)
+    }
+}

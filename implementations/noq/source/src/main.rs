@@ -1,0 +1,16 @@
+//! noq as an endpoint of the QUIC Interop Runner's contract: one program, both roles, everything from the environment.
+
+mod client;
+mod server;
+mod settings;
+
+use endpoint::Role;
+
+#[tokio::main]
+async fn main() {
+    endpoint::run(settings::LIBRARY, async |settings| match settings.role {
+        Role::Client => client::run(settings).await,
+        Role::Server => server::run(settings).await,
+    })
+    .await
+}

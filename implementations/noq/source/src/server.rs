@@ -1,0 +1,67 @@
+//! noq's server side: HTTP/0.9 over `/www`.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use endpoint::server::{PORT, REFUSED, answer_hq};
+use endpoint::{Settings, tls};
+use noq::crypto::rustls::QuicServerConfig;
+use noq::{Connecting, Connection, Endpoint, ServerConfig};
+
+use crate::settings;
+
+/// Serve until the program is told to stop.
+pub async fn run(settings: &Settings) -> Result<()> {
+    let crypto = QuicServerConfig::with_initial(Arc::new(tls::server(settings.alpn)?), tls::initial_suite())?;
+    let config = ServerConfig::with_crypto(Arc::new(crypto));
+    // One socket for both families, unless the host has no IPv6.
+    let endpoint = Endpoint::server(config.clone(), SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)))
+        .or_else(|_| Endpoint::server(config.clone(), SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))))
+        .context("UDP port 443")?;
+    while let Some(incoming) = endpoint.accept().await {
+        if settings.case == "retry" && incoming.may_retry() && !incoming.remote_address_validated() {
+            incoming.retry()?;
+            continue;
+        }
+        let mut config = config.clone();
+        let transport = settings::transport(settings, &incoming.orig_dst_cid().to_string());
+        config.transport_config(Arc::new(transport));
+        match incoming.accept_with(Arc::new(config)) {
+            Ok(connecting) => {
+                tokio::spawn(async move {
+                    if let Err(error) = serve(connecting).await {
+                        eprintln!("connection: {error:#}");
+                    }
+                });
+            }
+            Err(error) => eprintln!("connection refused: {error}"),
+        }
+    }
+    bail!("the endpoint was closed")
+}
+
+async fn serve(connecting: Connecting) -> Result<()> {
+    // Responses to 0-RTT requests leave before the handshake is complete.
+    match connecting.into_0rtt() {
+        Ok((connection, _)) => serve_hq(connection).await,
+        Err(_) => unreachable!("a server can always send 0.5-RTT data"),
+    }
+}
+
+async fn serve_hq(connection: Connection) -> Result<()> {
+    loop {
+        let (mut send, receive) = match connection.accept_bi().await {
+            Ok(streams) => streams,
+            Err(noq::ConnectionError::ApplicationClosed(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        tokio::spawn(async move {
+            let answered = answer_hq(&mut send, receive).await;
+            if let Err(error) = answered.and_then(|()| Ok(send.finish()?)) {
+                eprintln!("request: {error:#}");
+                let _ = send.reset(REFUSED.into());
+            }
+        });
+    }
+}
