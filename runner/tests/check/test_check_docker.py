@@ -1,0 +1,156 @@
+"""`./bentpipe check` with real images: a good one, bad ones, a build without an image. Needs the images of the demo."""
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import docker
+import pytest
+
+from runner.catalog import ROOT
+from runner.deploy.engine import connect
+
+pytestmark = pytest.mark.docker
+
+# Bad images on quinn's: what is added to its Dockerfile.
+BAD = {
+    "no-setup": "RUN mv /setup.sh /prepare.sh && sed -i s,/setup.sh,/prepare.sh, /entrypoint.sh\n",
+    "nobody": "USER nobody\n",
+    "no-entry": "ENTRYPOINT []\nCMD []\n",
+    "loose": 'RUN sed -i "s/exit 127/exit 0/" /entrypoint.sh\n',
+}
+PREFIX = "bentpipe-test/check-"
+
+
+@pytest.fixture(scope="module")
+def client() -> docker.DockerClient:
+    return connect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _images(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("images")
+    for name, lines in BAD.items():
+        (folder / name).mkdir()
+        (folder / name / "Dockerfile").write_text(f"FROM bentpipe/quinn\n{lines}")
+        client.images.build(path=str(folder / name), tag=PREFIX + name, rm=True)
+    _import_foreign(client, PREFIX + "foreign")
+    yield
+    for name in (*BAD, "foreign"):
+        client.images.remove(PREFIX + name, force=True)
+
+
+def _import_foreign(client: docker.DockerClient, tag: str) -> None:
+    """An image for another machine: an archive as `docker save` writes it, with an empty layer."""
+    layer = io.BytesIO()
+    tarfile.open(fileobj=layer, mode="w").close()
+    digest = hashlib.sha256(layer.getvalue()).hexdigest()
+    config = {
+        "architecture": "riscv64",
+        "os": "linux",
+        "config": {"Entrypoint": ["/run"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        "history": [],
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [f"{tag}:latest"], "Layers": ["layer.tar"]}]
+    files = {
+        "config.json": json.dumps(config).encode(),
+        "manifest.json": json.dumps(manifest).encode(),
+        "layer.tar": layer.getvalue(),
+    }
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    client.images.load(archive.getvalue())
+
+
+def check(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runner", "check", *arguments],
+        cwd=cwd,
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "COLUMNS": "200",
+            "HOME": str(Path.home()),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_good_image_passes_and_gets_its_entry(tmp_path: Path) -> None:
+    done = check("bentpipe/quinn", "--name", "mine", "--case", "handshake,v2", "--run", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    entry = json.loads((tmp_path / "run" / "entry.json").read_text())["mine"]
+    assert entry["roles"] == ["client", "server"]
+    assert entry["cases"] == {"client": ["handshake"], "server": ["handshake"]}  # quinn speaks no version 2
+    suites = Xml.parse(tmp_path / "run" / "junit.xml").getroot()
+    assert {suite.get("name"): suite.get("skipped") for suite in suites}["client"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("image", "code", "word"),
+    [
+        ("no-setup", "no-setup-script", "/setup.sh"),
+        ("nobody", "not-root", "USER"),
+        ("loose", "ignores-testcase", "127"),
+        ("no-entry", "no-entry-point", "ENTRYPOINT"),
+        ("foreign", "wrong-platform", "--platform linux/"),
+    ],
+)
+def test_a_bad_image_is_told_what_is_wrong_and_the_mend(tmp_path: Path, image: str, code: str, word: str) -> None:
+    done = check(PREFIX + image, "--case", "handshake", "--peer", "quinn", "--run", str(tmp_path / "run"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert code in done.stdout
+    assert word in done.stdout
+    assert code in (tmp_path / "run" / "report.md").read_text()
+    assert "Traceback" not in done.stderr
+
+
+def test_a_build_of_this_host_needs_no_image(client: docker.DockerClient, tmp_path: Path) -> None:
+    made = client.containers.create("bentpipe/quic-go")
+    try:
+        for program in ("client", "server"):
+            blocks, _ = made.get_archive(f"/usr/local/bin/quic-go/{program}")
+            with tarfile.open(fileobj=io.BytesIO(b"".join(blocks))) as tar:
+                tar.extractall(tmp_path, filter="data")
+    finally:
+        made.remove()
+    commands = ("--client", "./client $REQUESTS", "--server", "./server")
+    done = check(*commands, "--case", "handshake", "--peer", "quinn", "--run", str(tmp_path / "run"), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    entry = json.loads((tmp_path / "run" / "entry.json").read_text())
+    assert entry["local"]["cases"] == {"client": ["handshake"], "server": ["handshake"]}
+    failing = check("--client", "false", "--case", "handshake", "--peer", "quinn", "--run", str(tmp_path / "failing"))
+    assert failing.returncode == 1
+    assert "client-exit" in failing.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "either IMAGE, or"),
+        (("bentpipe/quinn", "--client", "x"), "either IMAGE, or"),
+        (("bentpipe-test/nowhere",), "has no image 'bentpipe-test/nowhere'"),
+        (("bentpipe/quinn", "--peer", "nobody"), "no stack 'nobody'"),
+        (("bentpipe/quinn", "--name", "a_b"), "--name a_b"),
+        (("bentpipe/quinn", "--case", "nothing"), "no case 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    done = check(*arguments)
+    assert done.returncode == 2
+    assert sentence in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
