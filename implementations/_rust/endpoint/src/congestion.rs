@@ -24,7 +24,7 @@ pub struct Congestion {
 
 impl Congestion {
     /// From CCA and IW; what the library can't do is left at its default, and said.
-    pub(crate) fn from_environment(controllers: &[Controller]) -> Self {
+    pub fn from_environment(controllers: &[Controller]) -> Self {
         let asked = env::var("CCA").unwrap_or_default();
         let asked = if asked == "reno" { "newreno" } else { &asked };
         let controller = controllers.iter().find(|known| known.name == asked).unwrap_or(&controllers[0]);

@@ -1,6 +1,5 @@
 //! The client: fetches every URL of REQUESTS in the way that the test case asks for.
 
-use std::env;
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
@@ -10,6 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use endpoint::client::requests;
+use endpoint::files;
 use http::Uri;
 use msquic::{
     Api, BufferRef, Configuration, Connection, ConnectionEvent, ConnectionShutdownFlags, Registration,
@@ -17,7 +18,6 @@ use msquic::{
 };
 use signal_hook::consts::SIGTERM;
 
-use crate::files;
 use crate::keylog::Secrets;
 use crate::settings::Settings;
 
@@ -62,14 +62,6 @@ pub fn run(settings: &Settings) -> Result<()> {
         _ => drop(client.fetch(&urls, None)?),
     }
     Ok(())
-}
-
-fn requests() -> Result<Vec<Uri>> {
-    let text = env::var("REQUESTS").context("REQUESTS is not set")?;
-    let urls: Vec<Uri> =
-        text.split_whitespace().map(|url| url.parse().with_context(|| url.to_owned())).collect::<Result<_>>()?;
-    ensure!(!urls.is_empty(), "REQUESTS is empty");
-    Ok(urls)
 }
 
 struct Client<'a> {

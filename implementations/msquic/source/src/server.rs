@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use endpoint::files::{self, PIECE};
 use msquic::{
     Addr, Api, BufferRef, Configuration, Connection, ConnectionEvent, ConnectionRef, Listener, ListenerEvent,
     Registration, RegistrationConfig, SEND_RESUMPTION_FLAG_FINAL, SendFlags, Status, Stream, StreamEvent, StreamRef,
@@ -16,7 +17,6 @@ use msquic::{
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
-use crate::files::{self, PIECE};
 use crate::keylog::{KeyLog, Secrets};
 use crate::settings::{ALPN, Settings};
 

@@ -4,13 +4,20 @@ use std::env;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use endpoint::congestion::{Congestion, Controller};
+use msquic::ffi::{
+    QUIC_CONGESTION_CONTROL_ALGORITHM_QUIC_CONGESTION_CONTROL_ALGORITHM_BBR as BBR,
+    QUIC_CONGESTION_CONTROL_ALGORITHM_QUIC_CONGESTION_CONTROL_ALGORITHM_CUBIC as CUBIC,
+};
 use msquic::{
     AllowedCipherSuiteFlags, Api, BufferRef, CertificateFile, Configuration, Credential, CredentialConfig,
     Registration, ServerResumptionLevel,
 };
 
-use crate::congestion::Congestion;
 use crate::keylog::KeyLog;
+
+/// The first is msquic's default.
+const CONTROLLERS: [Controller; 2] = [Controller { name: "cubic", window: 10 }, Controller { name: "bbr", window: 10 }];
 
 pub const ALPN: &str = "hq-interop";
 const CHAIN: &str = "/certs/cert.pem";
@@ -30,7 +37,7 @@ impl Settings {
     pub fn from_environment() -> Result<Self> {
         Ok(Self {
             case: env::var("TESTCASE").context("TESTCASE is not set")?,
-            congestion: Congestion::from_environment(),
+            congestion: Congestion::from_environment(&CONTROLLERS),
             key_log: Arc::new(KeyLog::from_environment()?),
         })
     }
@@ -59,7 +66,10 @@ impl Settings {
     }
 
     fn both(&self) -> msquic::Settings {
-        let settings = self.congestion.apply(msquic::Settings::new());
+        let algorithm = if self.congestion.controller == "bbr" { BBR } else { CUBIC };
+        let settings = msquic::Settings::new()
+            .set_CongestionControlAlgorithm(algorithm as u16)
+            .set_InitialWindowPackets(self.congestion.window as u32);
         if self.case == "ecn" { settings.set_EcnEnabled() } else { settings }
     }
 }

@@ -1,11 +1,11 @@
 //! The client: fetches every URL of REQUESTS in the way that the test case asks for.
 
-use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use endpoint::client::requests;
 use http::Uri;
 use quiche::PathEvent;
 
@@ -33,14 +33,6 @@ pub fn run(settings: &Settings, terminated: UnixStream) -> Result<()> {
         }
         _ => client.fetch(&urls, None),
     }
-}
-
-fn requests() -> Result<Vec<Uri>> {
-    let text = env::var("REQUESTS").context("REQUESTS is not set")?;
-    let urls: Vec<Uri> =
-        text.split_whitespace().map(|url| url.parse().with_context(|| url.to_owned())).collect::<Result<_>>()?;
-    ensure!(!urls.is_empty(), "REQUESTS is empty");
-    Ok(urls)
 }
 
 struct Client<'a> {

@@ -1,8 +1,6 @@
 //! quiche as an endpoint of the QUIC Interop Runner's contract: one program, both roles, everything from the environment.
 
 mod client;
-mod congestion;
-mod files;
 mod net;
 mod requests;
 mod responses;

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
+use endpoint::files::{self, PIECE};
 use http::Uri;
 use quiche::h3::{self, NameValue};
-
-use crate::files::{self, PIECE};
 
 /// One request under way.
 struct Fetch {

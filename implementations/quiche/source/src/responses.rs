@@ -5,9 +5,8 @@ use std::fs::File;
 use std::io::Read;
 
 use anyhow::Result;
+use endpoint::files::{self, PIECE};
 use quiche::h3::{self, NameValue};
-
-use crate::files::{self, PIECE};
 
 /// Longest HTTP/0.9 request line in bytes.
 const LONGEST_REQUEST: usize = 4096;

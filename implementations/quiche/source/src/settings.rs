@@ -6,9 +6,17 @@ use std::io::{self, BufWriter};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use endpoint::congestion::{Congestion, Controller};
+use quiche::CongestionControlAlgorithm;
 
-use crate::congestion::Congestion;
 use crate::net::LARGEST_SENT;
+
+/// The first is quiche's default.
+const CONTROLLERS: [Controller; 3] = [
+    Controller { name: "cubic", window: 10 },
+    Controller { name: "newreno", window: 10 },
+    Controller { name: "bbr2", window: 10 },
+];
 
 const CHAIN: &str = "/certs/cert.pem";
 const KEY: &str = "/certs/priv.key";
@@ -44,7 +52,7 @@ impl Settings {
         Ok(Self {
             http3: case == "http3",
             case,
-            congestion: Congestion::from_environment(),
+            congestion: Congestion::from_environment(&CONTROLLERS),
             key_log,
             qlog: path("QLOGDIR"),
         })
@@ -80,7 +88,12 @@ impl Settings {
         config.set_initial_max_stream_data_uni(STREAM_WINDOW);
         config.set_initial_max_streams_bidi(STREAMS);
         config.set_initial_max_streams_uni(STREAMS);
-        self.congestion.apply(&mut config);
+        config.set_cc_algorithm(match self.congestion.controller {
+            "newreno" => CongestionControlAlgorithm::Reno,
+            "bbr2" => CongestionControlAlgorithm::Bbr2Gcongestion,
+            _ => CongestionControlAlgorithm::CUBIC,
+        });
+        config.set_initial_congestion_window_packets(self.congestion.window as usize);
         if self.key_log.is_some() {
             config.log_keys();
         }
