@@ -41,6 +41,7 @@ def command(origins: set[str]) -> list[str]:
         "--no-sandbox",  # its sandbox needs user namespaces, which an endpoint's container doesn't have
         "--no-zygote",
         "--disable-gpu",
+        "--log-level=3",  # the desktop that it misses is no news
         "--disable-background-networking",
         "--disable-component-update",
         *os.environ.get("CLIENT_PARAMS", "").split(),

@@ -1,0 +1,79 @@
+/**
+ * Firefox as a client: its download manager fetches every URL of REQUESTS over HTTP/3.
+ *
+ * Exit code 0 when every file has arrived whole, 1 otherwise.
+ */
+
+import { Downloads } from "resource://gre/modules/Downloads.sys.mjs";
+import { NetUtil } from "resource://gre/modules/NetUtil.sys.mjs";
+
+const CONTROLLERS = ["newreno", "cubic"]; // in the order of network.http.http3.cc_algorithm
+
+/** Nobody listens there, so the answer is there at once. */
+const REFUSED = "https://127.0.0.1:2/";
+
+export async function main() {
+  Services.startup.enterLastWindowClosingSurvivalArea(); // Firefox ends when it has no window, and ours never has one
+  let failures;
+  try {
+    failures = await run(Services.env.get("REQUESTS").split(" ").filter(Boolean));
+  } catch (error) {
+    failures = [error];
+  }
+  for (const failure of failures) {
+    dump(`${failure}\n`);
+  }
+  Services.obs.notifyObservers(null, "net:prune-all-connections"); // else the server never hears of the end
+  Services.startup.quit(Ci.nsIAppStartup.eForceQuit, failures.length ? 1 : 0);
+}
+
+/** Fetch all files at once. Returns what went wrong. */
+async function run(urls) {
+  if (!urls.length) {
+    return ["REQUESTS is empty"];
+  }
+  const controller = CONTROLLERS[Services.prefs.getIntPref("network.http.http3.cc_algorithm")];
+  dump(`applied: cca=${controller} iw=10\n`);
+  await trust("/certs/ca.pem");
+  await openAlternativeServices();
+  const outcomes = await Promise.allSettled(urls.map(fetchFile));
+  return outcomes.filter((outcome) => outcome.status === "rejected").map((outcome) => outcome.reason);
+}
+
+async function trust(path) {
+  const pem = await IOUtils.readUTF8(path);
+  const database = Cc["@mozilla.org/security/x509certdb;1"].getService(Ci.nsIX509CertDB);
+  database.addCertFromBase64(pem.replace(/-----[^-]+-----|\s/g, ""), "C,,");
+}
+
+/**
+ * Make Firefox open its store of alternative services, from which it learns that a server speaks HTTP/3. It does so in
+ * the first request, which is too late for that one: it would go over TCP.
+ */
+function openAlternativeServices() {
+  return new Promise((resolve) => NetUtil.asyncFetch({ uri: REFUSED, loadUsingSystemPrincipal: true }, resolve));
+}
+
+/** Save a file to /downloads. Throws when it isn't whole, or came otherwise than over HTTP/3. */
+async function fetchFile(url) {
+  const name = new URL(url).pathname.split("/").pop();
+  let channel;
+  const download = await Downloads.createDownload({
+    source: {
+      url,
+      isPrivate: true,
+      adjustChannel: async (opened) => {
+        channel = opened.QueryInterface(Ci.nsIHttpChannel).QueryInterface(Ci.nsIHttpChannelInternal);
+      },
+    },
+    target: { path: `/downloads/${name}` },
+  });
+  try {
+    await download.start();
+  } catch (error) {
+    throw new Error(`${name}: ${error.message}`);
+  }
+  if (channel.responseStatus !== 200 || channel.protocolVersion !== "h3") {
+    throw new Error(`${name}: status ${channel.responseStatus} over ${channel.protocolVersion}`);
+  }
+}
