@@ -42,10 +42,12 @@ public final class Client {
     /** What HTTP/3 asks of a client: three streams of the server's own (RFC 9114 §6.2). */
     private static final int HTTP3_STREAMS = 3;
     private static final long H3_NO_ERROR = 0x100;
+    /** kwik's streams block whoever reads them, and a container may not have a thread for each of 2000. */
+    private static final int THREADS = 256;
 
     private final Settings settings;
     private final KeyLog keyLog;
-    private final ExecutorService threads = Executors.newCachedThreadPool();
+    private final ExecutorService threads = Executors.newFixedThreadPool(THREADS);
 
     private Client(Settings settings) {
         this.settings = settings;
@@ -163,18 +165,17 @@ public final class Client {
     private void fetchHttp09(QuicClientConnection connection, List<URI> urls, List<QuicStream> streams)
             throws ExecutionException, InterruptedException {
         CompletionService<Void> transfers = new ExecutorCompletionService<>(threads);
-        for (int i = 0; i < urls.size(); i++) {
-            URI url = urls.get(i);
-            QuicStream requested = i < streams.size() ? streams.get(i) : null;
-            transfers.submit(() -> {
-                QuicStream stream = requested != null ? requested : request(connection, url);
-                try (OutputStream file = Files.newOutputStream(target(url))) {
-                    stream.getInputStream().transferTo(file);
-                }
-                return null;
-            });
-        }
-        await(transfers, urls.size());
+        // Not in this thread: the server's limit of streams may hold the requests up for ever when the connection fails.
+        transfers.submit(() -> {
+            for (int i = 0; i < urls.size(); i++) {
+                URI url = urls.get(i);
+                QuicStream early = i < streams.size() ? streams.get(i) : null;
+                QuicStream stream = early != null ? early : request(connection, url);
+                transfers.submit(() -> save(stream, url));
+            }
+            return null;
+        });
+        await(transfers, urls.size() + 1);
     }
 
     private void fetchHttp3(QuicClientConnection connection, List<URI> urls)
@@ -194,7 +195,14 @@ public final class Client {
         await(transfers, urls.size());
     }
 
-    /** Waits for all transfers; ends with the first that fails. */
+    private static Void save(QuicStream stream, URI url) throws IOException {
+        try (OutputStream file = Files.newOutputStream(target(url))) {
+            stream.getInputStream().transferTo(file);
+        }
+        return null;
+    }
+
+    /** Waits for as many to end; throws what the first that fails has thrown. */
     private static void await(CompletionService<Void> transfers, int count) throws ExecutionException, InterruptedException {
         for (int ended = 0; ended < count; ended++) {
             transfers.take().get();
