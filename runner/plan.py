@@ -4,12 +4,12 @@ import hashlib
 import math
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.catalog import Catalog
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 
 # Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
@@ -19,6 +19,11 @@ _TRANSFER_FACTOR = 1.6
 _DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
 _CAPTURE_OVERHEAD = 1.12  # bytes in one capture per byte of file: headers, ACKs, retransmissions
 _TABLES_SIZE = 700_000  # bytes of both vantage points' tables and series of a 10 MiB transfer
+
+
+# The case that every pair is asked first: when it fails, the others would fail for the same reason.
+GATE = "handshake"
+GATE_FAILED = "handshake-failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,8 @@ class Selection:
 def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
     """Every job of the selection. Iterations are the outer loop, so that an interrupted run has whole matrices.
 
+    Handshakes come first, for the other cases of a pair that fails it are skipped.
+
     With `shuffle_seed` the order is random and reproducible: neighbours in time are then no neighbours in the matrix.
     """
     ordered = [
@@ -46,7 +53,27 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
     ordered.sort(key=lambda job: job.iteration)
     if shuffle_seed is not None:
         random.Random(shuffle_seed).shuffle(ordered)
+    ordered.sort(key=lambda job: job.case != GATE)
     return tuple(ordered)
+
+
+def gate(job: Job) -> Job:
+    """The job that must not fail before `job` is worth running."""
+    return replace(job, case=GATE, iteration=1)
+
+
+def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
+    """Why `job` is to be skipped: its pair failed the handshake. None when it may run."""
+    before = done.get(gate(job))
+    if job.case == GATE or before is None or before.outcome is not Outcome.FAILED:
+        return None
+    why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
+    return Finding(
+        code=GATE_FAILED,
+        requirement=f"The pair passes `{GATE}` before it is asked anything else.",
+        expected=f"`{GATE}` succeeded",
+        actual=why,
+    )
 
 
 def iterations_of(selection: Selection, case: CaseRecord) -> int:
@@ -57,8 +84,14 @@ def iterations_of(selection: Selection, case: CaseRecord) -> int:
 
 
 def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset[Outcome]) -> tuple[Job, ...]:
-    """Jobs without a result, and those whose outcome is to be tried again."""
-    return tuple(job for job in order if job not in done or done[job].outcome in retry)
+    """Jobs without a result, those whose outcome is to be tried again, and those whose gate is, or has passed since."""
+    left = {job for job in order if job not in done or done[job].outcome in retry}
+
+    def reopened(job: Job) -> bool:
+        codes = [finding.code for finding in done[job].findings]
+        return GATE_FAILED in codes and (gate(job) in left or gated(job, done) is None)
+
+    return tuple(job for job in order if job in left or reopened(job))
 
 
 def job_seed(run_seed: int, job: Job) -> int:

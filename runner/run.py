@@ -20,7 +20,7 @@ from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Kind
 from runner.pause import Pause
-from runner.plan import estimate
+from runner.plan import GATE, estimate, gated
 from runner.retention import Retention, apply_retention
 from runner.store import RunFolder
 from runner.width import Width
@@ -75,6 +75,7 @@ class Campaign:
     _stop: threading.Event = field(default_factory=threading.Event)
     _state: threading.Condition = field(default_factory=threading.Condition)
     _running: dict[Job, float] = field(default_factory=dict)
+    _gates: dict[Job, Result] = field(default_factory=dict)  # handshakes that were judged, in earlier calls too
     _done: int = 0
     _spent: float = 0.0  # seconds of lanes at work
     _expected_left: dict[Job, float] = field(default_factory=dict)  # seconds that the plan expects of jobs not done
@@ -96,6 +97,10 @@ class Campaign:
         records = self.folder.run.cases
         self._expected_left = {job: estimate((job,), records).seconds for job in self.todo if job not in self.presets}
         self._expected_all = sum(self._expected_left.values())
+        again = set(self.todo)
+        self._gates = {
+            job: result for job, result in self.folder.results().items() if job.case == GATE and job not in again
+        }
         for job, preset in self.presets.items():
             self.folder.save_result(preset)
             results[job] = preset
@@ -138,6 +143,8 @@ class Campaign:
                     return
                 with self._state:
                     results[job] = result
+                    if job.case == GATE:
+                        self._gates[job] = result
                     self._done += 1
                 self._tell("finished", job, result)
         except OSError as error:
@@ -166,6 +173,10 @@ class Campaign:
 
     def _job(self, job: Job, judge: ProcessPoolExecutor) -> Result | None:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
+        if refusal := gated(job, self._gates):
+            skipped = _skipped(job, refusal)
+            self.folder.save_result(skipped)
+            return skipped
         disturbances: list[str] = []
         while True:
             result = self._timed_attempt(job, len(disturbances) + 1, judge)
@@ -269,6 +280,19 @@ def _lost(error: LaneError, started: float, wall: float) -> Evidence:
         server_ready=None,
         files=(),
         error={"code": error.code, "message": str(error)},
+    )
+
+
+def _skipped(job: Job, refusal: Finding) -> Result:
+    return Result(
+        server=job.server,
+        client=job.client,
+        case=job.case,
+        iteration=job.iteration,
+        outcome=Outcome.SKIPPED,
+        findings=(refusal,),
+        started_unix_s=time.time(),
+        captures_kept=False,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from runner.model.result import Outcome, Result
 
 RESAMPLES = 9_999  # so that the 2.5 % and 97.5 % quantiles fall on whole ranks
 CONFIDENCE = 0.95
+_NORMAL_QUANTILE = 1.959964  # of 0.975: CONFIDENCE, both tails
 _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
@@ -89,6 +90,21 @@ def count(results: Iterable[Result]) -> Attempts:
     """Successes and attempts among the iterations of a cell."""
     tried = [result.outcome for result in results if result.outcome not in _NO_ATTEMPT]
     return Attempts(successes=tried.count(Outcome.SUCCEEDED), attempts=len(tried))
+
+
+def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
+    """95 % interval of the rate of success, both ends as fractions; None without an attempt.
+
+    Wilson's score interval ("Probable Inference, the Law of Succession, and Statistical Inference", 1927): honest for
+    few attempts, and never empty where all or none succeeded.
+    """
+    n = attempts.attempts
+    if not n:
+        return None
+    rate, square = attempts.successes / n, _NORMAL_QUANTILE**2
+    centre = (rate + square / (2 * n)) / (1 + square / n)
+    half = _NORMAL_QUANTILE * sqrt(rate * (1 - rate) / n + square / (4 * n * n)) / (1 + square / n)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def median_iteration(results: Sequence[Result]) -> int | None:

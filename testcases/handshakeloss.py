@@ -16,6 +16,7 @@ CASE = Case(
     scenario=LOSS_30,
     files=(1 * KIB,) * 50,
     timeout=300.0,
+    iterations=3,
     preconditions=(Hit("dropped_loss"),),
     checks=(*checks.COMMON, checks.HandshakesAtLeast(50), checks.version_is_1, checks.no_retry, checks.alpn_as_asked),
 )

@@ -16,6 +16,7 @@ CASE = Case(
     scenario=CORRUPTION_2,
     files=(2 * MIB,),
     timeout=60.0,
+    iterations=5,
     preconditions=(Hit("corrupted"),),
     checks=checks.ONE_CONNECTION,
 )

@@ -15,6 +15,7 @@ CASE = Case(
     wire_name="transfer",
     scenario=LOSS_2,
     files=(2 * MIB,),
+    iterations=5,
     preconditions=(Hit("dropped_loss", return_=False),),
     checks=checks.ONE_CONNECTION,
 )

@@ -9,7 +9,7 @@ from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Reading, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
-from runner.stats import Attempts, Summary, count, median_iteration, summarise
+from runner.stats import Attempts, Summary, count, median_iteration, rate_interval, summarise
 
 SIGNS = {
     Outcome.SUCCEEDED: "✓",
@@ -88,7 +88,29 @@ class Cell:
         return next((outcome for outcome in _PRECEDENCE if outcome in outcomes), None)
 
     @property
+    def mixed(self) -> bool:
+        """A test case that some iterations passed and some failed: neither green nor red says it."""
+        return self.case.kind is Kind.TEST_CASE and 0 < self.attempts.successes < self.attempts.attempts - self.errors
+
+    @property
+    def css(self) -> str:
+        """The class of its colour."""
+        return "mixed" if self.mixed else self.outcome.value if self.outcome else "none"
+
+    @property
+    def says(self) -> str:
+        """The outcome in words; of a mixed cell the rate of success with its 95 % interval."""
+        judged = Attempts(successes=self.attempts.successes, attempts=self.attempts.attempts - self.errors)
+        interval = rate_interval(judged) if self.mixed else None
+        if interval is None:
+            return self.outcome.value if self.outcome else "not run"
+        low, high = interval
+        return f"{judged} succeeded, a rate of {low:.0%} to {high:.0%} (95 %)"
+
+    @property
     def sign(self) -> str:
+        if self.mixed:
+            return "≈"
         return "" if self.outcome is None else SIGNS[self.outcome]
 
     @property

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from runner.catalog import Catalog, load_catalog, load_implementations
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 
 
@@ -177,3 +178,35 @@ def test_the_estimate_grows_with_the_plan(catalog: Catalog) -> None:
     large = plan.estimate(plan.jobs(selection(catalog, ("sat",), iterations=4), cases), cases)
     assert large.seconds == pytest.approx(4 * small.seconds)
     assert large.bytes_all == pytest.approx(4 * small.bytes_all, rel=1e-3)
+
+
+def test_handshakes_come_first_even_when_shuffled(catalog: Catalog) -> None:
+    chosen = selection(catalog, ("sat", "handshake", "goodput"), iterations=2)
+    order = plan.jobs(chosen, records(catalog), shuffle_seed=5)
+    gates = [job.case == plan.GATE for job in order]
+    assert gates == sorted(gates, reverse=True)
+    assert any(gates)
+
+
+def test_a_pair_that_fails_the_handshake_is_asked_nothing_else() -> None:
+    job = Job(server="a", client="b", case="sat", iteration=2)
+    finding = Finding(code="timeout", requirement="r", expected="e", actual="still running")
+    failed = replace(result(plan.gate(job), Outcome.FAILED), findings=(finding,))
+    refusal = plan.gated(job, {plan.gate(job): failed})
+    assert refusal is not None
+    assert (refusal.code, refusal.actual) == (plan.GATE_FAILED, "timeout: still running")
+    for outcome in (Outcome.SUCCEEDED, Outcome.ERROR, Outcome.UNSUPPORTED):
+        assert plan.gated(job, {plan.gate(job): result(plan.gate(job), outcome)}) is None
+    assert plan.gated(job, {}) is None
+    assert plan.gated(plan.gate(job), {plan.gate(job): failed}) is None
+
+
+def test_what_was_skipped_is_asked_again_once_its_handshake_is() -> None:
+    job = Job(server="a", client="b", case="sat", iteration=1)
+    first = plan.gate(job)
+    refusal = Finding(code=plan.GATE_FAILED, requirement="r", expected="e", actual="a")
+    skipped = replace(result(job, Outcome.SKIPPED), findings=(refusal,))
+    done = {first: result(first, Outcome.FAILED), job: skipped}
+    assert plan.remaining((first, job), done, frozenset()) == ()
+    assert plan.remaining((first, job), done, frozenset({Outcome.FAILED})) == (first, job)
+    assert plan.remaining((first, job), {**done, first: result(first, Outcome.SUCCEEDED)}, frozenset()) == (job,)

@@ -100,6 +100,43 @@ def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, c
     assert result.findings[0].code == "disturbed"
 
 
+def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:
+    selection = campaign.select(
+        catalog, servers=("quinn",), clients=("quinn", "aioquic"), cases=("handshake",), iterations=None
+    )
+    run = campaign.new_run(
+        tmp_path / "run", catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0
+    )
+    lossy = replace(catalog.cases["goodput"].record(), name="lossy", file_sizes=(102400,))
+    more = Job(server="quinn", client="quinn", case="lossy", iteration=1)
+    folder = RunFolder.create(
+        tmp_path / "run", replace(run, cases={**run.cases, "lossy": lossy}, order=(*run.order, more))
+    )
+
+    class Wrong(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            super().run(replace(job, client="quinn"), folder, attempt=attempt)
+            evidence = json.loads((folder / "evidence.json").read_text())
+            evidence["client"]["exit_code"] = 1
+            (folder / "evidence.json").write_text(json.dumps(evidence))
+
+    work = Campaign(
+        folder=folder,
+        cases={"handshake": catalog.cases["handshake"], "lossy": catalog.cases["goodput"]},
+        todo=folder.run.order,
+        presets={},
+        deployment=Wrong(RECORDINGS),
+        width=Width.parse("1"),
+        retention=Retention("all"),
+        watch=lambda _: None,
+    )
+    results = work.execute()
+    assert results[plan.gate(more)].findings[0].code == "client-exit"
+    assert results[more].outcome is Outcome.SKIPPED
+    assert results[more].findings[0].actual == "client-exit: exit code 1"
+    assert folder.results()[more] == results[more]
+
+
 def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> None:
     class Breaking(Replay):
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:

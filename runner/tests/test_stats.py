@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.model.result import Outcome, Result, Sample
-from runner.stats import count, median_interval, median_iteration, summarise
+from runner.stats import Attempts, count, median_interval, median_iteration, rate_interval, summarise
 
 VALUES = st.lists(st.floats(0, 1e9), min_size=1, max_size=20)
 
@@ -79,3 +79,15 @@ def test_unsupported_and_skipped_are_no_attempts() -> None:
     outcomes = [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERROR, Outcome.UNSUPPORTED, Outcome.SKIPPED]
     attempts = count(result(number, None, outcome) for number, outcome in enumerate(outcomes, start=1))
     assert str(attempts) == "1/3"
+
+
+@given(attempts=st.integers(1, 60), data=st.data())
+def test_the_interval_of_a_rate_is_wilsons(attempts: int, data: st.DataObject) -> None:
+    successes = data.draw(st.integers(0, attempts))
+    theirs = scipy.stats.binomtest(successes, attempts).proportion_ci(method="wilson")
+    ours = rate_interval(Attempts(successes=successes, attempts=attempts))
+    assert ours == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+def test_no_attempt_has_no_rate() -> None:
+    assert rate_interval(Attempts(successes=0, attempts=0)) is None

@@ -35,6 +35,19 @@ def test_numbers_are_those_of_the_iterations_that_succeeded() -> None:
     assert cell.outcome is Outcome.FAILED
 
 
+def test_a_random_case_that_passes_now_and_then_is_neither_green_nor_red() -> None:
+    jobs = tuple(job(number, name="l2") for number in range(1, 12))
+    record = case("l2", kind=Kind.TEST_CASE, iterations=11)
+    results = {one: done(one) for one in jobs[:9]}
+    results |= {jobs[9]: done(jobs[9], Outcome.FAILED), jobs[10]: done(jobs[10], Outcome.ERROR)}
+    cell = cells(run("r", {"l2": record}, jobs), results)["s", "c", "l2"]
+    assert (cell.mixed, cell.css, cell.sign) == (True, "mixed", "≈")
+    assert cell.says == "9/10 succeeded, a rate of 60% to 98% (95 %)"
+    whole = {one: result for one, result in results.items() if result.outcome is not Outcome.FAILED}
+    clean = cells(run("r", {"l2": record}, jobs), whole)["s", "c", "l2"]
+    assert not clean.mixed
+
+
 def test_a_cell_without_a_result_is_not_run() -> None:
     cell = cells(run("r", {"sat": case("sat")}, (job(1),)), {})["s", "c", "sat"]
     assert cell.outcome is None
