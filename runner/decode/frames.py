@@ -1,4 +1,5 @@
-"""QUIC frames: RFC 9000 §19, DATAGRAM (RFC 9221 §4), ACK_FREQUENCY and IMMEDIATE_ACK (draft-ietf-quic-ack-frequency).
+"""QUIC frames: RFC 9000 §19, DATAGRAM (RFC 9221 §4), ACK_FREQUENCY and IMMEDIATE_ACK (draft-ietf-quic-ack-frequency),
+TIME_STAMP (draft-huitema-quic-ts), which two endpoints of picoquic put into every ACK's packet.
 
 This is the innermost loop of the decoder: rows are written as flat lists of integers, which `tables` reshapes.
 """
@@ -34,6 +35,7 @@ FRAME_NAMES = {
     0x30: "datagram",
     0x31: "datagram",
     0xAF: "ack_frequency",
+    0x2F5: "time_stamp",
 }
 
 CRYPTO = 0x06
@@ -306,4 +308,5 @@ _READERS: dict[int, Callable[[bytes, int], Fields]] = {
     0x30: _datagram_to_the_end,
     0x31: _datagram,
     0xAF: _ack_frequency,
+    0x2F5: _one_value,
 }

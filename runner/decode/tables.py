@@ -30,7 +30,7 @@ Integers = npt.NDArray[np.int64]
 
 _NAMES = [*dict.fromkeys(FRAME_NAMES.values()), "unknown"]
 _UNKNOWN_NAME = len(_NAMES) - 1
-_NAME_OF_TYPE = np.full(256, _UNKNOWN_NAME, dtype=np.int64)
+_NAME_OF_TYPE = np.full(max(FRAME_NAMES) + 1, _UNKNOWN_NAME, dtype=np.int64)
 for _type, _name in FRAME_NAMES.items():
     _NAME_OF_TYPE[_type] = _NAMES.index(_name)
 
@@ -161,7 +161,8 @@ class TableBuilder:
         payload = payloads.take(pa.array(np.minimum(order, len(others))))
         every = every[order]
         kind = every[:, 2]
-        name = np.where((kind >= 0) & (kind < 256), _NAME_OF_TYPE[np.clip(kind, 0, 255)], _UNKNOWN_NAME)
+        known = (kind >= 0) & (kind < len(_NAME_OF_TYPE))
+        name = np.where(known, _NAME_OF_TYPE[np.clip(kind, 0, len(_NAME_OF_TYPE) - 1)], _UNKNOWN_NAME)
         packet = every[:, 0]
         arrays = [
             packet,
