@@ -13,8 +13,8 @@ use endpoint::client::requests;
 use endpoint::files;
 use http::Uri;
 use msquic::{
-    Api, BufferRef, Configuration, Connection, ConnectionEvent, ConnectionShutdownFlags, Registration,
-    RegistrationConfig, SendFlags, Stream, StreamEvent, StreamOpenFlags, StreamStartFlags,
+    Addr, Api, BufferRef, Configuration, Connection, ConnectionEvent, ConnectionShutdownFlags, Registration,
+    RegistrationConfig, SendFlags, StatusCode, Stream, StreamEvent, StreamOpenFlags, StreamStartFlags,
 };
 use signal_hook::consts::SIGTERM;
 
@@ -26,9 +26,6 @@ const FORCE_KEY_UPDATE: u32 = 0x8500_0000;
 /// How long a handshake may take to be confirmed once it is complete: an RTT, of which some are long.
 const CONFIRMED_TIMEOUT: Duration = Duration::from_secs(10);
 const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait, after a transfer in 0-RTT, for the server's next ticket as a sign that it has confirmed the handshake.
-/// msquic closes a connection sooner with an error, and doesn't tell when it is confirmed.
-const CONFIRMATION: Duration = Duration::from_secs(1);
 /// How long to stay for the server's last packets after closing.
 const DRAIN: Duration = Duration::from_millis(200);
 
@@ -82,10 +79,11 @@ impl Client<'_> {
             urls.iter().map(|url| Request::send(&connection, url, early, events.clone())).collect::<Result<_>>()?;
         let ticket_timeout = match (self.settings.case.as_str(), ticket) {
             ("resumption" | "zerortt", None) => TICKET_TIMEOUT,
-            ("zerortt", Some(_)) => CONFIRMATION,
             _ => Duration::ZERO,
         };
         let ticket = self.wait(&connection, &inbox, streams.len(), ticket_timeout)?;
+        // Closed any sooner, as it may be after 0-RTT, a connection of msquic's ends with an error.
+        confirmed(&connection)?;
         connection.shutdown(ConnectionShutdownFlags::NONE, 0);
         let limit = Instant::now() + DRAIN;
         while !matches!(inbox.recv_timeout(limit.saturating_duration_since(Instant::now())), Ok(Event::Ended) | Err(_))
@@ -155,7 +153,11 @@ impl Client<'_> {
                 None => inbox.recv()?,
             };
             match event {
-                Event::Connected if self.settings.case == "keyupdate" => update_keys(connection)?,
+                Event::Connected if self.settings.case == "keyupdate" => {
+                    // As early as RFC 9001, section 6.1 allows.
+                    confirmed(connection)?;
+                    unsafe { Api::set_param(connection.as_raw(), FORCE_KEY_UPDATE, 0, std::ptr::null())? };
+                }
                 Event::Connected => {}
                 Event::Fetched => fetched += 1,
                 Event::Ticket(bytes) => ticket = Some(bytes),
@@ -166,11 +168,18 @@ impl Client<'_> {
     }
 }
 
-/// Update the keys once, as early as RFC 9001, section 6.1 allows: msquic refuses until the handshake is confirmed.
-fn update_keys(connection: &Connection) -> Result<()> {
+/// Returns when the handshake is confirmed. msquic doesn't tell, but refuses the nonsense of a local address that isn't
+/// one as nonsense only from then on; before, it refuses any.
+fn confirmed(connection: &Connection) -> Result<()> {
+    let nonsense = [0xff; size_of::<Addr>()];
+    let parameter = msquic::ffi::QUIC_PARAM_CONN_LOCAL_ADDRESS;
+    let refusal = || unsafe {
+        Api::set_param(connection.as_raw(), parameter, nonsense.len() as u32, nonsense.as_ptr().cast())
+            .map_err(|status| status.try_as_status_code().ok())
+    };
     let limit = Instant::now() + CONFIRMED_TIMEOUT;
-    while let Err(error) = unsafe { Api::set_param(connection.as_raw(), FORCE_KEY_UPDATE, 0, std::ptr::null()) } {
-        ensure!(Instant::now() < limit, "no key update: {error}");
+    while refusal() == Err(Some(StatusCode::QUIC_STATUS_INVALID_STATE)) {
+        ensure!(Instant::now() < limit, "no confirmation of the handshake in 10 s");
         sleep(Duration::from_millis(1));
     }
     Ok(())
