@@ -16,6 +16,7 @@ from devtools import Browser, BrowserError, Event
 BINARY = "/usr/lib/chromium/chromium-headless-shell"
 DOWNLOADS = Path("/downloads")
 NET_LOG = Path("/logs/netlog.json")
+BROWSER_LOG = Path("/logs/chromium.log")  # mostly about the desktop that it misses
 _NET_LOG_MIB = 32
 _CLOSE_SECONDS = 5.0
 _CLICK_ALL = """
@@ -41,7 +42,6 @@ def command(origins: set[str]) -> list[str]:
         "--no-sandbox",  # its sandbox needs user namespaces, which an endpoint's container doesn't have
         "--no-zygote",
         "--disable-gpu",
-        "--log-level=3",  # the desktop that it misses is no news
         "--disable-background-networking",
         "--disable-component-update",
         *os.environ.get("CLIENT_PARAMS", "").split(),
@@ -111,7 +111,7 @@ def main() -> int:
         return 1
     print("applied: cca=cubic iw=32", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    browser = Browser(command({f"{url.hostname}:{url.port or 443}" for url in map(urlsplit, urls)}))
+    browser = Browser(command({f"{url.hostname}:{url.port or 443}" for url in map(urlsplit, urls)}), BROWSER_LOG)
     downloads = Downloads(browser, urls)
     try:
         downloads.run()

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
@@ -26,7 +27,7 @@ class BrowserError(Exception):
 class Browser:
     """A running browser. Events that come before an answer are kept until somebody asks for them."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         to_browser, from_browser = os.pipe(), os.pipe()
         ours = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for end in (to_browser[1], from_browser[0])]
         theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for end in (to_browser[0], from_browser[1])]
@@ -35,7 +36,10 @@ class Browser:
         for end, number in zip(theirs, (_READ, _WRITE), strict=True):
             os.dup2(end, number)
             os.close(end)
-        self._process = subprocess.Popen([*command, "--remote-debugging-pipe"], pass_fds=(_READ, _WRITE))
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [*command, "--remote-debugging-pipe"], pass_fds=(_READ, _WRITE), stderr=stderr
+            )
         os.close(_READ)
         os.close(_WRITE)
         self._to, self._from = ours
