@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use endpoint::client::requests;
 use http::Uri;
-use quiche::PathEvent;
 
-use crate::net::{LARGEST_RECEIVED, Paced, Wire, random, random_id};
+use crate::net::{LARGEST_RECEIVED, Paced, Wire, random_id};
 use crate::requests::Requests;
 use crate::settings::Settings;
 
@@ -82,12 +81,8 @@ impl<'a> Client<'a> {
     fn fetch(&mut self, urls: &[Uri], session: Option<&[u8]>) -> Result<()> {
         let mut connection = self.connect(session)?;
         let mut requests = Requests::new(urls, self.settings.http3);
-        let mut migration = (self.settings.case == "connectionmigration").then_some(Migration::Waits);
         while !requests.are_done() {
             self.turn(&mut connection, &mut requests, None)?;
-            if let Some(state) = &mut migration {
-                state.advance(&mut connection.quic, &mut self.wire, self.any)?;
-            }
         }
         self.close(connection)
     }
@@ -146,35 +141,5 @@ fn why(quic: &quiche::Connection) -> String {
         (None, Some(error)) => format!("{error:?}"),
         (None, None) if quic.is_timed_out() => "timeout".to_owned(),
         (None, None) => "no reason".to_owned(),
-    }
-}
-
-/// A move to another local port in the middle of the transfer (RFC 9000, section 9.2: probe first, then migrate).
-enum Migration {
-    Waits,
-    Probes,
-    Done,
-}
-
-impl Migration {
-    fn advance(&mut self, quic: &mut quiche::Connection, wire: &mut Wire, any: SocketAddr) -> Result<()> {
-        match self {
-            Self::Waits if quic.is_established() && quic.available_dcids() > 0 => {
-                quic.new_scid(&random_id()?, u128::from_ne_bytes(random()?), false)?;
-                let peer = quic.path_stats().next().context("a connection has a path")?.peer_addr;
-                quic.probe_path(wire.bind(any)?, peer)?;
-                *self = Self::Probes;
-            }
-            Self::Probes => {
-                while let Some(event) = quic.path_event_next() {
-                    if let PathEvent::Validated(local, peer) = event {
-                        quic.migrate(local, peer)?;
-                        *self = Self::Done;
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }

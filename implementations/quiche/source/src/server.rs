@@ -68,8 +68,18 @@ impl Server<'_> {
             Some(number) => Some(*number),
             None => self.welcome(&header, packet.len(), info)?,
         };
-        if let Some(client) = known.and_then(|number| self.clients.get_mut(&number)) {
+        if let Some(number) = known
+            && let Some(client) = self.clients.get_mut(&number)
+        {
             client.connection.receive(packet, info);
+            // Spare connection IDs, without which no client could migrate. At once: quiche takes a connection ID that is
+            // retired twice for the last one when it has no other.
+            let quic = &mut client.connection.quic;
+            while quic.is_established() && quic.scids_left() > 0 {
+                let id = random_id()?;
+                quic.new_scid(&id, u128::from_ne_bytes(random()?), false)?;
+                self.ids.insert(id, number);
+            }
         }
         Ok(())
     }
@@ -120,19 +130,13 @@ impl Server<'_> {
     }
 
     fn progress(&mut self) -> Result<()> {
-        for (number, client) in &mut self.clients {
+        for client in self.clients.values_mut() {
             client.connection.expire();
             let quic = &mut client.connection.quic;
             if let Err(error) = client.responses.progress(quic) {
                 eprintln!("{}: {error:#}", quic.trace_id());
                 // Closed already when this fails, which is as well.
                 let _ = quic.close(true, NONSENSE, b"");
-            }
-            // Spare connection IDs, without which no client could migrate.
-            while quic.is_established() && quic.scids_left() > 0 {
-                let id = random_id()?;
-                quic.new_scid(&id, u128::from_ne_bytes(random()?), false)?;
-                self.ids.insert(id, *number);
             }
             client.connection.flush(&self.wire);
         }
