@@ -1,0 +1,30 @@
+"""The command line: parses, calls, prints, exits.
+
+Exit codes: 0 done · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
+"""
+
+import sys
+
+import click
+
+from runner.cli import hosting, reading, running  # noqa: F401 - each adds its commands
+from runner.cli.base import err, main
+from runner.errors import BentpipeError
+
+
+def entry() -> None:
+    """Run the command line; a BentpipeError becomes one sentence and its exit code."""
+    try:
+        main(prog_name="bentpipe", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        err.print("bentpipe: interrupted.")
+        sys.exit(3)
+    except BentpipeError as error:
+        err.print(f"bentpipe: {error}", soft_wrap=True, markup=False)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(3)

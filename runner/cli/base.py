@@ -1,0 +1,50 @@
+"""The group of commands, the consoles, and what several commands share."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from runner.campaign import VERSION
+from runner.catalog import IMPLEMENTATIONS, ROOT
+from runner.errors import UsageError
+from runner.store import RunFolder
+
+SITE = ROOT / "web" / "site"
+DEMO_STACKS = ("quic-go", "quinn", "aioquic")
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(VERSION, prog_name="bentpipe")
+@click.option(
+    "--implementations",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=IMPLEMENTATIONS,
+    show_default="implementations.json",
+    help="The list of stacks.",
+)
+@click.pass_context
+def main(context: click.Context, implementations: Path) -> None:
+    """Every QUIC client against every QUIC server over satellite links, judged from the packets."""
+    context.obj = implementations
+
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Install and start what is missing without asking.")
+cas_option = click.option(
+    "--extra-cas",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of *.crt that the base image trusts too. [/usr/local/share/ca-certificates]",
+)
+
+
+def draw_site(folders: list[RunFolder], target: Path) -> Path:
+    """Draw the site of `folders` into `target`; the path of its first page."""
+    from runner.render import render  # noqa: PLC0415 - plotly is slow to import
+
+    if not folders:
+        raise UsageError("There is no run to draw in logs/: begin one with ./bentpipe run, or ./bentpipe demo.")
+    render(folders, target)
+    return target / "index.html"

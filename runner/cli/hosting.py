@@ -1,0 +1,75 @@
+"""Commands about this host and its stacks: doctor, list, build, test."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from runner import terminal
+from runner.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations
+from runner.cli.base import DEMO_STACKS, cas_option, err, main, out, yes_option
+
+
+@main.command()
+@click.option("--link", is_flag=True, help="Measure the emulated link: RTT, data rate, loss, with 1 and with N lanes.")
+@click.option("--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="N of --link.")
+@click.pass_obj
+def doctor(implementations: Path, link: bool, lanes: int) -> None:
+    """Say what this host lacks, and the mend."""
+    from runner.deploy import doctor as examination  # noqa: PLC0415 - docker is slow to import
+
+    checks = examination.examine(load_implementations(implementations))
+    if link:
+        from runner.deploy.link_selftest import selftest  # noqa: PLC0415
+
+        checks += selftest(lanes=lanes, progress=lambda line: out.print(f"[dim]{line}[/dim]"))
+    out.print(terminal.checks_table(checks))
+    sys.exit(0 if all(check.ok for check in checks) else 3)
+
+
+@main.command("list")
+@click.pass_obj
+def list_(implementations: Path) -> None:
+    """The stacks and cases that can be chosen."""
+    from runner import stacks  # noqa: PLC0415 - docker is slow to import
+
+    catalog = load_catalog(implementations)
+    every = catalog.implementations.values()
+    sizes = stacks.image_sizes(stack.image for stack in every)
+    built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
+    published = stacks.published_table([stack for stack in every if stack.build is None], sizes)
+    cases = terminal.cases_table(case.record() for case in catalog.cases.values())
+    out.print(built, "", published, "", cases, sep="\n")
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[STACK]...")
+@click.option("--pull", is_flag=True, help="Fetch published images instead: those of STACKs, all without any.")
+@yes_option
+@cas_option
+@click.pass_obj
+def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
+    """Build the images of STACKs (all without any), the simulator and the tools."""
+    from runner import stacks  # noqa: PLC0415
+
+    chosen = stacks.choose(load_catalog(implementations), names, pull=pull)
+    stacks.build(chosen, pull=pull, yes=yes, extra_cas=extra_cas, out=out, err=err)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--all", "everything", is_flag=True, help="The slow tests too.")
+@click.option("--yes", "-y", is_flag=True, help="Install and start what is missing without asking.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
+def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
+    """Set up what the tests need, then run the whole suite."""
+    from runner.deploy.setup import prepare, prepare_tests  # noqa: PLC0415
+    from runner.stacks import load_present  # noqa: PLC0415
+
+    prepare_tests(assume_yes=yes, console=err)
+    catalog = load_present(IMPLEMENTATIONS)
+    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else DEMO_STACKS
+    prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=None, console=err)
+    marks = () if everything else ("-m", "not slow")
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *marks, *arguments])

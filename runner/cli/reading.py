@@ -1,0 +1,112 @@
+"""Commands over stored files: analyse, render, serve, show, decode, schema."""
+
+import functools
+import http.server
+import json
+from pathlib import Path
+
+import click
+
+from runner import campaign, store, terminal
+from runner.analyse import analyse
+from runner.campaign import LOGS
+from runner.catalog import implementations_schema, load_catalog
+from runner.cli.base import SITE, draw_site, err, main, out
+from runner.errors import UsageError
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Result
+from runner.store import RunFolder, find_runs, load_evidence
+
+
+@main.command("analyse")
+@click.argument("name", metavar="RUN")
+def analyse_(name: str) -> None:
+    """Judge a stored run again, offline, and print which verdicts changed."""
+    folder = RunFolder.open(campaign.run_path(name))
+    catalog = load_catalog()
+    changes: list[tuple[Job, Result, Result]] = []
+    with folder.locked():
+        results = folder.results()
+        for number, (job, before) in enumerate(results.items(), start=1):
+            artifacts = folder.artifacts(job)
+            if job.case not in catalog.cases or not artifacts.evidence.is_file():
+                continue
+            after = campaign.rejudged(
+                before, analyse(job, artifacts, catalog.cases[job.case], folder.run.cases[job.case])
+            )
+            folder.save_result(after)
+            if (before.outcome, before.findings) != (after.outcome, after.findings):
+                changes.append((job, before, after))
+            err.print(f"judged {number} of {len(results)}", end="\r")
+    err.print()
+    out.print(terminal.changes_table(changes) if changes else f"{len(results)} jobs judged again, no verdict changed.")
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option("--out", "target", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
+def render(names: tuple[str, ...], target: Path) -> None:
+    """Draw the site of the named runs (all without any) from their results alone."""
+    out.print(f"{draw_site([RunFolder.open(campaign.run_path(name)) for name in names] or find_runs(LOGS), target)}")
+
+
+@main.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--site", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
+def serve(port: int, bind: str, site: Path) -> None:
+    """Serve the rendered site."""
+    if not (site / "index.html").is_file():
+        raise UsageError(f"{site} holds no site: draw it with ./bentpipe render.")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+    try:
+        server = http.server.ThreadingHTTPServer((bind, port), handler)
+    except OSError as error:
+        raise UsageError(f"--bind {bind} --port {port} can't be used: {error.strerror}.") from error
+    with server:
+        out.print(f"http://{bind}:{port}/ — Ctrl-C ends it.")
+        server.serve_forever()
+
+
+@main.command()
+@click.argument("name", metavar="RUN/SERVER_CLIENT/CASE/ITERATION")
+def show(name: str) -> None:
+    """One job: the verdict, its evidence, its numbers."""
+    path = Path(name) if Path(name).is_dir() else LOGS / name
+    if not (path / "result.json").is_file():
+        raise UsageError(
+            f"{path} holds no finished job: write RUN/SERVER_CLIENT/CASE/ITERATION, such as demo/quinn_aioquic/sat/1."
+        )
+    folder = RunFolder.open(path.resolve().parents[2])
+    results = {folder.artifacts(job).folder.resolve(): result for job, result in folder.results().items()}
+    result = results[path.resolve()]
+    terminal.show_result(out, result, folder.run.cases.get(result.case), load_evidence(Artifacts(path)))
+    out.print(f"files: {path}")
+
+
+@main.command()
+@click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--keys", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Key log; repeat."
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything as one JSON document.")
+def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
+    """Decode any capture of QUIC."""
+    from runner.decode import decode_capture, to_json  # noqa: PLC0415
+
+    document = to_json(decode_capture(capture, keys))
+    if as_json:
+        click.echo(json.dumps(document, indent=1))
+        return
+    terminal.show_decoded(out, document)
+
+
+@main.command()
+@click.argument("name", metavar="FILE")
+def schema(name: str) -> None:
+    """The JSON Schema of a file format: run.json, result.json, evidence.json or implementations.json."""
+    schemas = {**store.schemas(), "implementations.json": implementations_schema()}
+    if name not in schemas:
+        raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")
+    click.echo(json.dumps(schemas[name], indent=1))

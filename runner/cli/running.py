@@ -1,0 +1,168 @@
+"""Commands that choose and run jobs: plan, run, check, demo."""
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner import campaign, plan, terminal
+from runner.campaign import LOGS
+from runner.catalog import split
+from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
+from runner.errors import UsageError
+from runner.matrix import MatrixOptions, run_matrix
+from runner.model.implementation import Role
+from runner.model.result import Outcome
+from runner.model.run import protocol_key
+from runner.retention import Retention
+from runner.store import RunFolder
+from runner.units import format_duration, format_size
+from runner.variants import doubts, parse_all, place
+
+DEMO_CASES = ("handshake", "goodput", "sat")
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose jobs; shared by `plan` and `run`."""
+    options = (
+        click.option(
+            "--server", "servers", multiple=True, metavar="NAME", help="Server stacks; repeat or use commas. [all]"
+        ),
+        click.option("--client", "clients", multiple=True, metavar="NAME", help="Client stacks. [all]"),
+        click.option(
+            "--case", "cases", multiple=True, metavar="NAME", help="Test cases, measurements, abbreviations. [all]"
+        ),
+        click.option("--iterations", type=click.IntRange(1, 1000), help="Of each measurement. [as declared: 10]"),
+        click.option(
+            "--variant",
+            "variants",
+            multiple=True,
+            metavar="STACK:NAME=VALUE,…",
+            help="One more row or column: the stack with CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS or SERVER_PARAMS.",
+        ),
+        click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Of links, files and order. [drawn, recorded]"),
+        click.option("--shuffle", is_flag=True, help="Random order by the seed."),
+    )
+    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+@main.command("plan")
+@selection_options
+@click.pass_obj
+def plan_(implementations: Path, /, **options: Any) -> None:
+    """Show the jobs of a selection, and what time and disk they take."""
+    from runner.stacks import load_present  # noqa: PLC0415
+
+    catalog = load_present(implementations)
+    shuffle, seed = options.pop("shuffle"), options.pop("seed")
+    asked = parse_all(options.pop("variants"), catalog.implementations)
+    placed = place(catalog, campaign.select(catalog, **options), asked)
+    for variant in asked:
+        for sentence in doubts(variant, catalog.implementations[variant.stack]):
+            out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
+    catalog, selection = placed.catalog, placed.selection
+    run = campaign.new_run(
+        LOGS / "plan", catalog, selection, seed=seed, shuffled=shuffle, image_ids={}, timeout_scale=1.0
+    )
+    unsupported = campaign.presets(catalog, run.order, {})
+    todo = tuple(job for job in run.order if job not in unsupported)
+    out.print(terminal.plan_table(run, selection, todo))
+    total = plan.estimate(todo, run.cases)
+    out.print(
+        f"\n{len(todo)} jobs, about {format_duration(total.seconds)} with one lane; "
+        f"{format_size(total.bytes_default)} on disk with --keep-captures median, "
+        f"{format_size(total.bytes_all)} with all. "
+        f"{len(unsupported)} more are unsupported by declaration."
+    )
+    if over_h3 := [job for job in todo if protocol_key(job) in run.protocols]:
+        pairs = len({job.pair for job in over_h3})
+        out.print(f"{len(over_h3)} of the jobs run over HTTP/3: their {pairs} pairs share nothing else.")
+
+
+@main.command()
+@selection_options
+@click.option("--run", "name", metavar="NAME|DIR", help="The run to begin, to resume or to extend. [date and time]")
+@click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
+@click.option("--retry", multiple=True, type=click.Choice(["failed", "error"]), help="Run jobs of that outcome again.")
+@click.option("--pause", metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
+@click.option(
+    "--timeout-scale", type=click.FloatRange(0.01, 100), default=1.0, show_default=True, help="Times every time-out."
+)
+@click.option(
+    "--keep-captures", type=click.Choice([policy.value for policy in Retention]), default="median", show_default=True
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 when a job failed.")
+@yes_option
+@cas_option
+@click.pass_obj
+def run(implementations: Path, /, strict: bool, **options: Any) -> None:
+    """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
+    results = run_matrix(MatrixOptions(implementations=implementations, **options), out=out, err=err)
+    failed = any(result.outcome in (Outcome.FAILED, Outcome.ERROR) for result in results.values())
+    sys.exit(1 if strict and failed else 0)
+
+
+@main.command()
+@click.argument("image", required=False)
+@click.option("--client", "client", metavar="COMMAND", help="Instead of IMAGE: a client of this host, run in a shell.")
+@click.option("--server", "server", metavar="COMMAND", help="Instead of IMAGE: a server of this host.")
+@click.option("--name", help="The implementation's name. [from the image's]")
+@click.option("--peer", "peers", multiple=True, metavar="NAME", help="Reference peers; each case takes the first two.")
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="[all test cases, goodput, sat]")
+@click.option("--run", "run_name", metavar="DIR", help="Where report and evidence go. [logs/checks/NAME-TIME]")
+@click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
+@yes_option
+@cas_option
+@click.pass_obj
+def check(implementations: Path, /, image: str | None, client: str | None, server: str | None, **options: Any) -> None:
+    """Check IMAGE, or a build of this host, before you submit it: the contract, then every case with two peers.
+
+    Exit codes: 0 passed · 1 something is wrong, and how to mend it is said · 2 bad input · 3 this host went wrong.
+    """
+    from runner import check as checking  # noqa: PLC0415 - docker is slow to import
+    from runner.check.show import show_report  # noqa: PLC0415
+
+    commands = {role: command for role, command in ((Role.CLIENT, client), (Role.SERVER, server)) if command}
+    if bool(image) == bool(commands):
+        raise UsageError("check takes either IMAGE, or --client COMMAND and --server COMMAND, or one of the two.")
+    peers, run_name = tuple(split(options.pop("peers"))), options.pop("run_name")
+    asked = checking.CheckOptions(
+        implementations=implementations,
+        image=image,
+        commands=commands,
+        peers=peers or checking.PEERS,
+        run=run_name,
+        **options,
+    )
+    report = checking.check(asked, out=out, err=err)
+    show_report(out, report)
+    sys.exit(report.verdict.value)
+
+
+@main.command()
+@click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Jobs at once.")
+@click.option("--run", "name", default="demo", show_default=True, metavar="NAME|DIR")
+@yes_option
+@cas_option
+@click.pass_obj
+def demo(implementations: Path, lanes: str, name: str, yes: bool, extra_cas: Path | None) -> None:
+    """Set everything up, run three stacks against each other over three links, draw the site."""
+    options = MatrixOptions(
+        implementations=implementations,
+        servers=DEMO_STACKS,
+        clients=DEMO_STACKS,
+        cases=DEMO_CASES,
+        iterations=1,
+        name=name,
+        lanes=lanes,
+        yes=yes,
+        extra_cas=extra_cas,
+        keep_captures="all",
+    )
+    results = run_matrix(options, out=out, err=err)
+    page = draw_site([RunFolder.open(campaign.run_path(name))], SITE)
+    good = sum(result.outcome is Outcome.SUCCEEDED for result in results.values())
+    out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)")
