@@ -269,10 +269,14 @@ def checks_table(checks: Iterable[Check]) -> Table:
 
 def cases_table(cases: Iterable[CaseRecord]) -> Table:
     """The cases that can be chosen, with their links."""
-    table = Table("case", "", "kind", "iterations", "forward link", "return link", box=None)
+    table = Table("case", "", "kind", "times", "link", box=None)
     for case in cases:
-        links = (link_text(case.forward), link_text(case.return_))
-        table.add_row(case.name, case.abbreviation, case.kind, str(case.iterations), *links)
+        if case.forward == case.return_:
+            ways = [f"both ways {link_text(case.forward)}"]
+        else:
+            ways = [f"forward {link_text(case.forward)}", f"return {link_text(case.return_)}"]
+        link = "\n".join([*ways, *case.impairments.sentences()])
+        table.add_row(case.name, case.abbreviation, case.kind, str(case.iterations), link)
     return table
 
 
