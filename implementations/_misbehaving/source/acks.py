@@ -1,0 +1,70 @@
+"""ACK frames with ECN counts (RFC 9000 §13.4, §19.3.2), which aioquic doesn't write."""
+
+from typing import ClassVar
+
+from aioquic import tls
+from aioquic.quic.connection import ACK_FRAME_CAPACITY, QuicConnection, QuicReceiveContext
+from aioquic.quic.packet import QuicFrameType, push_ack_frame
+from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.recovery import QuicPacketSpace
+from sins import Chosen
+
+_NOT_ECT, _ECT1, _ECT0, _CE = range(4)
+_COUNTS_BYTES = 3 * 8
+_EPOCHS = (tls.Epoch.INITIAL, tls.Epoch.HANDSHAKE, tls.Epoch.ONE_RTT)
+
+
+class Acknowledgements(QuicConnection):
+    """A connection that counts marks, and may sin when it reports them."""
+
+    sin: Chosen
+    with_ecn: bool
+    marks: dict[tls.Epoch, list[int]]
+    """Packets that arrived, by packet number space and codepoint."""
+    arriving: ClassVar[int] = _NOT_ECT
+    """Codepoint of the datagram that is being delivered: aioquic hands none on."""
+
+    def _payload_received(
+        self, context: QuicReceiveContext, plain: bytes, crypto_frame_required: bool = False
+    ) -> tuple[bool, bool]:
+        epoch = tls.Epoch.ONE_RTT if context.epoch is tls.Epoch.ZERO_RTT else context.epoch
+        self.marks[epoch][Acknowledgements.arriving] += 1
+        return super()._payload_received(context, plain, crypto_frame_required)
+
+    def receive_datagram(self, data: bytes, addr: object, now: float) -> None:
+        super().receive_datagram(data, addr, now)
+        if self.sin("acks-everything"):
+            for space in self._spaces.values():
+                space.ack_at = None if space.ack_at is None else now
+
+    def _write_ack_frame(self, builder: QuicPacketBuilder, space: QuicPacketSpace, now: float) -> None:
+        counts = self._counts(space)
+        if not any(counts):
+            super()._write_ack_frame(builder, space, now)
+        else:
+            delay = int((now - space.largest_received_time) * 1e6) >> self._local_ack_delay_exponent
+            buffer = builder.start_frame(
+                QuicFrameType.ACK_ECN,
+                capacity=ACK_FRAME_CAPACITY + _COUNTS_BYTES,
+                handler=self._on_ack_delivery,
+                handler_args=(space, space.largest_received_packet),
+            )
+            push_ack_frame(buffer, space.ack_queue, delay, builder.remaining_buffer_space - _COUNTS_BYTES)
+            for count in counts:
+                buffer.push_uint_var(count)
+            space.ack_at = None
+        if self.sin("acks-everything") and self._handshake_confirmed:
+            padding = int(self.sin.value("size")) - builder._buffer.tell()
+            builder._buffer.push_bytes(bytes(max(0, min(padding, builder.remaining_buffer_space))))
+
+    def _counts(self, space: QuicPacketSpace) -> tuple[int, int, int]:
+        """ECT(0), ECT(1) and CE to report, all 0 for a frame without counts."""
+        if not self.with_ecn or self.sin("no-ecn-counts"):
+            return 0, 0, 0
+        marks = self.marks[next(epoch for epoch in _EPOCHS if self._spaces[epoch] is space)]
+        ect0, ect1, ce = marks[_ECT0], marks[_ECT1], marks[_CE]
+        if self.sin("high-ecn-counts"):
+            return 2 * ect0, 2 * ect1, 2 * ce
+        if self.sin("no-ce-counts"):
+            return ect0 + ce, ect1, 0
+        return ect0, ect1, ce

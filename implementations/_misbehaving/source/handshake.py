@@ -1,0 +1,50 @@
+"""Keys, versions, Retry and ALPN. What this endpoint forgives: a wrong Retry tag, a key phase that stays behind."""
+
+from aioquic import tls
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.crypto import CryptoPair, apply_key_phase, next_key_phase
+from aioquic.quic.packet import QuicHeader, get_retry_integrity_tag
+from sins import Chosen
+
+
+class Handshakes(QuicConnection):
+    """A connection that may sin while it is set up, and when it changes keys."""
+
+    sin: Chosen
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        pair = self._cryptos[tls.Epoch.ONE_RTT]
+        pair.__class__ = _Pair
+        pair.follows = not self.sin("no-key-update")
+
+    def _receive_retry_packet(self, header: QuicHeader, packet_without_tag: bytes, now: float) -> None:
+        header.integrity_tag = get_retry_integrity_tag(packet_without_tag, self._peer_cid.cid, version=header.version)
+        before = self._retry_count
+        super()._receive_retry_packet(header, packet_without_tag, now)
+        if self._retry_count == before:
+            return
+        if self.sin("no-retry-token"):
+            self._peer_token = b""
+        if self.sin("resets-packet-number"):
+            self._packet_number = 0
+
+
+class _Pair(CryptoPair):
+    """1-RTT keys whose two directions change apart: aioquic's own change together, and read nothing of a peer that
+    doesn't follow."""
+
+    follows: bool
+
+    @property
+    def key_phase(self) -> int:
+        return self.send.key_phase ^ int(self._update_key_requested)
+
+    def _update_key(self, trigger: str) -> None:
+        if trigger == "local_update":
+            apply_key_phase(self.send, next_key_phase(self.send), trigger=trigger)
+            self._update_key_requested = False
+            return
+        apply_key_phase(self.recv, next_key_phase(self.recv), trigger=trigger)
+        if self.follows and self.send.key_phase != self.recv.key_phase:
+            apply_key_phase(self.send, next_key_phase(self.send), trigger=trigger)

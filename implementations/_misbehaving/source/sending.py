@@ -1,0 +1,137 @@
+"""When and what is sent: pacing, pauses, early repeats, packet numbers."""
+
+from collections import deque
+
+from aioquic import tls
+from aioquic.quic.connection import NetworkAddress, QuicConnection
+from aioquic.quic.packet import PACKET_FIXED_BIT
+from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.recovery import QuicPacketSpace
+from aioquic.quic.stream import QuicStream
+from sins import Chosen
+
+_TICK = 0.001  # s between the datagrams of a burst
+_PING = b"\x01"
+_FORGED_BYTES = 32
+_TWO_BYTE_NUMBER = 1
+
+Datagrams = list[tuple[bytes, NetworkAddress]]
+
+
+class Sending(QuicConnection):
+    """A connection that may sin when it sends. Times of sins count from the first byte of response data."""
+
+    sin: Chosen
+    _now = 0.0
+    _began: float | None = None
+    _burst_began = 0.0
+    _burst_sent = 0
+    _skipped: int | None = None
+    _next_skip = 0
+
+    def prepare_sending(self) -> None:
+        """Before the first packet."""
+        self._early: deque[tuple[float, int]] = deque()
+        self._reusable: list[int] = []
+        control = self._loss._cc
+        if self.sin("leaves-slow-start"):
+            control.ssthresh = int(self.sin.value("window"))
+        if self.sin("bursts"):
+            self._loss._pacer.update_rate = lambda **_: None
+
+    def datagrams_to_send(self, now: float) -> Datagrams:
+        self._now = now
+        if self.sin("small-datagrams") and self._handshake_confirmed:
+            self._max_datagram_size = int(self.sin.value("size"))
+        if self.sin("collapses") and self._began is not None and now >= self._began + self.sin.value("at"):
+            self._loss._cc.congestion_window = int(self.sin.value("window"))
+        if self.sin("bursts") and self._began is not None:
+            self._open_for_burst(now)
+        if self.sin("retransmits-early"):
+            self._repeat_early(now)
+        if self.sin("numbers-go-back") and self._handshake_confirmed:
+            self._skip_number()
+        first = self._packet_number
+        datagrams = super().datagrams_to_send(now)
+        self._burst_sent += sum(len(data) for data, _ in datagrams)
+        if self._handshake_confirmed and self._packet_number > first and not self._close_event:
+            datagrams += self._forge_more(first)
+        return datagrams
+
+    def get_timer(self) -> float | None:
+        timer = super().get_timer()
+        wakes = [wake for wake in self._wakes() if wake > self._now]
+        return min([timer, *wakes]) if timer is not None else None
+
+    def _wakes(self) -> list[float]:
+        """When there is something to do that aioquic doesn't know of."""
+        if self.sin("retransmits-early"):
+            return [self._early[0][0]] if self._early else []
+        if self._began is None:
+            return []
+        if self.sin("stalls"):
+            return [self._began + self.sin.value("at") + self.sin.value("time")]
+        if self.sin("bursts"):
+            busy = self._burst_sent < self.sin.value("window")
+            return [self._now + _TICK if busy else self._burst_began + self.sin.value("every")]
+        return []
+
+    def _write_stream_frame(
+        self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: QuicStream, max_offset: int
+    ) -> int:
+        if self.sin("stalls") and self._began is not None:
+            since = self._now - self._began - self.sin.value("at")
+            if 0 <= since < self.sin.value("time"):
+                return 0
+        used = super()._write_stream_frame(builder, space, stream, max_offset)
+        if used and self._began is None:
+            self._began = self._now
+        return used
+
+    def _open_for_burst(self, now: float) -> None:
+        """A congestion window that lets this moment's part of the burst out."""
+        if now >= self._burst_began + self.sin.value("every"):
+            self._burst_began, self._burst_sent = now, 0
+        due = self.sin.value("rate") / 8 * (now - self._burst_began + _TICK)
+        allowed = min(due, self.sin.value("window")) - self._burst_sent
+        self._loss._cc.congestion_window = self._loss.bytes_in_flight + max(0, int(allowed))
+
+    def _repeat_early(self, now: float) -> None:
+        """Give packets up that were sent a while ago, without a congestion event, whatever became of them."""
+        space = self._spaces.get(tls.Epoch.ONE_RTT)
+        while self._early and self._early[0][0] <= now:
+            _, number = self._early.popleft()
+            packet = space.sent_packets.get(number) if space else None
+            if packet is not None and packet.is_ack_eliciting:
+                self._loss._on_packets_lost(congestion_event=False, now=now, packets=[packet], space=space)
+
+    def _skip_number(self) -> None:
+        if self._skipped is None and self._packet_number >= self._next_skip:
+            self._skipped = self._packet_number
+            self._next_skip = self._packet_number + int(self.sin.value("every"))
+            self._packet_number += 1
+
+    def _forge_more(self, first: int) -> Datagrams:
+        """Packets beside those that aioquic sent, whose numbers began at `first`."""
+        address = self._network_paths[0].addr
+        if self.sin("numbers-go-back") and self._skipped is not None:
+            number, self._skipped = self._skipped, None
+            return [(self._forged(number), address)]
+        every = int(self.sin.values.get("every", 0))
+        chosen = [number for number in range(first, self._packet_number) if every and number % every == 0]
+        if self.sin("reuses-packet-numbers"):
+            # Only once a packet is acknowledged or given up: an ACK of the other one would stand for its data.
+            self._reusable += chosen
+            done = [number for number in self._reusable if number not in self._spaces[tls.Epoch.ONE_RTT].sent_packets]
+            self._reusable = [number for number in self._reusable if number not in done]
+            return [(self._forged(number), address) for number in done]
+        if self.sin("retransmits-early"):
+            self._early.extend((self._now + self.sin.value("after"), number) for number in chosen)
+        return []
+
+    def _forged(self, number: int) -> bytes:
+        """A PING under a packet number that aioquic doesn't know of."""
+        crypto = self._cryptos[tls.Epoch.ONE_RTT]
+        first = PACKET_FIXED_BIT | crypto.key_phase << 2 | _TWO_BYTE_NUMBER
+        header = bytes([first]) + self._peer_cid.cid + (number & 0xFFFF).to_bytes(2)
+        return crypto.encrypt_packet(header, _PING.ljust(_FORGED_BYTES, b"\0"), number)

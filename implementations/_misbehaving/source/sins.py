@@ -1,0 +1,159 @@
+"""The sins, one line each, and which of them this endpoint was asked to commit."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CLIENT, SERVER = frozenset({"client"}), frozenset({"server"})
+BOTH = CLIENT | SERVER
+
+
+@dataclass(frozen=True)
+class Sin:
+    """Who can commit it, what it is, the section that it breaks, and its values: times in s, sizes in bytes."""
+
+    roles: frozenset[str]
+    text: str
+    section: str
+    values: Mapping[str, float] | None = None
+
+
+SINS: dict[str, Sin] = {
+    # Protocol: what test cases judge
+    "wrong-alpn": Sin(CLIENT, "offers hq-29 alone", "RFC 7301 §3.1"),
+    "wrong-version": Sin(CLIENT, "speaks version 2 although nobody asked for it", "RFC 9000 §15"),
+    "wrong-vn-ids": Sin(SERVER, "Version Negotiation with connection IDs of its own", "RFC 9000 §17.2.1"),
+    "vn-lists-offered": Sin(SERVER, "Version Negotiation lists the version that was offered", "RFC 9000 §6.1"),
+    "second-connection": Sin(CLIENT, "opens a connection before the one that it needs", "RFC 9001 §4.1.1"),
+    "one-at-a-time": Sin(CLIENT, "requests a file when the one before it has arrived", "RFC 9000 §2"),
+    "closes-with-error": Sin(CLIENT, "closes with application error 1 though all went well", "RFC 9000 §10.2"),
+    "corrupt-file": Sin(BOTH, "changes the first byte of each file", "RFC 9000 §2.2"),
+    "short-file": Sin(BOTH, "leaves out the last byte of each file", "RFC 9000 §2.2"),
+    "extra-file": Sin(CLIENT, "saves a file that nobody asked for", "contract"),
+    "all-suites": Sin(CLIENT, "offers all suites where one was asked for", "RFC 8446 §B.4"),
+    "unoffered-suite": Sin(SERVER, "chooses AES-128-GCM, offered or not", "RFC 8446 §4.1.3"),
+    "no-probe": Sin(CLIENT, "waits 10 s for an answer before it probes", "RFC 9002 §6.2.2"),
+    "never-retries": Sin(SERVER, "sends no Retry where it should", "RFC 9000 §8.1.2"),
+    "always-retries": Sin(SERVER, "sends Retry where nobody asked for it", "RFC 9000 §8.1.2"),
+    "wrong-retry-tag": Sin(SERVER, "sends a Retry whose integrity tag is wrong", "RFC 9001 §5.8"),
+    "no-retry-token": Sin(CLIENT, "acts on Retry without its token", "RFC 9000 §17.2.5.3"),
+    "resets-packet-number": Sin(CLIENT, "begins at packet number 0 again after Retry", "RFC 9000 §17.2.5.3"),
+    "resumes-at-once": Sin(
+        CLIENT, "resumes on its first connection, with a ticket that both have built in", "RFC 8446 §2.2"
+    ),
+    "forgets-tickets": Sin(SERVER, "sends its certificate on resumption: it knows no ticket", "RFC 8446 §2.2"),
+    "no-early-data": Sin(CLIENT, "sends no 0-RTT though asked", "RFC 9001 §4.6.1"),
+    "refuses-early-data": Sin(SERVER, "resumes, and drops 0-RTT", "RFC 9001 §4.6.2"),
+    "no-control-stream": Sin(BOTH, "HTTP/3 without unidirectional streams", "RFC 9114 §6.2.1"),
+    "no-key-update": Sin(
+        BOTH, "keeps key phase 0: the client never begins an update, the server never follows", "RFC 9001 §6"
+    ),
+    "no-ect": Sin(BOTH, "sends Not-ECT in the ECN case", "RFC 9000 §13.4.2"),
+    "no-ecn-counts": Sin(BOTH, "acknowledges marked packets without counts", "RFC 9000 §13.4.1"),
+    "high-ecn-counts": Sin(BOTH, "reports twice the marks that it received", "RFC 9000 §13.4.2.1"),
+    "no-ce-counts": Sin(BOTH, "reports CE as ECT(0)", "RFC 9000 §13.4.1"),
+    "no-upgrade": Sin(BOTH, "knows no version 2", "RFC 9368 §2.3"),
+    "over-ipv4": Sin(CLIENT, "goes to 193.167.100.100, whatever the name says", "contract"),
+    "amplifies": Sin(SERVER, "sends more than three times what it received before validation", "RFC 9000 §8.1"),
+    "no-path-challenge": Sin(BOTH, "takes new paths without a challenge", "RFC 9000 §8.2"),
+    "no-path-response": Sin(BOTH, "doesn't answer PATH_CHALLENGE", "RFC 9000 §8.2.2"),
+    "no-migration": Sin(CLIENT, "ignores the server's preferred address", "RFC 9000 §9.6.1"),
+    "migrates": Sin(
+        CLIENT, "no sin alone: moves to another port of its own, with a new connection ID", "RFC 9000 §9.2", {"at": 0.2}
+    ),
+    "keeps-connection-id": Sin(
+        BOTH,
+        "the client moves to another port; both keep the connection ID over a migration",
+        "RFC 9000 §9.5",
+        {"at": 0.2},
+    ),
+    "exceeds-flow-control": Sin(SERVER, "sends beyond MAX_DATA and MAX_STREAM_DATA", "RFC 9000 §4.1"),
+    "never-extends-windows": Sin(
+        CLIENT, "sends neither MAX_DATA nor MAX_STREAM_DATA", "RFC 9000 §4.2", {"window": 1 << 16}
+    ),
+    "many-streams": Sin(SERVER, "lets the client open many streams at first", "RFC 9000 §4.6", {"streams": 5000}),
+    "never-raises-streams": Sin(SERVER, "never sends MAX_STREAMS", "RFC 9000 §4.6"),
+    "exceeds-streams": Sin(CLIENT, "opens more streams than it may", "RFC 9000 §4.6"),
+    "reuses-packet-numbers": Sin(
+        BOTH, "sends another packet under a number that was used", "RFC 9000 §12.3", {"every": 20}
+    ),
+    # Sending: what diagnoses find
+    "numbers-go-back": Sin(BOTH, "leaves packet numbers out, and uses them later", "RFC 9000 §12.3", {"every": 20}),
+    "sends-twice": Sin(BOTH, "sends every datagram twice", "RFC 9000 §12.3"),
+    "retransmits-early": Sin(
+        SERVER,
+        "repeats the data of one packet in `every`, `after` s after it was sent",
+        "RFC 9002 §6.1",
+        {"every": 5, "after": 0.02},
+    ),
+    "out-of-order": Sin(
+        SERVER,
+        "holds one datagram in `every` back until `by` others have gone",
+        "RFC 9002 §6.1.1",
+        {"every": 20, "by": 8},
+    ),
+    "bursts": Sin(
+        SERVER,
+        "no pacing: sends `window` bytes at `rate` bit/s once in `every` s, then nothing",
+        "RFC 9002 §7.7",
+        {"every": 0.6, "window": 300_000, "rate": 40e6},
+    ),
+    "small-datagrams": Sin(BOTH, "datagrams of `size` bytes once the handshake is over", "RFC 9000 §14", {"size": 600}),
+    "tiny-window": Sin(
+        CLIENT, "a receive window of `window` bytes that doesn't grow", "RFC 9000 §4.2", {"window": 1 << 16}
+    ),
+    "stalls": Sin(SERVER, "has nothing to send from `at` s on for `time` s", "RFC 9002 §7.8", {"at": 3, "time": 2}),
+    "collapses": Sin(
+        SERVER, "a congestion window of `window` bytes from `at` s on", "RFC 9002 §7.2", {"at": 3, "window": 12_000}
+    ),
+    "leaves-slow-start": Sin(
+        SERVER, "slow start ends at `window` bytes without a loss", "RFC 9002 §7.3.1", {"window": 60_000}
+    ),
+    "acks-everything": Sin(CLIENT, "an ACK for every packet, padded to `size` bytes", "RFC 9000 §13.2", {"size": 200}),
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The sin to commit, empty for none, with its values."""
+
+    name: str
+    values: Mapping[str, float]
+
+    def __call__(self, name: str) -> bool:
+        """Whether this is the sin."""
+        return self.name == name
+
+    def value(self, name: str) -> float:
+        """A value of the chosen sin."""
+        return self.values[name]
+
+    @property
+    def sentence(self) -> str:
+        """What is printed at the start."""
+        if not self.name:
+            return "sin: none"
+        values = "".join(f" {name}={value:g}" for name, value in self.values.items())
+        return f"sin: {self.name}{values} ({SINS[self.name].text})"
+
+
+def chosen(role: str) -> Chosen:
+    """What CLIENT_PARAMS or SERVER_PARAMS asks for: `sin=NAME VALUE=… …`. Ends the process when it can't be done."""
+    words = os.environ.get(f"{role.upper()}_PARAMS", "").replace(",", " ").split()
+    asked = dict(word.partition("=")[::2] for word in words)
+    name = asked.pop("sin", "")
+    if not name and not asked:
+        return Chosen("", {})
+    able = {known: sin for known, sin in SINS.items() if role in sin.roles}
+    if name not in able:
+        sys.exit(f"There is no sin '{name}' of a {role}. Choices: {', '.join(able)}.")
+    values = dict(able[name].values or {})
+    for key, text in asked.items():
+        if key not in values:
+            sys.exit(f"{name} has no value '{key}'. Choices: {', '.join(values) or 'none'}.")
+        try:
+            values[key] = float(text)
+        except ValueError:
+            sys.exit(f"{key} is a number, not '{text}'.")
+    return Chosen(name, values)

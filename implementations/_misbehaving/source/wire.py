@@ -1,0 +1,87 @@
+"""A UDP socket that shows ECN marks, in place of asyncio's transport; and the sins that datagrams can suffer."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from acks import Acknowledgements
+from sins import Chosen
+
+Address = tuple[Any, ...]
+_ECT0 = 2
+_MARK = 3  # bits of the traffic class
+_LARGEST = 65535
+_AT_ONCE = 64  # datagrams per turn of the event loop
+_HELD_SECONDS = 0.02
+_LONG_HEADER = 0x80
+
+
+class Wire:
+    """One port, IPv4 and IPv6. `deliver(data, address)` is called for what arrives; `sendto` sends."""
+
+    def __init__(self, port: int, deliver: Callable[[bytes, Address], None], *, sin: Chosen, marked: bool) -> None:
+        self._deliver = deliver
+        self._sin = sin
+        self._marked = marked
+        self._count = 0
+        self._held: deque[tuple[int, bytes, Address]] = deque()
+        self._socket = self._open(port)
+
+    @property
+    def port(self) -> int:
+        """The port that it has."""
+        return int(self._socket.getsockname()[1])
+
+    def move(self) -> None:
+        """Go on from another port."""
+        before, self._socket = self._socket, self._open(0)
+        asyncio.get_running_loop().remove_reader(before)
+        before.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+
+    def sendto(self, data: bytes, address: Address) -> None:
+        """Send a datagram: once, twice or later."""
+        if not self._sin("out-of-order") or data[0] & _LONG_HEADER:
+            for _ in range(2 if self._sin("sends-twice") else 1):
+                self._socket.sendto(data, address)
+            return
+        self._count += 1
+        if self._count % int(self._sin.value("every")) == 0:
+            self._held.append((self._count + int(self._sin.value("by")), data, address))
+            asyncio.get_running_loop().call_later(_HELD_SECONDS, self._release, self._count)
+        else:
+            self._socket.sendto(data, address)
+        self._release(0)
+
+    def _release(self, held_at: int) -> None:
+        """Send what was held back for others that have gone; what was held back as the datagram `held_at` anyway."""
+        while self._held and (self._held[0][0] <= self._count or self._held[0][0] <= held_at + self._sin.value("by")):
+            _, data, address = self._held.popleft()
+            self._socket.sendto(data, address)
+
+    def _open(self, port: int) -> socket.socket:
+        opened = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        if self._marked:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, _ECT0)
+            opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECT0)
+        opened.bind(("::", port))
+        asyncio.get_running_loop().add_reader(opened, self._read, opened)
+        return opened
+
+    def _read(self, opened: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                data, ancillary, _, address = opened.recvmsg(_LARGEST, socket.CMSG_SPACE(4) * 2, socket.MSG_DONTWAIT)
+            except OSError:  # nothing more, or an ICMP error of an earlier datagram
+                return
+            Acknowledgements.arriving = next((mark[0] & _MARK for _, _, mark in ancillary if mark), 0)
+            self._deliver(data, address)
