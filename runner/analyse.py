@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner import store
 from runner.decode import Trace, cached_decode, job_invariants, load_tables
+from runner.diagnose import Explanation
 from runner.errors import CaptureError
+from runner.explain import explained, marks
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
@@ -57,9 +59,11 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     )
     if unsupported := _unsupported(evidence, record):
         return _with(base, Outcome.UNSUPPORTED, unsupported)
-    traces = _Traces.read(artifacts, record, evidence)
+    traces = _Traces.read(artifacts, record, evidence, truth)
     found = readings(artifacts, evidence, traces.facts, traces.sample)
+    why = traces.explanation
     base = replace(base, invariants=traces.invariants, sample=traces.sample, readings=found)
+    base = replace(base, limits=why.limits, diagnoses=why.diagnoses)
     if spoiled := _spoiled(evidence, truth, record):
         return _with(base, Outcome.ERROR, spoiled)
     if failures := tuple(_execution(evidence, record, artifacts)):
@@ -292,11 +296,12 @@ class _Traces:
     facts: TraceFacts | None = None
     sample: Sample | None = None
     invariants: tuple[Invariant, ...] = ()
+    explanation: Explanation = field(default_factory=Explanation)
     problem: str = ""
 
     @classmethod
-    def read(cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence) -> "_Traces":
-        """Decode, establish facts, measure, and write `series.json`."""
+    def read(cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None) -> "_Traces":
+        """Decode, establish facts, measure, diagnose, and write `series.json`."""
         try:
             client_side = _decode(artifacts.client_capture, artifacts, artifacts.client_tables, evidence)
             server_side = _decode(artifacts.server_capture, artifacts, artifacts.server_tables, evidence)
@@ -322,9 +327,11 @@ class _Traces:
             forward=record.forward,
             return_=record.return_,
         )
-        store.write_atomically(artifacts.series, json.dumps(plots, separators=(",", ":"), sort_keys=True).encode())
+        why = explained(client_side, server_side, found, numbers, record=record, truth=truth)
+        document = plots | marks(why)
+        store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
         invariants = _invariants(client_side, server_side, found, record)
-        return cls(facts=found, sample=numbers, invariants=invariants)
+        return cls(facts=found, sample=numbers, invariants=invariants, explanation=why)
 
 
 def _invariants(client_side: Trace, server_side: Trace, found: TraceFacts, record: CaseRecord) -> tuple[Invariant, ...]:

@@ -218,6 +218,7 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
     if result.sample is not None:
         console.print()
         console.print(sample_table(result.sample))
+    _show_diagnoses(console, result)
     if result.truth is not None:
         console.print()
         console.print(truth_table(result.truth))
@@ -238,6 +239,15 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
     console.print(f"[dim]{stages}[/dim]")
     for number, reason in enumerate(result.disturbed, start=1):
         console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
+
+
+def _show_diagnoses(console: Console, result: Result) -> None:
+    if result.limits:
+        parts = sorted(result.limits.items(), key=lambda item: -item[1])
+        console.print("\nlimited by  " + ", ".join(f"{name} {share:.1%}" for name, share in parts if share >= 0.001))
+    for one in result.diagnoses:
+        section = f" ({one.section})" if one.section else ""
+        console.print(f"{one.start:8.3f} to {one.end:.3f} s  [bold]{one.code}[/bold]: {escape(one.sentence + section)}")
 
 
 def _show_invariants(console: Console, result: Result) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from runner.model.diagnosis import Diagnosis
+
 RESULT_SCHEMA = 1
 
 
@@ -172,6 +174,8 @@ class Result:
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     applied: dict[str, str] = field(default_factory=dict)  # by role: CCA, IW as the endpoint said it applied them
     readings: tuple[Reading, ...] = ()
+    limits: dict[str, float] = field(default_factory=dict)  # limit → the part of the transfer's time that it had
+    diagnoses: tuple[Diagnosis, ...] = ()  # in order of time
     captures_kept: bool = True
 
     @property

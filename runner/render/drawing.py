@@ -1,5 +1,6 @@
 """Plots that need no script: the sparkline of a cell, and the offset plot of one iteration. Inline SVG, no fonts."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
@@ -17,6 +18,8 @@ _MARK_LABELS = {
     "ttlb": "TTLB",
 }
 _ROW = 14  # height of a label
+_STRIP = 7  # height of the limits
+_WORD = re.compile(r"[a-z]+")
 _MOST_TICKS = 400  # retransmissions drawn one by one; a denser set is thinned evenly
 
 
@@ -95,6 +98,7 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
     parts.append(_steps(frame, series, "server"))
     parts.append(_steps(frame, series, "client"))
     parts.append(_retransmissions(frame, series.server))
+    parts.append(_limits(frame, series))
     parts.append(_marks(frame, series.marks))
     return Markup(
         f'<svg class="offset" viewBox="0 0 960 408" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
@@ -119,6 +123,21 @@ def _retransmissions(frame: _Frame, frames: Frames) -> str:
         for time, offset in zip(frames.time[chosen].tolist(), frames.offset[chosen].tolist(), strict=True)
     )
     return f'<path class="again" d="{path}"/>' if path else ""
+
+
+def _limits(frame: _Frame, series: Series) -> str:
+    """A strip along the bottom: what held the transfer back at each moment."""
+    return "".join(
+        f'<rect class="{limit_class(limit)}" x="{frame.x(start):.1f}" y="{frame.top + frame.height - _STRIP}" '
+        f'width="{frame.x(end) - frame.x(start):.1f}" height="{_STRIP}"><title>{escape(limit)}, {digits(start)} to '
+        f"{digits(end)} s</title></rect>"
+        for start, end, limit in series.limits
+    )
+
+
+def limit_class(limit: str) -> str:
+    """The name of its colour in the style sheet, `limit-receive-window`."""
+    return "limit-" + "-".join(_WORD.findall(limit))
 
 
 def _marks(frame: _Frame, marks: dict[str, float]) -> str:

@@ -59,6 +59,8 @@ def context(
         "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
         "rows": [_row(result, downloads, series) for result in cell.results],
         "reasons": _reasons(cell.results),
+        "limits": _limits(cell.results),
+        "diagnosed": [result for result in cell.results if result.diagnoses],
         "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
         "shown": shown,
         "drawing": drawing.offset_plot(series.get(shown or 0), others, title=title),
@@ -88,6 +90,15 @@ def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Ma
         downloads=downloads.get(result.iteration, ()),
         plotted=result.iteration in series,
     )
+
+
+def _limits(results: Sequence[Result]) -> list[str]:
+    """The limits that any iteration met, the one that took most of the time first."""
+    total: dict[str, float] = {}
+    for result in results:
+        for limit, share in result.limits.items():
+            total[limit] = total.get(limit, 0.0) + share
+    return sorted((limit for limit in total if total[limit] > 0), key=lambda limit: -total[limit])
 
 
 def _number(metric: Metric, found: float | None) -> str:

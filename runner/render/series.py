@@ -45,6 +45,8 @@ class Series:
     ideal: Points
     slow_start: Points
     spark: Points
+    limits: tuple[tuple[float, float, str], ...] = ()
+    """(start, end, limit) in seconds: what held the transfer back. Runs of older programs have none."""
 
     @property
     def end(self) -> float:
@@ -68,6 +70,7 @@ def load_series(path: Path) -> Series | None:
             ideal=_points(bounds["ideal"]),
             slow_start=_points(bounds["slow_start"]),
             spark=_points(document["spark"]),
+            limits=tuple((float(start), float(end), str(limit)) for start, end, limit in document.get("limits", ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

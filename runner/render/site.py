@@ -80,6 +80,7 @@ class _Site:
             "url": quote,
             "host": words.host_text,
             "subscript": words.subscript,
+            "limit_class": drawing.limit_class,
             "shade": lambda fraction: f"e{colour.step_of(fraction)}",
         }
         self.templates.globals |= {"signs": SIGNS, "by_key": BY_KEY, "steps": colour.STEPS, "amount": words.amount}

@@ -10,12 +10,36 @@ from runner.catalog import ROOT
 
 # area → areas that it must not import (design.md, The tree)
 FORBIDDEN = {
-    "runner.render": ("testcases", "runner.decode", "runner.deploy", "runner.trace", "runner.analyse"),
+    "runner.render": (
+        "testcases",
+        "runner.decode",
+        "runner.deploy",
+        "runner.trace",
+        "runner.diagnose",
+        "runner.explain",
+        "runner.analyse",
+    ),
     "runner.deploy": ("testcases", "runner.analyse", "runner.run", "runner.cli", "runner.render"),
-    "runner.store": ("testcases", "runner.deploy", "runner.decode", "runner.trace"),
-    "runner.model": ("runner.store", "runner.deploy", "runner.decode", "runner.trace", "testcases"),
+    "runner.store": ("testcases", "runner.deploy", "runner.decode", "runner.trace", "runner.diagnose"),
+    "runner.model": ("runner.store", "runner.deploy", "runner.decode", "runner.trace", "runner.diagnose", "testcases"),
     "runner.decode": ("runner.trace", "runner.deploy", "runner.store", "runner.render", "testcases"),
-    "runner.trace": ("runner.deploy", "runner.store", "runner.render", "runner.analyse", "testcases"),
+    "runner.trace": (
+        "runner.deploy",
+        "runner.store",
+        "runner.render",
+        "runner.diagnose",
+        "runner.analyse",
+        "testcases",
+    ),
+    "runner.diagnose": (
+        "runner.deploy",
+        "runner.store",
+        "runner.render",
+        "runner.explain",
+        "runner.analyse",
+        "testcases",
+    ),
+    "runner.explain": ("runner.deploy", "runner.store", "runner.render", "runner.analyse", "testcases"),
     "testcases": ("runner.deploy", "runner.store", "runner.render", "runner.run", "runner.analyse", "runner.decode"),
     "runner.analyse": ("runner.deploy", "runner.render", "runner.run", "runner.cli"),
 }

@@ -7,6 +7,8 @@ const bentpipe = (() => {
   const waiting = new Map();
   const marks = { first_server_1rtt: "first 1-RTT", handshake_confirmed: "handshake", ttfb: "TTFB", ttlb: "TTLB" };
 
+  const limits = ["handshake", "receive-window", "congestion-window", "pacing", "link", "application", "recovery", "unknown"];
+
   // delta-coded list → values
   function summed(list) {
     let sum = 0;
@@ -126,12 +128,46 @@ const bentpipe = (() => {
     ];
   }
 
+  // the lane between the plots: below, what held the transfer back; above, the intervals of its diagnoses
+  function diagnosisTraces(series, colour) {
+    const found = new Map();
+    for (const [start, end, limit] of series.limits || []) {
+      if (!found.has(limit)) found.set(limit, { base: [], x: [], y: [], text: [] });
+      const bar = found.get(limit);
+      bar.base.push(start);
+      bar.x.push(end - start);
+      bar.y.push(0.5);
+      bar.text.push(`${start.toFixed(3)} to ${end.toFixed(3)} s`);
+    }
+    const traces = [...found].map(([limit, { text, ...bar }]) => ({
+      type: "bar", orientation: "h", name: `limit: ${limit}`, ...bar, customdata: text, width: 1, yaxis: "y4",
+      marker: { color: colour[`limit-${limit.replaceAll(" ", "-")}`] },
+      hovertemplate: `%{customdata}<extra>${limit}</extra>`,
+    }));
+    const known = series.diagnoses || [];
+    if (known.length) {
+      const wrap = (text) => text.replace(/(.{1,60})(\s|$)/g, "$1<br>");
+      traces.push({
+        type: "scatter", mode: "lines+markers", name: `diagnoses (${known.length})`, yaxis: "y4",
+        x: known.flatMap(([start, end]) => [start, end, null]),
+        y: known.flatMap(() => [1.5, 1.5, null]),
+        customdata: known.flatMap(([, , code, sentence]) => Array(3).fill(`<b>${code}</b><br>${wrap(sentence)}`)),
+        line: { color: colour.lost, width: 2 }, marker: { symbol: "line-ns", size: 8, line: { color: colour.lost, width: 2 } },
+        hovertemplate: "%{customdata}<extra></extra>",
+      });
+    }
+    return traces;
+  }
+
   // `area`: height of all plots together in pixels, in which what lies beside them has to be said
   function annotations(series, colour, end, area, turn) {
     const shapes = [
       { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y2", y0: series.bounds.forward_rate / 1e6, y1: series.bounds.forward_rate / 1e6, line: { color: colour.ideal, width: 1, dash: "dash" } },
     ];
     const labels = [];
+    for (const [start, end] of series.diagnoses || []) {
+      shapes.push({ type: "rect", layer: "below", xref: "x", x0: start, x1: end, yref: "y domain", y0: 0, y1: 1, fillcolor: colour.again, opacity: 0.07, line: { width: 0 } });
+    }
     const known = Object.entries(marks).filter(([name]) => series.marks[name] !== null && series.marks[name] !== undefined);
     known.sort((one, other) => series.marks[one[0]] - series.marks[other[0]]);
     known.forEach(([name, label], index) => {
@@ -164,7 +200,8 @@ const bentpipe = (() => {
       legend: { orientation: "h", y: -54 / area, yanchor: "top", x: 0, font: { color: colour.ink, size: narrow ? 10 : 12 }, entrywidthmode: "fraction", entrywidth: narrow ? 0.48 : 0.19 },
       xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first Initial (s)" }, range: [0, end], anchor: "y3" },
       yaxis: { ...axis, title: { text: `offset (${name})` }, domain: [0.44, 1], rangemode: "tozero" },
-      yaxis2: { ...axis, nticks: 5, title: { text: "forward<br>(Mbit/s)", font: small }, domain: [0.18, 0.4], rangemode: "tozero" },
+      yaxis4: { domain: [0.395, 0.43], range: [0, 2], visible: false, fixedrange: true },
+      yaxis2: { ...axis, nticks: 5, title: { text: "forward<br>(Mbit/s)", font: small }, domain: [0.18, 0.38], rangemode: "tozero" },
       yaxis3: { ...axis, nticks: 4, title: { text: "return<br>(Mbit/s)", font: small }, domain: [0, 0.14], rangemode: "tozero" },
       ...annotations(series, colour, end, area, end * (narrow ? 0.6 : 0.85)),
     };
@@ -172,7 +209,7 @@ const bentpipe = (() => {
 
   function draw(iteration) {
     const series = loaded.get(iteration);
-    const colour = colours("ink", "soft", "line", "raised", "client", "server", "again", "spurious", "lost", "other", "ideal", "slow-start");
+    const colour = colours("ink", "soft", "line", "raised", "client", "server", "again", "spurious", "lost", "other", "ideal", "slow-start", ...limits.map((name) => `limit-${name}`));
     const [name, unit] = sizeUnit(series.file_size);
     const ends = cell.curves.map((one) => one.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
     const own = [series.client, series.server].map((vantage) => vantage.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
@@ -181,7 +218,7 @@ const bentpipe = (() => {
       plot.replaceChildren();
       plot.classList.add("drawn");
     }
-    const traces = [...offsetTraces(series, iteration, colour, name, unit), ...rateTraces(series, colour)];
+    const traces = [...offsetTraces(series, iteration, colour, name, unit), ...rateTraces(series, colour), ...diagnosisTraces(series, colour)];
     const file = `${document.title.split(" ·")[0].replace(/[^\w.-]+/g, "_")}_${iteration}`;
     Plotly.react(plot, traces, layout(series, colour, name, end), {
       responsive: true,

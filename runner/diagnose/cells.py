@@ -1,0 +1,115 @@
+"""A response's time cut into short cells, with what was true of the connection in each."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from runner.diagnose.flight import Floats
+from runner.diagnose.view import View
+from runner.trace.intervals import Bools
+
+_CELLS_PER_RTT = 16
+_MOST_CELLS = 4000
+_LEAST_WINDOW = 0.05  # s: on short paths a window of one RTT would hold a few packets only
+_ROOM_PACKETS = 2
+_REST_SHARE = 8  # a rest is a gap between packets of more than 1/8 window
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The response's time in equal cells, with what was true in the middle of each."""
+
+    view: View
+
+    @cached_property
+    def window(self) -> float:
+        """Seconds."""
+        return max(self.view.rtt, _LEAST_WINDOW)
+
+    @cached_property
+    def edges(self) -> Floats:
+        """Seconds on the client's axis."""
+        begin, end = self.view.first_byte, self.view.last_byte
+        count = int(np.clip(np.ceil((end - begin) / self.window * _CELLS_PER_RTT), 16, _MOST_CELLS))
+        return np.linspace(begin, end, count + 1)
+
+    @cached_property
+    def middle(self) -> Floats:
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
+    @cached_property
+    def sending(self) -> Floats:
+        """The same moments by the clock of the server's capture."""
+        return self.middle - self.view.shift
+
+    @cached_property
+    def per_window(self) -> int:
+        """Cells of a window, at least 1."""
+        width = float(self.edges[1] - self.edges[0])
+        return max(1, min(len(self.middle), round(self.window / width))) if width > 0 else 1
+
+    def around(self, values: NDArray[np.generic], cells: int) -> Floats:
+        """Per cell: the mean of `values` over so many cells around it, fewer at both ends."""
+        total = np.append(0.0, np.cumsum(values, dtype=np.float64))
+        place = np.arange(len(values))
+        low, high = np.maximum(place - cells // 2, 0), np.minimum(place + (cells + 1) // 2, len(values))
+        mean: Floats = (total[high] - total[low]) / np.maximum(high - low, 1)
+        return mean
+
+    @cached_property
+    def utilisation(self) -> Floats:
+        """Per cell: arrived bytes of the window around it / what the link carries in it."""
+        time, size = self.view.arrivals
+        begin, end = float(self.edges[0]), float(self.edges[-1])
+        low = np.clip(self.middle - self.window / 2, begin, end)
+        high = np.clip(self.middle + self.window / 2, begin, end)
+        total = np.append(0, np.cumsum(size))
+        arrived = total[np.searchsorted(time, high, side="right")] - total[np.searchsorted(time, low)]
+        capacity = (high - low) * self.view.forward.data_rate / 8 * (1 - self.view.forward.loss)
+        found: Floats = arrived / np.maximum(capacity, 1.0)
+        return found
+
+    @cached_property
+    def blocked(self) -> Bools:
+        """The client's flow control allows less than two packets."""
+        packet = float(np.median(self.view.flight.length))
+        left: Bools = (self.view.room.left(self.sending) < _ROOM_PACKETS * packet) & self.pending
+        return left
+
+    @cached_property
+    def pending(self) -> Bools:
+        waiting: Bools = self.view.room.pending(self.sending) > 0
+        return waiting
+
+    @cached_property
+    def in_flight(self) -> Floats:
+        """Bytes at the server."""
+        return self.view.flight.in_flight(self.sending)
+
+    @cached_property
+    def peak(self) -> Floats:
+        """The most in flight within the last one and a half windows."""
+        width = self.per_window + self.per_window // 2
+        padded = np.append(np.zeros(width - 1), self.in_flight)
+        peak: Floats = sliding_window_view(padded, width).max(axis=1)
+        return peak
+
+    @cached_property
+    def resting(self) -> Bools:
+        """The server sends nothing for longer than 1/8 window."""
+        times = np.concatenate(([-np.inf], self.view.flight.time, [np.inf]))
+        after = np.searchsorted(times, self.sending, side="right")
+        resting: Bools = times[after] - times[after - 1] > self.window / _REST_SHARE
+        return resting
+
+    @cached_property
+    def after_loss(self) -> Bools:
+        """The server learnt of a loss within the last two windows."""
+        losses = self.view.flight.losses
+        found: Bools = np.searchsorted(losses, self.sending, side="right") > np.searchsorted(
+            losses, self.sending - 2 * self.window
+        )
+        return found

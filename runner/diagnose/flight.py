@@ -1,0 +1,138 @@
+"""What the server had under way at any moment: each packet with the time when it counted no longer as in flight."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.intervals import Bools, Ints
+from runner.trace.rtt import ack_eliciting
+from runner.trace.vantage import APPLICATION, NULL, Recording, Vantage
+
+Floats = NDArray[np.float64]
+
+_PACKET_THRESHOLD = 3  # RFC 9002 §6.1.1
+_NEVER = np.inf
+
+
+@dataclass(frozen=True)
+class Flight:
+    """The ack-eliciting 1-RTT packets of a connection's server, in the order in which they left. Times are seconds
+    since the origin by the clock of the server's capture."""
+
+    row: Ints
+    """Of the packet in the server-side capture."""
+    time: Floats
+    number: Ints
+    length: Ints
+    """Bytes of the QUIC packet, which is what a congestion window counts (RFC 9002 §B.2)."""
+    arrived: Bools
+    """Seen at the client; all true without a capture there."""
+    acked: Floats
+    """When the first ACK of it reached the server, infinity: never."""
+    lost: Floats
+    """When an ACK of a packet at least three numbers higher reached the server before one of it did (RFC 9002
+    §6.1.1), infinity: never. The time threshold of §6.1.2 is not applied."""
+
+    @cached_property
+    def _left(self) -> tuple[Floats, Floats]:
+        gone = np.minimum(self.acked, self.lost)
+        order = np.argsort(gone, kind="stable")
+        return gone[order], np.append(0, np.cumsum(self.length[order])).astype(np.float64)
+
+    @cached_property
+    def _entered(self) -> Floats:
+        return np.append(0, np.cumsum(self.length)).astype(np.float64)
+
+    def sent(self, at: Floats) -> Floats:
+        """Bytes that had left by each moment."""
+        return self._entered[np.searchsorted(self.time, at, side="right")]
+
+    def in_flight(self, at: Floats) -> Floats:
+        """Bytes that were neither acknowledged nor to be taken for lost at each moment."""
+        gone, total = self._left
+        found: Floats = self.sent(at) - total[np.searchsorted(gone, at, side="right")]
+        return np.maximum(found, 0.0)
+
+    @cached_property
+    def losses(self) -> Floats:
+        """When the server learnt of losses, sorted."""
+        return np.sort(self.lost[np.isfinite(self.lost)])
+
+
+def flight(recording: Recording, connection: int) -> Flight | None:
+    """None without a capture at the server or at the client, or when nothing of the kind was sent."""
+    server, origin = recording.server, recording.origin_ns
+    if server is None or origin is None:
+        return None
+    packets = server.packets
+    mine = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
+    mine &= ack_eliciting(server) & (packets["packet_number"] != NULL)
+    row = np.flatnonzero(mine)
+    if not len(row):
+        return None
+    number = packets["packet_number"][row]
+    time = (server.packet_time[row] - origin) / 1e9
+    acked, lost = _outcome(server, connection, number, time, origin)
+    return Flight(
+        row=row,
+        time=time,
+        number=number,
+        length=packets["length"][row],
+        arrived=recording.arrival[row] != NULL if recording.arrival is not None else np.ones(len(row), dtype=bool),
+        acked=acked,
+        lost=lost,
+    )
+
+
+def _outcome(server: Vantage, connection: int, number: Ints, time: Floats, origin: int) -> tuple[Floats, Floats]:
+    """Per packet: when it was acknowledged and when it had to be taken for lost."""
+    acks = server.ack_frames
+    mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
+    rows = np.flatnonzero(mine)
+    if not len(rows):
+        return np.full(len(number), _NEVER), np.full(len(number), _NEVER)
+    when = (acks["time_ns"] - origin) / 1e9
+    first, last, owner = ack_ranges(server, rows)
+    known, place = np.unique(number, return_inverse=True)
+    acked = np.maximum(first_cover(known, first, last, when[rows][owner])[place], time)
+    highest = np.maximum.accumulate(acks["largest"][rows])
+    at = np.searchsorted(highest, number + _PACKET_THRESHOLD)
+    lost = np.maximum(np.append(when[rows], _NEVER)[at], time)
+    return acked, np.where(lost < acked, lost, _NEVER)
+
+
+def ack_ranges(vantage: Vantage, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """The ranges of these ACK frames one after the other: first and last number, and the frame's place in `rows`."""
+    column = vantage.trace.ack_frames.column("ranges").take(pa.array(rows)).combine_chunks()
+    flat, owner = pc.list_flatten(column), pc.list_parent_indices(column)
+    first, last = (np.asarray(pc.struct_field(flat, name), dtype=np.int64) for name in ("first", "last"))
+    return first, last, np.asarray(owner, dtype=np.int64)
+
+
+def first_cover(points: Ints, first: Ints, last: Ints, time: Floats) -> Floats:
+    """Per point (sorted, distinct): the `time` of the first range that covers it, infinity when none does.
+
+    Ranges include both ends and come in order of time. Each is laid over the points as two overlapping runs of a power
+    of two, which then are split downwards: O((n + m) log n) without a loop over packets.
+    """
+    count = len(points)
+    low, high = np.searchsorted(points, first), np.searchsorted(points, last, side="right") - 1
+    chosen = np.flatnonzero(low <= high)[::-1]  # NumPy keeps the last value for one index: here the earliest
+    low, high, time = low[chosen], high[chosen], time[chosen]
+    level = np.frexp((high - low + 1).astype(np.float64))[1] - 1
+    levels = int(level.max(initial=0)) + 1
+    heads, tails = np.full((2, levels, count), _NEVER)
+    heads[level, low] = time
+    tails[level, high - (1 << level) + 1] = time
+    table = np.minimum(heads, tails)
+    for size in range(levels - 1, 0, -1):
+        half = 1 << (size - 1)
+        table[size - 1] = np.minimum(table[size - 1], table[size])
+        table[size - 1][half:] = np.minimum(table[size - 1][half:], table[size][:-half])
+    found: Floats = table[0]
+    return found

@@ -1,0 +1,133 @@
+"""Which limit held the transfer back in which share of its time: a partition from the first Initial to the last byte.
+
+The axis is the client's: a moment of the server counts when what it then sent would have arrived over an empty link.
+Until the first response byte it is the handshake and the request, but for the time that the server took to answer.
+From there on the time is cut into cells of 1/16 RTT at most. Around each lies a window of one RTT, the time in which a
+sender's feedback loop turns once (RFC 9002 §7). In this order:
+
+1. LINK: arrivals fill 90 % of the window at the forward data rate (less what the loss model takes behind it).
+2. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA leave less than two packets, here or in 40 % of the window.
+3. RECOVERY or HANDSHAKE: no response is pending; sent bytes are missing at the client, or a request is awaited.
+4. PACING or APPLICATION: the server rests, though less is in flight than half of what was a moment ago, and it learnt
+   of no loss for two RTTs, so that its window has room. At least three such rests about once per RTT are PACING.
+5. CONGESTION_WINDOW: all else, for a sender that neither fills the link nor is stopped by its peer waits for ACKs, or
+   spreads its window over the RTT.
+
+A majority over half a window removes flicker. UNKNOWN is what the server's capture lacks.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runner.diagnose.cells import Cells
+from runner.diagnose.view import View
+from runner.model.diagnosis import Limit, Span
+from runner.trace.intervals import Bools, Ints
+
+_FULL = 0.9
+_BLOCKED_SHARE = 0.4
+_SPARE = 0.5
+_RHYTHM = (0.6, 1.6)  # RTTs from one rest to the next
+_LEAST_RESTS = 3
+_ORDER = tuple(Limit)
+
+
+@dataclass(frozen=True)
+class Course:
+    """A transfer with its time cut up: what a detector gets."""
+
+    view: View
+    cells: Cells
+    spans: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, view: View) -> "Course":
+        cells = Cells(view)
+        return cls(view=view, cells=cells, spans=partition(cells))
+
+    def of_limit(self, limit: Limit) -> tuple[Span, ...]:
+        """The spans that this limit held back."""
+        return tuple(span for span in self.spans if span.limit is limit)
+
+
+def partition(cells: Cells) -> tuple[Span, ...]:
+    """Spans without gap or overlap from the connection's first packet to the last new byte."""
+    early = _beginning(cells.view)
+    codes = _smooth(cells, _classify(cells))
+    heads = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    ends = cells.edges[np.append(heads[1:], len(codes))]
+    late = [
+        Span(limit=_ORDER[code], start=float(start), end=float(end))
+        for code, start, end in zip(codes[heads].tolist(), cells.edges[heads].tolist(), ends.tolist(), strict=True)
+    ]
+    return tuple(span for span in (*early, *late) if span.end > span.start)
+
+
+def shares(spans: tuple[Span, ...]) -> dict[str, float]:
+    """The part of the time that each limit had; empty without any time."""
+    whole = sum(span.end - span.start for span in spans)
+    found: dict[str, float] = {}
+    for span in spans:
+        found[span.limit.value] = found.get(span.limit.value, 0.0) + (span.end - span.start) / whole
+    return found
+
+
+def _beginning(view: View) -> list[Span]:
+    """Up to the first response byte: handshake and request, the server's time to answer, a first byte sent in vain."""
+    moments = np.array([view.room.busy[0].min(), view.seconds(view.sent.time_ns[view.own[:1]])[0]]) + view.shift
+    asked, answered = np.clip(moments, view.begin, view.first_byte).tolist()
+    return [
+        Span(limit=Limit.HANDSHAKE, start=view.begin, end=asked),
+        Span(limit=Limit.APPLICATION, start=asked, end=answered),
+        Span(limit=Limit.RECOVERY, start=answered, end=view.first_byte),
+    ]
+
+
+def _classify(cells: Cells) -> Ints:
+    """Per cell: the place of its limit in `_ORDER`."""
+    idle = ~cells.pending
+    spare = cells.resting & (cells.in_flight < _SPARE * cells.peak) & ~cells.after_loss
+    spare &= ~idle & (cells.in_flight < cells.view.bdp)
+    blocked = cells.blocked | (cells.around(cells.blocked, cells.per_window) >= _BLOCKED_SHARE)
+    conditions = [
+        cells.utilisation >= _FULL,
+        blocked & ~idle,
+        idle & _whole(cells),
+        idle,
+        spare & _rhythmic(cells, spare),
+        spare,
+    ]
+    limits = [
+        Limit.LINK,
+        Limit.RECEIVE_WINDOW,
+        Limit.RECOVERY,
+        Limit.HANDSHAKE,
+        Limit.PACING,
+        Limit.APPLICATION,
+    ]
+    default = Limit.CONGESTION_WINDOW if cells.view.transfer.sent_completely else Limit.UNKNOWN
+    return np.select(conditions, [_ORDER.index(limit) for limit in limits], default=_ORDER.index(default))
+
+
+def _whole(cells: Cells) -> Bools:
+    """No new byte will leave any more: all that is awaited had been sent before."""
+    _, end = cells.view.room.busy
+    whole: Bools = cells.sending >= end.max()
+    return whole
+
+
+def _rhythmic(cells: Cells, spare: Bools) -> bool:
+    """Whether rests begin about once per RTT, at least three of them."""
+    begins = cells.middle[np.flatnonzero(spare & ~np.append(False, spare[:-1]))]
+    if len(begins) < _LEAST_RESTS:
+        return False
+    steps = np.diff(begins) / cells.window
+    return bool(np.mean((steps >= _RHYTHM[0]) & (steps <= _RHYTHM[1])) >= 0.5)
+
+
+def _smooth(cells: Cells, codes: Ints) -> Ints:
+    """The most frequent limit within half a window around each cell."""
+    votes = np.stack([cells.around(codes == code, max(1, cells.per_window // 2)) for code in range(len(_ORDER))])
+    smooth: Ints = votes.argmax(axis=0)
+    return smooth

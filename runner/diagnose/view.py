@@ -1,0 +1,138 @@
+"""What every detector gets: one job's recording with everything that is known of it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from runner.decode.schema import SERVER
+from runner.diagnose.flight import Flight, Floats, flight
+from runner.diagnose.window import Room
+from runner.model.result import LinkTruth, Sample
+from runner.model.run import LinkParameters
+from runner.trace.intervals import Ints
+from runner.trace.nouns import ConnectionFacts, TraceFacts
+from runner.trace.rtt import one_way_delays
+from runner.trace.transfer import StreamData, Transfer
+
+_EVIDENCE = 20  # packets that are named
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A recording whose captures both saw response data. Of several connections the one with most of it counts."""
+
+    transfer: Transfer
+    facts: TraceFacts
+    sample: Sample
+    forward: LinkParameters
+    return_: LinkParameters
+    truth: LinkTruth | None
+    sent: StreamData
+    received: StreamData
+    flight: Flight
+    origin: int
+    connection: int
+
+    @classmethod
+    def of(
+        cls,
+        transfer: Transfer,
+        facts: TraceFacts,
+        sample: Sample,
+        *,
+        forward: LinkParameters,
+        return_: LinkParameters,
+        truth: LinkTruth | None,
+    ) -> "View | None":
+        """None when the captures can't tell why: one is missing, or no response was seen in both."""
+        sent, received, origin = transfer.sent, transfer.received, transfer.recording.origin_ns
+        if sent is None or received is None or origin is None or not sent.new.any() or not received.new.any():
+            return None
+        connection = int(np.bincount(sent.connection, weights=sent.new).argmax())
+        under_way = flight(transfer.recording, connection)
+        if under_way is None or connection >= len(facts.connections):
+            return None
+        if not received.new[received.connection == connection].any():
+            return None
+        return cls(
+            transfer=transfer,
+            facts=facts,
+            sample=sample,
+            forward=forward,
+            return_=return_,
+            truth=truth,
+            sent=sent,
+            received=received,
+            flight=under_way,
+            origin=origin,
+            connection=connection,
+        )
+
+    @property
+    def connection_facts(self) -> ConnectionFacts:
+        return self.facts.connections[self.connection]
+
+    @cached_property
+    def rtt(self) -> float:
+        """Seconds: that of the empty link; on a real one the smallest that was measured, 1 ms without any."""
+        return self.forward.delay + self.return_.delay or self.sample.rtt_min or 1e-3
+
+    @cached_property
+    def bdp(self) -> float:
+        """Bytes that fill the path: RTT × forward data rate."""
+        return self.rtt * self.forward.data_rate / 8
+
+    @cached_property
+    def shift(self) -> float:
+        """Seconds from a packet's departure at the server to its arrival over an empty link, clocks included."""
+        delays = one_way_delays(self.transfer.recording)
+        return float(delays.min()) if len(delays) else self.forward.delay
+
+    @cached_property
+    def room(self) -> Room:
+        return Room(self.transfer, self.connection, self.connection_facts, self.origin)
+
+    def seconds(self, time_ns: Ints) -> Floats:
+        """Times of a capture as seconds since the origin."""
+        return (time_ns - self.origin) / 1e9
+
+    @cached_property
+    def arrivals(self) -> tuple[Floats, Ints]:
+        """Time and bytes of all IP packets that the server sent, at the client."""
+        client = self.transfer.recording.client
+        assert client is not None  # there is received data
+        chosen = client.datagrams["sender"] == SERVER
+        return self.seconds(client.datagrams["time_ns"][chosen]), client.datagrams["ip_length"][chosen]
+
+    @cached_property
+    def begin(self) -> float:
+        """When the connection's client sent its first packet."""
+        return self.connection_facts.first_initial or 0.0
+
+    @cached_property
+    def first_byte(self) -> float:
+        """When the first new byte of a response reached the client."""
+        return float(self.seconds(self._fresh[:1])[0])
+
+    @cached_property
+    def last_byte(self) -> float:
+        return float(self.seconds(self._fresh[-1:])[0])
+
+    @cached_property
+    def _fresh(self) -> Ints:
+        received = self.received
+        fresh: Ints = received.time_ns[(received.new > 0) & (received.connection == self.connection)]
+        return fresh
+
+    @cached_property
+    def own(self) -> Ints:
+        """The connection's rows in `sent`."""
+        return np.flatnonzero(self.sent.connection == self.connection)
+
+    def numbers(self, packets: Ints) -> tuple[int, ...]:
+        """QUIC packet numbers of the first few of these rows of the server-side capture."""
+        server = self.transfer.recording.server
+        assert server is not None  # there is sent data
+        found: list[int] = server.packets["packet_number"][packets[:_EVIDENCE]].tolist()
+        return tuple(found)
