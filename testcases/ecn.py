@@ -25,7 +25,8 @@ def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
                     role=role,
                     section="RFC 9000 §13.4.2",
                 )
-            if not own.ack_frames_with_counts:
+            marks_arrived = own.received is None or own.received.ect or own.received.ce
+            if marks_arrived and not own.ack_frames_with_counts:
                 yield Finding(
                     code="no-ecn-counts",
                     requirement="An endpoint that receives marks reports them in its ACK frames.",
