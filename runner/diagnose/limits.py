@@ -46,6 +46,11 @@ class Course:
         cells = Cells(view)
         return cls(view=view, cells=cells, spans=partition(cells))
 
+    @property
+    def duration(self) -> float:
+        """Seconds from the connection's first packet to the last new byte, above 0."""
+        return max(self.view.last_byte - self.view.begin, 1e-9)
+
     def of_limit(self, limit: Limit) -> tuple[Span, ...]:
         """The spans that this limit held back."""
         return tuple(span for span in self.spans if span.limit is limit)

@@ -10,6 +10,7 @@ from runner.diagnose.flight import Flight, Floats, flight
 from runner.diagnose.window import Room
 from runner.model.result import LinkTruth, Sample
 from runner.model.run import LinkParameters
+from runner.model.scenario import IP_PACKET
 from runner.trace.intervals import Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.rtt import one_way_delays
@@ -129,6 +130,29 @@ class View:
     def own(self) -> Ints:
         """The connection's rows in `sent`."""
         return np.flatnonzero(self.sent.connection == self.connection)
+
+    @cached_property
+    def late_rows(self) -> Ints:
+        """Rows in `sent` with new data that follow data behind them in the stream."""
+        sent, rows = self.sent, self.own[np.argsort(self.sent.stream[self.own], kind="stable")]
+        reached = np.append(0, np.maximum.accumulate(sent.end[rows])[:-1])
+        late: Ints = np.sort(rows[(sent.start[rows] < reached) & (sent.new[rows] > 0)])
+        return late
+
+    @cached_property
+    def queue_seconds(self) -> float:
+        """How long a packet waits behind a full queue of the forward link."""
+        return self.forward.queue_packets * IP_PACKET * 8 / self.forward.data_rate
+
+    @cached_property
+    def waiting(self) -> tuple[Floats, Floats]:
+        """Per packet of the connection that arrived: when, and how much longer it took than the fastest."""
+        client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
+        if client is None or arrival is None:
+            return np.empty(0), np.empty(0)
+        came = self.flight.arrived
+        time = self.seconds(client.packet_time[arrival[self.flight.row[came]]])
+        return time, time - self.flight.time[came] - self.shift
 
     def numbers(self, packets: Ints) -> tuple[int, ...]:
         """QUIC packet numbers of the first few of these rows of the server-side capture."""

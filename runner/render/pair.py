@@ -25,6 +25,7 @@ ITERATION_COLUMNS = (
     "rtt_min",
     "rtt_median",
 )
+_LEAST_SHARE = 0.001  # of the time; limits that took less have no column
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _limits(results: Sequence[Result]) -> list[str]:
     for result in results:
         for limit, share in result.limits.items():
             total[limit] = total.get(limit, 0.0) + share
-    return sorted((limit for limit in total if total[limit] > 0), key=lambda limit: -total[limit])
+    return sorted((limit for limit in total if total[limit] >= _LEAST_SHARE), key=lambda limit: -total[limit])
 
 
 def _number(metric: Metric, found: float | None) -> str:

@@ -194,6 +194,7 @@ const bentpipe = (() => {
       plot_bgcolor: "transparent",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour.soft },
       margin,
+      barmode: "overlay",
       modebar: { bgcolor: "transparent", color: colour.soft, activecolor: colour.ink },
       hovermode: "closest",
       hoverlabel: { bgcolor: colour.raised, bordercolor: colour.line, font: { color: colour.ink } },

@@ -1,0 +1,29 @@
+"""Nothing was in its way, and the server sent nothing."""
+
+from collections.abc import Iterator
+
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis, Limit
+from runner.units import format_duration
+
+_LEAST_SHARE = 0.05
+_LEAST_SECONDS = 0.25
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """From 5 % of the time and a quarter of a second on."""
+    spans = course.of_limit(Limit.APPLICATION)
+    idle = sum(span.end - span.start for span in spans)
+    share = idle / course.duration
+    if share < _LEAST_SHARE or idle < _LEAST_SECONDS:
+        return
+    longest = max(spans, key=lambda span: span.end - span.start)
+    yield Diagnosis(
+        code="application-idle",
+        sentence=f"The server had nothing to send for {format_duration(idle)}, {share:.0%} of the time, although its "
+        f"windows had room; {format_duration(longest.end - longest.start)} at a stretch.",
+        start=longest.start,
+        end=longest.end,
+        share=share,
+        section="RFC 9002 §7.8",
+    )

@@ -1,0 +1,50 @@
+"""Marks of congestion that were not reported, or reported and not heeded (RFC 9000 §13.4, RFC 9002 §7.1)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.schema import CLIENT
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis
+from runner.trace.vantage import APPLICATION
+
+_LEAST_MARKS = 3
+_HEEDED = 0.9  # of what was in flight before
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """Not reported: the client got three CE marks, its ACKs say of none. Not heeded: an RTT after the first report at
+    least 90 % is still in flight, and more later."""
+    view, facts = course.view, course.view.connection_facts
+    received = facts.client_ecn.received
+    if received is None or received.ce < _LEAST_MARKS:
+        return
+    if facts.client_ecn.reported.ce == 0:
+        yield Diagnosis(
+            code="ecn-not-reported",
+            sentence=f"{received.ce} packets reached the client with CE, and its ACKs report none.",
+            start=view.first_byte,
+            end=view.last_byte,
+            vantage="client",
+            section="RFC 9000 §13.4.1",
+        )
+        return
+    server = view.transfer.recording.server
+    if server is None or len(view.flight.losses):
+        return
+    acks = server.ack_frames
+    told = (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION) & (acks["ce"] > 0)
+    first = float(view.seconds(acks["time_ns"][told]).min(initial=np.inf))
+    cells = course.cells
+    before = cells.in_flight[(cells.sending > first - cells.window) & (cells.sending <= first)]
+    after = cells.in_flight[(cells.sending > first + cells.window) & (cells.sending <= first + 3 * cells.window)]
+    if len(before) and len(after) and after.min() >= _HEEDED * before.max():
+        yield Diagnosis(
+            code="ecn-ignored",
+            sentence=f"The client reported CE from {first:.3f} s on, and the server kept as much in flight as before.",
+            start=first + view.shift,
+            end=view.last_byte,
+            vantage="server",
+            section="RFC 9002 §7.1",
+        )

@@ -1,0 +1,52 @@
+"""Packet numbers that don't increase, or are used twice (RFC 9000 §12.3)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis
+from runner.trace.vantage import NULL
+
+_LEAST_PACKETS = 3
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """From three packets of one endpoint on. A datagram that was sent twice, or passed others as a whole with the data
+    that belong there, is not meant: the numbers were given in order."""
+    view = course.view
+    for sender, name in ((CLIENT, "client"), (SERVER, "server")):
+        vantage = view.transfer.recording.near(sender)
+        if vantage is None:
+            continue
+        packets = vantage.packets
+        mine = (packets["sender"] == sender) & (packets["connection"] == view.connection)
+        mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
+        if sender == SERVER:
+            mine[view.sent.packet[view.late_rows]] = False
+        rows = np.flatnonzero(mine)
+        number = packets["packet_number"][rows]
+        highest = np.maximum.accumulate(number)
+        wrong = np.append(False, number[1:] <= highest[:-1])
+        _, first, place = np.unique(
+            np.column_stack([number, packets["length"][rows]]), axis=0, return_index=True, return_inverse=True
+        )
+        again = first[place.reshape(-1)] < np.arange(len(rows))
+        wrong &= ~again
+        if wrong.sum() < _LEAST_PACKETS:
+            continue
+        reused = int(np.isin(number[wrong], number[~wrong]).sum())
+        time = view.seconds(vantage.packet_time[rows[wrong]])
+        found: list[int] = number[wrong][:20].tolist()
+        yield Diagnosis(
+            code="packet-numbers",
+            sentence=f"{int(wrong.sum())} packets of the {name} have numbers below ones that it had used before"
+            + (f", {reused} of them numbers of other packets." if reused else "."),
+            start=float(time.min()),
+            end=float(time.max()),
+            share=float(wrong.mean()),
+            packets=tuple(found),
+            vantage=name,
+            section="RFC 9000 §12.3, thesis §5.6.9.2",
+        )

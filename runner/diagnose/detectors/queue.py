@@ -1,0 +1,63 @@
+"""The forward link's queue ran over, or never emptied."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis
+from runner.units import format_duration
+
+_LEAST_DROPS = 10
+_LEAST_DROP_SHARE = 0.02  # less is how loss-based congestion control probes
+_STANDING = 1.0  # RTTs of the empty path
+_LEAST_SHARE = 0.25  # of the time
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """Overflow by the link's truth: from ten packets and 2 % of them on. Standing: in a quarter of the time packets
+    wait for an RTT of the empty path or longer, which doubles it."""
+    view = course.view
+    if view.truth is not None:
+        forward = view.truth.forward
+        share = forward.dropped_queue / max(forward.packets_in, 1)
+        if forward.dropped_queue >= _LEAST_DROPS and share >= _LEAST_DROP_SHARE:
+            lost = view.flight.time[~view.flight.arrived]
+            bounds = (float(lost.min()), float(lost.max())) if len(lost) else (view.first_byte, view.last_byte)
+            yield Diagnosis(
+                code="queue-overflow",
+                sentence=f"The forward link's queue of {view.forward.queue_packets} packets dropped "
+                f"{forward.dropped_queue} of {forward.packets_in} packets.",
+                start=bounds[0],
+                end=bounds[1],
+                share=share,
+                packets=view.numbers(view.flight.row[~view.flight.arrived]),
+                vantage="server",
+            )
+    yield from _standing(course)
+
+
+def _standing(course: Course) -> Iterator[Diagnosis]:
+    view, cells = course.view, course.cells
+    time, waited = view.waiting
+    if not len(time):
+        return
+    cell = np.clip(np.searchsorted(cells.edges, time, side="right") - 1, 0, len(cells.middle) - 1)
+    least = np.full(len(cells.middle), np.inf)
+    np.minimum.at(least, cell, waited)
+    seen = np.isfinite(least)
+    standing = seen & (least >= _STANDING * view.rtt)
+    share = float(standing.mean()) * float(cells.edges[-1] - cells.edges[0]) / course.duration
+    if share < _LEAST_SHARE:
+        return
+    chosen = np.flatnonzero(standing)
+    yield Diagnosis(
+        code="standing-queue",
+        sentence=f"In {share:.0%} of the time packets waited for {format_duration(float(np.median(least[standing])))} "
+        f"in front of the forward link, whose queue holds {format_duration(view.queue_seconds)}.",
+        start=float(cells.edges[chosen[0]]),
+        end=float(cells.edges[chosen[-1] + 1]),
+        share=share,
+        vantage="client",
+        section="RFC 7567 §1",
+    )

@@ -1,0 +1,45 @@
+"""In mid-transfer the data rate falls to a fraction of what it had been, and stays there."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.diagnose.limits import Course
+from runner.diagnose.rounds import longest
+from runner.model.diagnosis import Diagnosis, Limit
+from runner.units import format_data_rate, format_duration
+
+_FELL_TO = 0.3
+_LEAST_REACHED = 0.2  # of the link's data rate
+_LEAST_RTTS = 5
+_LEAST_SHARE = 0.1
+_ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """Below 30 % of the highest rate before, for 5 RTTs and 10 % of the time; not where the client or the application
+    was the limit."""
+    cells, view = course.cells, course.view
+    rate = cells.around(cells.utilisation, cells.per_window)
+    highest = np.maximum.accumulate(rate)
+    own = np.zeros(len(rate), dtype=bool)
+    for span in course.spans:
+        if span.limit in _ITS_OWN:
+            own |= (cells.middle >= span.start) & (cells.middle < span.end)
+    low = own & (rate < _FELL_TO * highest) & (highest >= _LEAST_REACHED)
+    first, last = longest(low)
+    start, end = float(cells.edges[first]), float(cells.edges[last])
+    if end - start < max(_LEAST_RTTS * cells.window, _LEAST_SHARE * course.duration):
+        return
+    before, during = (
+        round(float(value) * view.forward.data_rate) for value in (highest[first], rate[first:last].mean())
+    )
+    yield Diagnosis(
+        code="rate-collapse",
+        sentence=f"The data rate fell from {format_data_rate(before)} to {format_data_rate(during)} for "
+        f"{format_duration(end - start)}.",
+        start=start,
+        end=end,
+        share=(end - start) / course.duration,
+        section="thesis §5.6.8",
+    )

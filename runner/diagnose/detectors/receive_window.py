@@ -1,0 +1,31 @@
+"""The client's flow control held the server back (RFC 9000 §4.1)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis, Limit
+from runner.units import format_size
+
+_LEAST_SHARE = 0.05
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """From 5 % of the time on."""
+    spans = course.of_limit(Limit.RECEIVE_WINDOW)
+    share = sum(span.end - span.start for span in spans) / course.duration
+    if share < _LEAST_SHARE:
+        return
+    cells, view = course.cells, course.view
+    inside = (cells.middle >= spans[0].start) & (cells.middle <= spans[-1].end)
+    most = float(np.max(cells.in_flight[inside], initial=0.0))
+    yield Diagnosis(
+        code="receive-window",
+        sentence=f"The client's flow control held the server back in {share:.0%} of the time: "
+        f"at most {format_size(round(most))} were in flight then, and the path holds {format_size(round(view.bdp))}.",
+        start=spans[0].start,
+        end=spans[-1].end,
+        share=share,
+        section="RFC 9000 §4.1",
+    )

@@ -1,0 +1,35 @@
+"""Everything had been sent once, yet the transfer went on, for its end had to be sent again (RFC 9002 §6.2)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis
+from runner.units import format_duration
+
+_LEAST_RTTS = 1.5  # one is the price of any loss
+_LEAST_SHARE = 0.05
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """From 1.5 RTTs and 5 % of the time on, counted from the moment when the last new byte could have arrived."""
+    view = course.view
+    whole = float(view.room.busy[1].max()) + view.shift
+    queued = view.queue_seconds
+    tail = view.last_byte - whole
+    if tail - queued < _LEAST_RTTS * view.rtt or tail < _LEAST_SHARE * course.duration:
+        return
+    late = view.own[view.seconds(view.sent.time_ns[view.own]) + view.shift > whole]
+    packets = np.unique(view.sent.packet[late])
+    yield Diagnosis(
+        code="retransmitted-tail",
+        sentence=f"Everything had been sent once {format_duration(tail)} before the last byte arrived: "
+        f"{len(packets)} packets with data went out in that time.",
+        start=whole,
+        end=view.last_byte,
+        share=tail / course.duration,
+        packets=view.numbers(packets),
+        vantage="server",
+        section="RFC 9002 §6.2, thesis §5.6.6",
+    )

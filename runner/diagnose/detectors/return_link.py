@@ -1,0 +1,55 @@
+"""ACKs for every packet, and a return link that they fill (RFC 9000 §13.2.2)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.schema import CLIENT
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis
+from runner.units import format_data_rate
+
+_DENSE = 0.9  # ACKs per packet with data
+_COSTLY = 0.1  # of the return link
+_FULL = 0.8
+_LEAST_SHARE = 0.05
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """Dense: nine ACKs for ten packets that take 10 % of the return link. Full: 80 % of it for 5 % of the time."""
+    view, cells = course.view, course.cells
+    client = view.transfer.recording.client
+    if client is None:
+        return
+    mine = client.datagrams["sender"] == CLIENT
+    time, size = view.seconds(client.datagrams["time_ns"][mine]), client.datagrams["ip_length"][mine]
+    total = np.append(0, np.cumsum(size))
+    low, high = cells.middle - cells.window / 2, cells.middle + cells.window / 2
+    sent = total[np.searchsorted(time, high)] - total[np.searchsorted(time, low)]
+    used = 8 * sent / cells.window / view.return_.data_rate
+    ratio = view.sample.ack_ratio
+    if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
+        yield Diagnosis(
+            code="dense-acks",
+            sentence=f"The client sent {ratio:.2f} ACKs per packet with data, which is "
+            f"{used.mean():.0%} of the return link's {format_data_rate(view.return_.data_rate)}.",
+            start=view.first_byte,
+            end=view.last_byte,
+            share=float(used.mean()),
+            vantage="client",
+            section="RFC 9000 §13.2.2, thesis §5.6.9.1",
+        )
+    full = used >= _FULL
+    share = float(full.mean()) * float(cells.edges[-1] - cells.edges[0]) / course.duration
+    if share >= _LEAST_SHARE:
+        chosen = np.flatnonzero(full)
+        yield Diagnosis(
+            code="return-link-full",
+            sentence=f"The client sent at least {_FULL:.0%} of the return link's "
+            f"{format_data_rate(view.return_.data_rate)} in {share:.0%} of the time, {used.max():.0%} at most.",
+            start=float(cells.edges[chosen[0]]),
+            end=float(cells.edges[chosen[-1] + 1]),
+            share=share,
+            vantage="client",
+            section="RFC 9000 §13.2.2, thesis §5.6.9.1",
+        )

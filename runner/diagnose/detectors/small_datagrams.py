@@ -1,0 +1,39 @@
+"""Datagrams below what every path carries, or below what this one would (RFC 9000 §14)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis
+
+_EVERY_PATH = 1200  # bytes of UDP payload
+_LEAST_SHARE = 0.2
+_LEAST_DATAGRAMS = 50
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """From 50 datagrams with response data and 20 % of them on: one that ends a response is short, too."""
+    view = course.view
+    server = view.transfer.recording.server
+    if server is None:
+        return
+    packets = np.unique(view.sent.packet[view.own])
+    datagrams, first = np.unique(server.packets["datagram"][packets], return_index=True)
+    size = server.datagrams["payload_length"][datagrams]
+    small = size < _EVERY_PATH
+    share = float(small.mean())
+    if len(size) < _LEAST_DATAGRAMS or share < _LEAST_SHARE:
+        return
+    time = view.seconds(server.datagrams["time_ns"][datagrams[small]])
+    yield Diagnosis(
+        code="small-datagrams",
+        sentence=f"{int(small.sum())} of {len(size)} datagrams with response data have less than {_EVERY_PATH} B, "
+        f"in the median {round(float(np.median(size[small])))} B.",
+        start=float(time.min()),
+        end=float(time.max()),
+        share=share,
+        packets=view.numbers(packets[first[small]]),
+        vantage="server",
+        section="RFC 9000 §14, thesis §5.6.9.3",
+    )

@@ -1,0 +1,38 @@
+"""After losses the congestion window, and not the link, set the rate (RFC 9002 §7.3.2)."""
+
+from collections.abc import Iterator
+
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Diagnosis, Limit
+from runner.units import format_size
+
+_LEAST_SHARE = 0.1
+
+
+def detect(course: Course) -> Iterator[Diagnosis]:
+    """From 10 % of the time on."""
+    view = course.view
+    if not len(view.flight.losses):
+        return
+    first = float(view.flight.losses[0]) + view.shift
+    spans = [span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first]
+    share = sum(span.end - max(span.start, first) for span in spans) / course.duration
+    if share < _LEAST_SHARE:
+        return
+    cells = course.cells
+    before = float(cells.in_flight[cells.middle <= first].max(initial=0.0))
+    after = cells.in_flight[(cells.middle > first) & (cells.middle <= spans[-1].end)]
+    lowest = float(after.min()) if len(after) else 0.0
+    lost = view.flight.lost < float("inf")
+    yield Diagnosis(
+        code="window-after-loss",
+        sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
+        f"{share:.0%} of the time: from {format_size(round(before))} in flight to as little as "
+        f"{format_size(round(lowest))}.",
+        start=max(spans[0].start, first),
+        end=spans[-1].end,
+        share=share,
+        packets=view.numbers(view.flight.row[lost]),
+        vantage="server",
+        section="RFC 9002 §7.3.2",
+    )

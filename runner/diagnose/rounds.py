@@ -1,0 +1,58 @@
+"""The response's time in rounds of one RTT: how much the server had in flight in each, and what limited it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runner.diagnose.flight import Floats
+from runner.diagnose.limits import Course
+from runner.model.diagnosis import Limit
+from runner.trace.intervals import Bools
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Per round: its start on the client's axis, the most in flight, whether the congestion window was the limit in
+    most of it, and whether the server had learnt of a loss before its end."""
+
+    start: Floats
+    length: float
+    peak: Floats
+    by_window: Bools
+    after_loss: Bools
+
+    @classmethod
+    def of(cls, course: Course) -> "Rounds":
+        cells, view = course.cells, course.view
+        size = cells.per_window
+        heads = np.arange(0, max(1, len(cells.middle) - size + 1), size)
+        ends = cells.sending[np.minimum(heads + size, len(cells.middle)) - 1]
+        limited = np.zeros(len(cells.middle))
+        for span in course.of_limit(Limit.CONGESTION_WINDOW):
+            limited += (cells.middle >= span.start) & (cells.middle < span.end)
+        first_loss = view.flight.losses[0] if len(view.flight.losses) else np.inf
+        return cls(
+            start=cells.edges[heads],
+            length=cells.window,
+            peak=np.maximum.reduceat(cells.in_flight, heads),
+            by_window=np.add.reduceat(limited, heads) > size / 2,
+            after_loss=ends >= first_loss,
+        )
+
+    def flat(self, growth: float) -> tuple[int, int]:
+        """The longest run [first, last) of rounds that the window limited before any loss and in which the peak grew
+        by less than `growth` from each round to the next. Empty: (0, 0)."""
+        calm = self.by_window & ~self.after_loss
+        slow = np.append(self.peak[1:] < growth * self.peak[:-1], False)
+        steady = calm & np.append(calm[1:], False) & slow
+        return longest(steady)
+
+
+def longest(chosen: Bools) -> tuple[int, int]:
+    """The longest run of true values as [first, last); (0, 0) without any."""
+    turns = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
+    if not len(turns):
+        return 0, 0
+    first, last = turns[::2], turns[1::2]
+    best = int((last - first).argmax())
+    return int(first[best]), int(last[best])
