@@ -31,6 +31,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("plan", "--variant", "quinn:CCA=bbbr"), "Did you mean bbr? Choices: cubic, newreno, bbr."),
         (("show", "nowhere/quinn_quinn/sat/1"), "holds no finished job"),
         (("analyse", "nowhere"), "holds no run"),
+        (("compare", "nowhere", "night"), "holds no run"),
         (("render", "nowhere"), "holds no run"),
         (("serve", "--site", "/nonexistent"), "draw it with ./bentpipe render"),
         (("build", "quik"), "There is no stack 'quik'"),

@@ -1,0 +1,52 @@
+"""Commands over several runs: compare."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from runner.campaign import run_path
+from runner.catalog import split
+from runner.cli.base import main, out
+from runner.compare import TOPICS, compare, report
+from runner.errors import UsageError
+from runner.store import RunFolder
+
+file_type = click.Path(dir_okay=False, path_type=Path)
+
+
+@main.command("compare")
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option("--despite", multiple=True, metavar="TOPIC,…", help=f"Differences you know of: {', '.join(TOPICS)}.")
+@click.option("--all", "everything", is_flag=True, help="What did not change too.")
+@click.option("--json", "json_file", type=file_type, metavar="FILE", help="Everything, in SI units.")
+@click.option("--markdown", "markdown_file", type=file_type, metavar="FILE", help="The table, for a CI.")
+def compare_(
+    before: str,
+    after: str,
+    *,
+    despite: tuple[str, ...],
+    everything: bool,
+    json_file: Path | None,
+    markdown_file: Path | None,
+) -> None:
+    """What changed from run A to run B, of which one can say so.
+
+    Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
+    """
+    topics = frozenset(split(despite))
+    if unknown := topics - TOPICS.keys():
+        raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
+    found = compare(RunFolder.open(run_path(before)), RunFolder.open(run_path(after)), despite=topics)
+    for path, text in (
+        (json_file, report.document(found)),
+        (markdown_file, report.markdown(found, everything=everything)),
+    ):
+        if path is not None:
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+    out.print(report.renderable(found, everything=everything))
+    sys.exit(found.exit_code)

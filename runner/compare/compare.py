@@ -1,0 +1,325 @@
+"""Two runs → what changed: numbers by rank test, rates by Fisher's test, verdicts of deterministic cases as they are.
+
+Every test that could show anything takes part in one correction for all. One that could not, because there are too few
+iterations, is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure for
+discrete data", 2005): its least p depends on how many there are, not on what they say.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
+
+from runner.compare.conditions import differences, refuse
+from runner.errors import UsageError
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, Kind, LinkParameters, Run
+from runner.stats.change import (
+    FALSE_DISCOVERY_RATE,
+    Shift,
+    adjusted,
+    least_n,
+    least_p,
+    least_rate_p,
+    rate_test,
+    shift,
+)
+from runner.store import RunFolder
+
+# Metric → whether more of it is better.
+METRICS = {"goodput": True, "handshake_time": False, "ttlb": False, "retransmission_ratio": False}
+_NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+_Key = tuple[str, str, str]  # server, client, case
+
+
+class State(StrEnum):
+    """What can be said of a cell."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    OTHER = "other"  # between two outcomes that are no success
+    ALIKE = "no change shown"
+    TOO_FEW = "too few iterations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberChange:
+    """One metric of one cell. `q` is the p of `shift` after the correction; None: it took no part."""
+
+    server: str
+    client: str
+    case: str
+    metric: str
+    shift: Shift
+    q: float | None = None
+    state: State = State.TOO_FEW
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateChange:
+    """Successes and attempts of a random test case or a measurement, spoiled iterations left out."""
+
+    server: str
+    client: str
+    case: str
+    before: tuple[int, int]
+    after: tuple[int, int]
+    p: float
+    q: float | None = None
+    state: State = State.TOO_FEW
+
+
+_Change = TypeVar("_Change", NumberChange, RateChange)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictChange:
+    """Outcomes of a cell where chance has no say, or where one side was not run to a verdict of its own."""
+
+    server: str
+    client: str
+    case: str
+    before: Outcome
+    after: Outcome
+    why: str  # the first reason of the later run
+    state: State
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackChange:
+    """What one implementation was on both sides. Image ids are empty when the engine gave none."""
+
+    name: str
+    version_before: str
+    version_after: str
+    image_id_before: str
+    image_id_after: str
+
+    @property
+    def changed(self) -> bool:
+        return (self.version_before, self.image_id_before) != (self.version_after, self.image_id_after)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """`despite` holds the differences of the runs that the user knows of, by topic; `notes` are sentences."""
+
+    before: str
+    after: str
+    stacks: tuple[StackChange, ...]
+    numbers: tuple[NumberChange, ...]
+    rates: tuple[RateChange, ...]
+    verdicts: tuple[VerdictChange, ...]
+    despite: Mapping[str, list[str]]
+    notes: tuple[str, ...]
+    tests: int  # that took part in the correction
+    rate: float = FALSE_DISCOVERY_RATE
+
+    def states(self) -> list[State]:
+        """Of every cell and metric that was compared."""
+        changes: list[VerdictChange | RateChange | NumberChange] = [*self.verdicts, *self.rates, *self.numbers]
+        return [change.state for change in changes]
+
+    @property
+    def exit_code(self) -> int:
+        """1 when something got worse, else 0."""
+        return 1 if State.WORSE in self.states() else 0
+
+
+def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozenset()) -> Comparison:
+    """What changed from `before` to `after`.
+
+    Raises UsageError when their conditions differ in a topic that is not in `despite`, or when they share no cell.
+    """
+    found = differences(before.run, after.run)
+    refuse(found, despite)
+    old, new = _cells(before.results()), _cells(after.results())
+    shared = sorted(key for key in old.keys() & new.keys() if key[2] in before.run.cases and key[2] in after.run.cases)
+    if not shared:
+        raise UsageError(f"{before.path} and {after.path} have no pair and case in common: nothing can be compared.")
+    numbers: list[NumberChange] = []
+    rates: list[RateChange] = []
+    verdicts: list[VerdictChange] = []
+    notes = _notes(before, after, old, new)
+    for key in shared:
+        case = after.run.cases[key[2]]
+        one, other = _Side(old[key]), _Side(new[key])
+        if one.protocol and other.protocol and one.protocol != other.protocol:
+            notes.append(f"{_name(key)}: over {one.protocol} before, {other.protocol} after; not comparable.")
+            continue
+        if case.kind is Kind.MEASUREMENT:
+            numbers += _numbers(key, one, other)
+        if is_random(case) and one.judged[1] and other.judged[1]:
+            rates.append(_rate(key, one, other))
+        elif one.outcome and other.outcome:
+            verdicts.append(_verdict(key, one.outcome, other.outcome, other.why))
+        else:
+            where = "before" if other.outcome else "after" if one.outcome else "before and after"
+            notes.append(f"{_name(key)}: no verdict {where}, for the harness spoiled every iteration.")
+    numbers, rates, tests = _corrected(numbers, rates)
+    return Comparison(
+        before=before.name,
+        after=after.name,
+        stacks=_stacks(before.run, after.run),
+        numbers=tuple(numbers),
+        rates=tuple(rates),
+        verdicts=tuple(verdicts),
+        despite=found,
+        notes=(*notes, *_enough(numbers, tests)),
+        tests=tests,
+    )
+
+
+def is_random(case: CaseRecord) -> bool:
+    """Whether chance decides in part: numbers always, a test case by losses, by what jitters, or when it repeats."""
+    return case.kind is Kind.MEASUREMENT or case.iterations > 1 or any(map(_has_chance, (case.forward, case.return_)))
+
+
+def _has_chance(link: LinkParameters) -> bool:
+    more = link.impairments
+    return bool(link.loss or more.gilbert_elliott or more.corruption or more.jitter or more.reorder)
+
+
+class _Side:
+    """The iterations of one cell of one run. Errors are the harness's and count for nothing."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.results = [result for result in results if result.outcome is not Outcome.ERROR]
+        asked = [result.protocol for result in self.results if result.protocol]
+        self.protocol = max(asked, key=asked.count, default="")
+        outcomes = [result.outcome for result in self.results]
+        self.judged = (
+            outcomes.count(Outcome.SUCCEEDED),
+            sum(outcome not in _NO_RUN for outcome in outcomes),
+        )
+        order = (Outcome.FAILED, Outcome.SUCCEEDED, *_NO_RUN)
+        self.outcome = next((outcome for outcome in order if outcome in outcomes), None)
+        self.why = next((f"{one.code}: {one.actual}" for result in self.results for one in result.findings), "")
+
+    def values(self, metric: str) -> list[float]:
+        """Of the iterations that succeeded over the cell's protocol."""
+        return [
+            value
+            for result in self.results
+            if result.outcome is Outcome.SUCCEEDED and result.sample and result.protocol in ("", self.protocol)
+            if (value := getattr(result.sample, metric)) is not None
+        ]
+
+
+def _cells(results: Mapping[Job, Result]) -> dict[_Key, list[Result]]:
+    found: dict[_Key, list[Result]] = {}
+    for job, result in results.items():
+        found.setdefault((job.server, job.client, job.case), []).append(result)
+    return found
+
+
+def _name(key: _Key) -> str:
+    return f"{key[1]} → {key[0]}, {key[2]}"
+
+
+def _numbers(key: _Key, one: _Side, other: _Side) -> Iterable[NumberChange]:
+    for metric in METRICS:
+        before, after = one.values(metric), other.values(metric)
+        if before and after:
+            yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=shift(before, after))
+
+
+def _rate(key: _Key, one: _Side, other: _Side) -> RateChange:
+    return RateChange(
+        server=key[0],
+        client=key[1],
+        case=key[2],
+        before=one.judged,
+        after=other.judged,
+        p=rate_test(one.judged, other.judged),
+    )
+
+
+def _verdict(key: _Key, before: Outcome, after: Outcome, why: str) -> VerdictChange:
+    if before is after:
+        state = State.ALIKE
+    elif before is Outcome.SUCCEEDED:
+        state = State.WORSE
+    else:
+        state = State.BETTER if after is Outcome.SUCCEEDED else State.OTHER
+    return VerdictChange(server=key[0], client=key[1], case=key[2], before=before, after=after, why=why, state=state)
+
+
+def _corrected(
+    numbers: Sequence[NumberChange], rates: Sequence[RateChange]
+) -> tuple[list[NumberChange], list[RateChange], int]:
+    """Both after the correction for all tests together, and how many tests took part in it."""
+    able = [least_p(one.shift.before, one.shift.after) <= FALSE_DISCOVERY_RATE for one in numbers]
+    rates_able = [least_rate_p(one.before, one.after) <= FALSE_DISCOVERY_RATE for one in rates]
+    asked = [one.shift.p for one, can in zip(numbers, able, strict=True) if can]
+    asked += [one.p for one, can in zip(rates, rates_able, strict=True) if can]
+    q_values = iter(adjusted(asked))
+    judged_numbers = [
+        _with_q(one, next(q_values), better=(one.shift.cliffs_delta > 0) is METRICS[one.metric]) if can else one
+        for one, can in zip(numbers, able, strict=True)
+    ]
+    judged_rates = [
+        _with_q(one, next(q_values), better=one.after[0] * one.before[1] > one.before[0] * one.after[1]) if can else one
+        for one, can in zip(rates, rates_able, strict=True)
+    ]
+    return judged_numbers, judged_rates, len(asked)
+
+
+def _with_q(change: _Change, q: float, *, better: bool) -> _Change:
+    state = (State.BETTER if better else State.WORSE) if q <= FALSE_DISCOVERY_RATE else State.ALIKE
+    return replace(change, q=q, state=state)
+
+
+def _stacks(before: Run, after: Run) -> tuple[StackChange, ...]:
+    names = [name for name in before.implementations if name in after.implementations]
+    pairs = [(name, before.implementations[name], after.implementations[name]) for name in names]
+    return tuple(
+        StackChange(
+            name=name,
+            version_before=old.version,
+            version_after=new.version,
+            image_id_before=old.image_id,
+            image_id_after=new.image_id,
+        )
+        for name, old, new in pairs
+    )
+
+
+def _notes(before: RunFolder, after: RunFolder, old: Mapping[_Key, object], new: Mapping[_Key, object]) -> list[str]:
+    """What was left out, and what else differs without making the runs incomparable."""
+    notes = []
+    for folder, mine, theirs in ((before, old, new), (after, new, old)):
+        if alone := mine.keys() - theirs.keys():
+            cases = ", ".join(sorted({key[2] for key in alone}))
+            notes.append(f"Cells in {folder.name} alone, which are not compared: {len(alone)} ({cases}).")
+        cells = {(job.server, job.client, job.case) for job in folder.run.order}
+        if missing := len(cells - mine.keys()):
+            notes.append(f"{folder.name} has not ended: {missing} of its {len(cells)} cells have no result yet.")
+    if before.run.seed == after.run.seed:
+        notes.append(f"Both runs have the seed {before.run.seed}: losses fall alike, so p-values are careful ones.")
+    if before.run.bentpipe_version != after.run.bentpipe_version:
+        versions = f"{before.run.bentpipe_version} before, {after.run.bentpipe_version} after"
+        notes.append(f"bentpipe {versions}: judge both runs with one of them (./bentpipe analyse) to compare like.")
+    return notes
+
+
+def _enough(numbers: Sequence[NumberChange], tests: int) -> list[str]:
+    """How many iterations it takes to show anything, where that is more than there are."""
+    few = [one for one in numbers if one.state is State.TOO_FEW]
+    notes = []
+    if few:
+        sizes = sorted({(one.shift.before, one.shift.after) for one in few})
+        seen = ", ".join(f"{before} and {after}" for before, after in sizes[:4]) + (", …" if len(sizes) > 4 else "")
+        need = least_n(FALSE_DISCOVERY_RATE)
+        notes.append(
+            f"{len(few)} of {len(numbers)} numbers have too few iterations ever to show a change ({seen}): "
+            f"at least {need} and {need} are needed."
+        )
+    smallest = min((min(one.shift.before, one.shift.after) for one in numbers if one.q is not None), default=0)
+    if smallest and (need := least_n(FALSE_DISCOVERY_RATE / tests)) > smallest:
+        notes.append(
+            f"{tests} questions were asked at once: a change of a single cell alone shows from {need} and {need} "
+            f"iterations on; the fewest here are {smallest}."
+        )
+    return notes

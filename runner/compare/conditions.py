@@ -1,0 +1,92 @@
+"""What two runs must share, or else a difference of their numbers says nothing of the stacks."""
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import fields
+
+from runner.errors import UsageError
+from runner.model.run import CaseRecord, LinkParameters, Run
+
+TOPICS = {
+    "link": "parameters of the links",
+    "case": "files, time-outs and names that the case sends",
+    "seed": "whether the order of the jobs was shuffled by the seed",
+    "host": "the machine and its system",
+}
+_OF_THE_CASE = ("kind", "file_sizes", "timeout", "wire_names", "host", "name_length", "chain_length")
+
+
+def differences(before: Run, after: Run) -> dict[str, list[str]]:
+    """By topic a sentence for each difference in what both runs hold; topics without one are left out."""
+    shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
+    found = {
+        "link": [sentence for one in shared for sentence in _links(*one)],
+        "case": [sentence for one in shared for sentence in _case(*one)],
+        "seed": list(_seed(before, after)),
+        "host": list(_host(before.host, after.host)),
+    }
+    return {topic: sentences for topic, sentences in found.items() if sentences}
+
+
+def refuse(found: Mapping[str, list[str]], despite: Set[str]) -> None:
+    """Raises UsageError naming each difference of a topic that is not in `despite`."""
+    refused = {topic: sentences for topic, sentences in found.items() if topic not in despite}
+    if refused:
+        every = " ".join(sentence for sentences in refused.values() for sentence in sentences)
+        topics = ",".join(topic for topic in TOPICS if topic in refused or topic in despite)
+        raise UsageError(
+            f"These runs differ in more than their stacks. {every} "
+            f"Compare runs made alike, or say that you know: --despite {topics}."
+        )
+
+
+def _links(name: str, before: CaseRecord, after: CaseRecord) -> Iterator[str]:
+    for way, old, new in (("forward", before.forward, after.forward), ("return", before.return_, after.return_)):
+        yield from _link(f"{name}, {way} link", old, new)
+    if before.impairments != after.impairments:
+        old_text, new_text = (_sentences(one.impairments.sentences()) for one in (before, after))
+        yield f"{name}, both directions: {old_text} before, {new_text} after."
+
+
+def _link(where: str, before: LinkParameters, after: LinkParameters) -> Iterator[str]:
+    for field in fields(LinkParameters):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old == new:
+            continue
+        if field.name == "impairments":
+            old, new = _sentences(old.sentences()), _sentences(new.sentences())
+        units = {"data_rate": " bit/s", "delay": " s", "queue_packets": " packets"}
+        unit = units.get(field.name, "")
+        label = field.name.removesuffix("_packets").replace("_", " ")
+        yield f"{where}: {label} {old}{unit} before, {new}{unit} after."
+
+
+def _sentences(parts: Iterator[str]) -> str:
+    return ", ".join(parts) or "nothing"
+
+
+def _case(name: str, before: CaseRecord, after: CaseRecord) -> Iterator[str]:
+    for field in _OF_THE_CASE:
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            yield f"{name}: {field.replace('_', ' ')} {_plain(old)} before, {_plain(new)} after."
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        return " + ".join(f"{one}" for one in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return str(value)
+
+
+def _seed(before: Run, after: Run) -> Iterator[str]:
+    if before.shuffled != after.shuffled:
+        order = {True: "shuffled by the seed", False: "as planned"}
+        yield f"Order of the jobs: {order[before.shuffled]} before, {order[after.shuffled]} after."
+
+
+def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key, "unknown"), after.get(key, "unknown")
+        if old != new:
+            yield f"Host, {key}: {old} before, {new} after."

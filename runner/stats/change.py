@@ -1,0 +1,143 @@
+"""Whether two groups of values differ, by how much, and what many such questions at once do to the answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb, erfc, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+FALSE_DISCOVERY_RATE = 0.05  # q: of what is called a change, the share that may be chance
+_EXACT_UP_TO = 100  # values in both groups together; counting more takes longer than 0.1 s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """How `after` lies to `before`, in the values' own unit."""
+
+    before: int  # number of values
+    after: int
+    median_before: float
+    median_after: float
+    hodges_lehmann: float  # median of all differences after - before
+    cliffs_delta: float  # P(after > before) - P(after < before), -1 to 1
+    p: float  # Mann-Whitney, both sides
+
+
+def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
+    """The change from `before` to `after`, neither of them empty.
+
+    Hodges and Lehmann, "Estimates of Location Based on Rank Tests" (1963); Cliff, "Dominance Statistics" (1993).
+    """
+    old, new = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    differences = new[:, None] - old[None, :]
+    return Shift(
+        before=old.size,
+        after=new.size,
+        median_before=float(np.median(old)),
+        median_after=float(np.median(new)),
+        hodges_lehmann=float(np.median(differences)),
+        cliffs_delta=float(np.sign(differences).mean()),
+        p=rank_test(old, new),
+    )
+
+
+def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float] | NDArray[np.float64]) -> float:
+    """Two-sided p of the Mann-Whitney test: that both groups come from one distribution. Ties get midranks.
+
+    Exact by counting every split of the pooled ranks, with ties too, up to 100 values; beyond, the normal approximation
+    with correction for ties and continuity, whose p is too large far out. Mann and Whitney (1947); two-sided: as far
+    from the mean as was seen.
+    """
+    pooled = np.concatenate([one, other]).astype(np.float64)
+    doubled = _doubled_midranks(pooled)
+    size, total = len(one), len(pooled)
+    distance = abs(2 * int(doubled[:size].sum()) - 2 * size * (total + 1))
+    if total > _EXACT_UP_TO:
+        return _approximate(doubled, size, distance)
+    counts = _sums_of_splits(tuple(sorted(doubled.tolist())), size)
+    sums = np.arange(len(counts))
+    far = np.abs(2 * sums - 2 * size * (total + 1)) >= distance
+    return min(1.0, float(counts[far].sum() / counts.sum()))
+
+
+def _doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Twice the ranks from 1, so that the mean rank of ties is whole."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(sizes)
+    doubled: NDArray[np.int64] = (2 * last - sizes + 1)[group]
+    return doubled
+
+
+@lru_cache(maxsize=1024)
+def _sums_of_splits(doubled: tuple[int, ...], size: int) -> NDArray[np.float64]:
+    """In how many ways `size` of the ranks have each sum, by sum."""
+    ways = np.zeros((size + 1, sum(doubled) + 1))
+    ways[0, 0] = 1.0
+    for rank in doubled:
+        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
+    counts: NDArray[np.float64] = ways[size]
+    return counts
+
+
+def _approximate(doubled: NDArray[np.int64], size: int, distance: int) -> float:
+    total = len(doubled)
+    # The variance of a sum of `size` ranks drawn without putting back; ties lower that of the ranks.
+    variance = size * (total - size) / (total - 1) * float((doubled / 2).var())
+    if variance == 0.0:
+        return 1.0
+    return min(1.0, erfc(max(0.0, distance / 4 - 0.5) / sqrt(2 * variance)))
+
+
+def least_p(before: int, after: int) -> float:
+    """The smallest p that the rank test can give for these numbers of values: every value beyond every other one."""
+    return min(1.0, 2 / comb(before + after, before)) if before and after else 1.0
+
+
+def least_n(p: float) -> int:
+    """The smallest number of values on both sides with which the rank test can reach `p`."""
+    n = 1
+    while least_p(n, n) > p:
+        n += 1
+    return n
+
+
+def rate_test(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """Two-sided p of Fisher's exact test for (successes, attempts) on both sides: that the rates are one.
+
+    Fisher, "On the Interpretation of χ² from Contingency Tables" (1922): the sum over all tables with these margins
+    that are no likelier than the one seen.
+    """
+    probabilities, seen = _tables(before, after)
+    # The factor lets equal probabilities count as equal whatever their rounding.
+    return min(1.0, sum(one for one in probabilities if one <= seen * (1 + 1e-9)))
+
+
+def least_rate_p(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """The smallest p that Fisher's exact test can give with the margins of this table."""
+    probabilities, _ = _tables(before, after)
+    lowest = min(probabilities)
+    return min(1.0, sum(one for one in probabilities if one <= lowest * (1 + 1e-9)))
+
+
+def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float], float]:
+    """Probability of every table with these margins, and of the one given."""
+    successes, attempts = before[0] + after[0], before[1] + after[1]
+    low, high = max(0, successes - after[1]), min(successes, before[1])
+    every = comb(attempts, successes)
+    probabilities = [comb(before[1], k) * comb(after[1], successes - k) / every for k in range(low, high + 1)]
+    return probabilities, probabilities[before[0] - low]
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """Each p as the false discovery rate at which it would just be called a change, in the order given.
+
+    Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995).
+    """
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.asarray(p_values, dtype=np.float64)[order] * len(p_values) / np.arange(1, len(p_values) + 1)
+    monotone = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
+    found = np.empty(len(p_values))
+    found[order] = monotone
+    return [float(one) for one in found]
