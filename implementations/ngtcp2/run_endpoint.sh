@@ -4,17 +4,18 @@ set -euo pipefail
 options=(--quiet --no-gso)
 if [[ -n ${QLOGDIR:-} ]]; then options+=(--qlog-dir "$QLOGDIR"); fi
 
-note=''
-case ${CCA:-} in
-    '') cca=cubic ;;
-    newreno) cca=newreno; options+=(--cc reno) ;;
-    cubic | bbr) cca=$CCA; options+=(--cc "$CCA") ;;
-    *) cca=cubic note=" (unknown: cca=$CCA)" ;;
+refused=''
+cca=${CCA:-cubic}
+case $cca in
+    cubic | bbr) options+=(--cc "$cca") ;;
+    newreno) options+=(--cc reno) ;;
+    *) cca=cubic refused+=" CCA=$CCA" ;;
 esac
-ack=2
-if [[ -n ${ACK_FREQUENCY:-} ]]; then ack=$ACK_FREQUENCY; options+=(--ack-thresh "$ack"); fi
-if [[ -n ${IW:-} && $IW != 10 ]]; then note+=" (compiled in: iw=10)"; fi
-echo "applied: cca=$cca iw=10 ack=$ack$note"
+ack=${ACK_FREQUENCY:-2}
+options+=(--ack-thresh "$ack")
+if [[ ${IW:-10} != 10 ]]; then refused+=" IW=$IW"; fi
+echo "applied: cca=$cca iw=10 ack=$ack"
+if [[ -n $refused ]]; then echo "not applied:$refused"; fi
 
 # Upstream's programs speak one protocol each.
 program=osslhq
@@ -53,7 +54,7 @@ fetch() {
     # shellcheck disable=SC2086
     "${program}client" "${options[@]}" --exit-on-all-streams-close --download /downloads ${CLIENT_PARAMS:-} \
         "${host%:*}" "${host##*:}" "$@" 2>&1 | tee "$state/output"
-    if grep '^ng\(tcp2\|http3\)_' "$state/output" | grep -qv ': ERR_RECV_VERSION_NEGOTIATION$'; then return 1; fi
+    if grep '^ng\(tcp2\|http3\)_' "$state/output" | grep -v ': ERR_RECV_VERSION_NEGOTIATION$'; then return 1; fi
     for url in "$@"; do [[ -f /downloads/${url##*/} ]] || return 1; done
 }
 

@@ -5,16 +5,16 @@ set -euo pipefail
 options=(-0 -8 -L)
 if [[ -n ${QLOGDIR:-} ]]; then options+=(-q "$QLOGDIR"); fi
 
-note=''
-case ${CCA:-} in
-    '') cca=bbr ;;
-    bbr | bbr1 | newreno | cubic | dcubic | fast | prague | c4) cca=$CCA ;;
-    *) cca=bbr note=" (unknown: cca=$CCA)" ;;
+refused=''
+case ${CCA:-bbr} in
+    bbr | bbr1 | newreno | cubic | dcubic | fast | prague | c4) cca=${CCA:-bbr} ;;
+    *) cca=bbr refused+=" CCA=$CCA" ;;
 esac
 options+=(-G "$cca")
-if [[ -n ${IW:-} && $IW != 10 ]]; then note+=" (compiled in: iw=10)"; fi
-if [[ -n ${ACK_FREQUENCY:-} ]]; then note+=" (no option: ack=$ACK_FREQUENCY)"; fi
-echo "applied: cca=$cca iw=10$note"
+if [[ ${IW:-10} != 10 ]]; then refused+=" IW=$IW"; fi
+if [[ -n ${ACK_FREQUENCY:-} ]]; then refused+=" ACK_FREQUENCY=$ACK_FREQUENCY"; fi
+echo "applied: cca=$cca iw=10"
+if [[ -n $refused ]]; then echo "not applied:$refused"; fi
 
 # Tickets and tokens of another server must not be offered to this one: they live as long as the container.
 state=$(mktemp -d)
