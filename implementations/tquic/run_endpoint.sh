@@ -2,13 +2,16 @@
 set -eu
 
 # What tquic's own programs take when nobody asks: BBR and a window of 32 packets.
+cca=bbr window=32 refused=''
 case ${CCA:-} in
+    '') ;;
     cubic | bbr | bbr3 | copa) cca=$CCA ;;
-    *) cca=bbr ;;
+    *) refused+=" CCA=$CCA" ;;
 esac
-window=32
-if [[ ${IW:-} =~ ^[1-9][0-9]{0,2}$ ]]; then window=$IW; fi
+if [[ ${IW:-} =~ ^[1-9][0-9]{0,2}$ ]]; then window=$IW; elif [[ -n ${IW:-} ]]; then refused+=" IW=$IW"; fi
+if [[ -n ${ACK_FREQUENCY:-} ]]; then refused+=" ACK_FREQUENCY=$ACK_FREQUENCY"; fi
 echo "applied: cca=$cca iw=$window"
+if [[ -n $refused ]]; then echo "not applied:$refused"; fi
 
 common=(--congestion-control-algor "$cca" --initial-congestion-window "$window" --log-level WARN)
 if [[ -n ${SSLKEYLOGFILE:-} ]]; then common+=(--keylog-file "$SSLKEYLOGFILE"); fi
