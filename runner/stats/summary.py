@@ -12,7 +12,7 @@ from runner.model.result import Outcome, Result
 
 RESAMPLES = 9_999  # so that the 2.5 % and 97.5 % quantiles fall on whole ranks
 CONFIDENCE = 0.95
-_NORMAL_QUANTILE = 1.959964  # of 0.975: CONFIDENCE, both tails
+NORMAL_QUANTILE = 1.959964  # of 0.975: CONFIDENCE, both tails
 _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
@@ -101,9 +101,9 @@ def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
     n = attempts.attempts
     if not n:
         return None
-    rate, square = attempts.successes / n, _NORMAL_QUANTILE**2
+    rate, square = attempts.successes / n, NORMAL_QUANTILE**2
     centre = (rate + square / (2 * n)) / (1 + square / n)
-    half = _NORMAL_QUANTILE * sqrt(rate * (1 - rate) / n + square / (4 * n * n)) / (1 + square / n)
+    half = NORMAL_QUANTILE * sqrt(rate * (1 - rate) / n + square / (4 * n * n)) / (1 + square / n)
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
