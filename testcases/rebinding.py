@@ -1,6 +1,7 @@
 """What both rebindings ask: the server validates each new path, the client answers, all files arrive (RFC 9000 §9)."""
 
 from collections.abc import Iterator
+from math import inf
 
 from runner.model.result import Finding
 from runner.model.run import Kind
@@ -36,9 +37,10 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
             role="server",
             section="RFC 9000 §9.3",
         )
-    elif any(one.arrived for one in from_server) and not any(one.answered for one in from_server):
+    elif any(_in_time(one, connection) for one in from_server) and not any(one.answered for one in from_server):
         count = len(from_server)
-        closed = f"; closed: {connection.closes[0].reason or connection.closes[0].code}" if connection.closes else ""
+        errors = [close.reason or f"error 0x{close.code:x}" for close in connection.closes if close.code]
+        closed = f"; closed: {errors[0]}" if errors else ""
         yield Finding(
             code="path-challenge-unanswered",
             requirement="An endpoint answers a PATH_CHALLENGE with its data in a PATH_RESPONSE.",
@@ -47,6 +49,12 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
             role="client",
             section="RFC 9000 §8.2.2",
         )
+
+
+def _in_time(challenge: Challenge, connection: ConnectionFacts) -> bool:
+    """It arrived while the connection was open at both ends: whoever has closed it answers no more (RFC 9000 §10.2)."""
+    closed = min((close.time for close in connection.closes if close.time is not None), default=inf)
+    return challenge.arrival is not None and challenge.arrival < closed
 
 
 def _lasted(path: Path) -> float:

@@ -95,6 +95,8 @@ class Challenge:
     time: float | None
     arrived: bool | None
     """At the other end; None without a capture there."""
+    arrival: float | None
+    """When it first did; None when it did not, or nobody saw."""
     answered: bool
     """The other end sent a PATH_RESPONSE with its data."""
 

@@ -99,7 +99,7 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
     server_paths = Paths(scope, scope.best(SERVER))
     for sender, role in ROLES.items():
         near, far = scope.best(sender), scope.recording.far(sender)
-        arrived = _data(scope, far, sender, "path_challenge") if far is not None else None
+        arrived = _data(scope, far, sender, "path_challenge") if far is not None else {}
         answers = _data(scope, scope.best(1 - sender), 1 - sender, "path_response")
         at_server = _data(scope, scope.best(SERVER), sender, "path_challenge")
         for data, rows in _data(scope, near, sender, "path_challenge").items():
@@ -112,8 +112,9 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
                     sender=role,
                     client=pair[0],
                     server=pair[1],
-                    time=scope.recording.seconds(int(near.frames["time_ns"][rows[0]])),
-                    arrived=None if arrived is None else data in arrived,
+                    time=_seconds(scope, near, rows[0]),
+                    arrived=None if far is None else data in arrived,
+                    arrival=_seconds(scope, far, arrived[data][0]) if far is not None and data in arrived else None,
                     answered=answered is not None,
                 )
             )
@@ -126,6 +127,10 @@ def _data(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[bytes,
     for row in scope.frames(vantage, sender, name):
         found.setdefault(vantage.frames.cell("payload", int(row)) or b"", []).append(int(row))
     return found
+
+
+def _seconds(scope: Scope, vantage: Vantage, frame: int) -> float | None:
+    return scope.recording.seconds(int(vantage.frames["time_ns"][frame]))
 
 
 def _datagram(vantage: Vantage, frame: int) -> int:

@@ -64,6 +64,7 @@ class HttpClient(QuicConnectionProtocol):
         await asyncio.sleep(after)
         self._quic.change_connection_id()
         wire.move()
+        self._quic.send_ping(0)  # so that the server learns of it: whoever only receives has nothing else to say
         self.transmit()
 
     def _request(self, url: SplitResult) -> int:

@@ -1,7 +1,8 @@
-"""Make the recordings of this folder anew: `.venv/bin/python -m runner.tests.recordings.make` (2 minutes).
+"""Make the recordings of this folder anew: `.venv/bin/python -m runner.tests.recordings.make [NAME…]` (10 minutes).
 
 Real pairs in real lanes, with small files. A recording is good for the case that it was made for, and bad for others:
-what `retry` leaves must fail `handshake`, which forbids Retry.
+what `retry` leaves must fail `handshake`, which forbids Retry. Those in `bad/` are of misbehaving endpoints
+(conformance.py). Needs the images of the stacks, and bentpipe/misbehaving.
 """
 
 import shutil
@@ -12,14 +13,16 @@ from pathlib import Path
 
 from runner import campaign
 from runner.analyse import disturbed, load_truth
-from runner.catalog import load_catalog
+from runner.catalog import ROOT, Catalog, load_catalog, load_implementations
 from runner.deploy.emulated import Emulated
 from runner.deploy.engine import connect
 from runner.deploy.images import image_ids
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
-from runner.model.run import CaseRecord
+from runner.model.run import CaseRecord, Run
 from runner.model.variant import Variant
+from runner.tests.recordings.conformance import BAD, GOOD
+from runner.tests.recordings.nouns import Bad, changed
 from runner.units import KIB
 from runner.variants import place
 
@@ -35,10 +38,28 @@ KEPT = (
     "client/output.log",
     "server/output.log",
 )
+# A bad recording is judged, no more: the client's key log and no output is enough.
+KEPT_BAD = ("evidence.json", "sim/left.pcap", "sim/right.pcap", "sim/truth.json", "client/keys.log")
 ATTEMPTS = 10
-STACKS = ("quic-go", "quinn", "aioquic")
+MISBEHAVING = "misbehaving"
+STACKS = ("quic-go", "quinn", "aioquic", MISBEHAVING)
 # One that can do what it is asked, and one whose window is compiled in.
 VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"}))
+
+
+def _sinners(bad: Bad) -> dict[str, Variant]:
+    """By role, the endpoints that are more than the plain misbehaving one."""
+    asked = {"client": bad.client, "server": bad.server}
+    return {
+        role: Variant.of(MISBEHAVING, {f"{role.upper()}_PARAMS": f"sin={sin}"}) for role, sin in asked.items() if sin
+    }
+
+
+def _job(bad: Bad) -> Job:
+    names = {role: variant.name for role, variant in _sinners(bad).items()}
+    return Job(
+        server=names.get("server", MISBEHAVING), client=names.get("client", MISBEHAVING), case=bad.name, iteration=1
+    )
 
 
 def _cases() -> dict[str, CaseRecord]:
@@ -70,23 +91,35 @@ def _cases() -> dict[str, CaseRecord]:
     }
 
 
+def _conformance() -> dict[str, CaseRecord]:
+    """Those of conformance.py likewise, bad ones by their own names."""
+    declared = {name: case.record() for name, case in load_catalog().cases.items()}
+    made = {good.case: changed(declared[good.case], good.changes) for good in GOOD}
+    return made | {bad.name: changed(declared[bad.case], bad.changes) for bad in BAD}
+
+
 def _jobs() -> tuple[Job, ...]:
-    wanted = [(stack, stack, case) for stack in STACKS for case in ("handshake", "transfer", "lossy")]
+    wanted = [(stack, stack, case) for stack in STACKS[:3] for case in ("handshake", "transfer", "lossy")]
     wanted += [("quic-go", "quinn", case) for case in ("longrtt", "retry", "resumption", "zerortt", "http3")]
     wanted += [("aioquic", "quic-go", "multiconnect"), ("quinn", "aioquic", "chacha20"), ("quinn", "aioquic", "ipv6")]
     wanted += [("quinn", "aioquic", "keyupdate")]
     wanted += [("quinn", "quic-go", case) for case in ("multiplexing", "ecn")]
     wanted += [("aioquic", "aioquic", "v2")]
     wanted += [(variant.name, "quic-go", "window") for variant in VARIANTS]
-    return tuple(Job(server=server, client=client, case=case, iteration=1) for server, client, case in wanted)
+    wanted += [(good.server, good.client, good.case) for good in GOOD]
+    plain = [Job(server=server, client=client, case=case, iteration=1) for server, client, case in wanted]
+    return (*plain, *(_job(bad) for bad in BAD))
 
 
-def main(*names: str) -> None:
-    """Run the jobs one after the other and keep what judges and plots need; those of the named cases, or all."""
+def _run() -> Run:
+    """All jobs, with every variant that one of them needs."""
     catalog = load_catalog()
+    own = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
+    catalog = Catalog(implementations={**own, **catalog.implementations}, cases=catalog.cases)
     selection = campaign.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
-    placed = place(catalog, selection, VARIANTS)
+    variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
+    placed = place(catalog, selection, tuple(variants))
     run = campaign.new_run(
         Path("recordings"),
         placed.catalog,
@@ -96,24 +129,36 @@ def main(*names: str) -> None:
         image_ids=images,
         timeout_scale=1.0,
     )
-    run = replace(run, cases=_cases(), order=_jobs())
+    return replace(run, cases=_cases() | _conformance(), order=_jobs())
+
+
+def main(*names: str) -> None:
+    """Run the jobs one after the other and keep what judges and plots need; those of the named cases, or all."""
+    run = _run()
+    bad = {one.name: HERE / one.path / "1" for one in BAD}
     with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
         for job in (job for job in run.order if not names or job.case in names):
-            for attempt in range(1, ATTEMPTS + 1):
-                folder = Path(scratch) / f"{'-'.join(job.path.parts)}-{attempt}"
-                folder.mkdir()
-                evidence = lanes.run(job, folder, attempt=attempt)
-                disturbance = disturbed(evidence, load_truth(Artifacts(folder).link_truth), run.cases[job.case])
-                if disturbance is None:
-                    break
-                print(f"{job}: {disturbance}")
-            target = HERE / job.path
+            folder = _record(lanes, run, job, Path(scratch))
+            target = bad.get(job.case, HERE / job.path)
             shutil.rmtree(target, ignore_errors=True)
-            for name in KEPT:
+            for name in KEPT_BAD if job.case in bad else KEPT:
                 if (folder / name).is_file():
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(folder / name, target / name)
-            print(f"{job}: client exit code {evidence.client.exit_code}")
+
+
+def _record(lanes: Emulated, run: Run, job: Job, scratch: Path) -> Path:
+    """The folder of an attempt that nothing disturbed, or else of the last one."""
+    for attempt in range(1, ATTEMPTS + 1):
+        folder = scratch / f"{'-'.join(job.path.parts)}-{attempt}"
+        folder.mkdir()
+        evidence = lanes.run(job, folder, attempt=attempt)
+        disturbance = disturbed(evidence, load_truth(Artifacts(folder).link_truth), run.cases[job.case])
+        if disturbance is None:
+            break
+        print(f"{job}: {disturbance}", flush=True)
+    print(f"{job}: client exit code {evidence.client.exit_code}", flush=True)
+    return folder
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""Every code that a check can give has a recording that gets it, and it alone, with the right words."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.analyse import analyse
+from runner.catalog import Catalog
+from runner.decode import cached_decode
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.store import load_evidence
+from runner.tests.recordings.conformance import BAD, GOOD
+from runner.tests.recordings.nouns import Bad, Changes, Good, changed
+from runner.trace import Close, TraceFacts, facts
+from testcases.base import CaseEvidence
+from testcases.rebinding import new_paths_are_validated
+
+Recorded = Callable[[str], Artifacts]
+JOB = Job(server="s", client="c", case="x", iteration=1)
+TESTCASES = Path(__file__).parents[2] / "testcases"
+
+# Codes without a bad recording, and why.
+ELSEWHERE = {
+    "impairment-missed": "the link's part, not an endpoint's: test_an_impairment_that_missed_is_no_verdict",
+}
+
+
+def judge(catalog: Catalog, artifacts: Artifacts, case: str, changes: Changes) -> Result:
+    """The verdict of `case`, changed as it was when the recording was made."""
+    declared = catalog.cases[case]
+    return analyse(JOB, artifacts, declared, changed(declared.record(), changes))
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda good: good.case)
+def test_good_recordings_pass(catalog: Catalog, recorded: Recorded, good: Good) -> None:
+    result = judge(catalog, recorded(good.path), good.case, good.changes)
+    assert result.findings == ()
+    assert result.outcome is Outcome.SUCCEEDED
+    assert [invariant.name for invariant in result.invariants if invariant.holds is False] == []
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
+def test_bad_recordings_fail_with_the_right_finding_alone(catalog: Catalog, recorded: Recorded, bad: Bad) -> None:
+    result = judge(catalog, recorded(bad.path), bad.case, bad.changes)
+    assert (result.outcome, {finding.code for finding in result.findings}) == (Outcome.FAILED, {bad.code})
+    finding = next(finding for finding in result.findings if finding.role == bad.role)
+    assert finding.section == bad.section
+    assert finding.requirement
+    assert re.fullmatch(bad.expected, finding.expected), finding.expected
+    assert re.fullmatch(bad.actual, finding.actual), finding.actual
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda good: good.case)
+def test_an_impairment_that_missed_is_no_verdict(catalog: Catalog, recorded: Recorded, good: Good) -> None:
+    if not catalog.cases[good.case].preconditions:
+        pytest.skip("no impairment")
+    changes = {**good.changes, "file_sizes": (1024,)}
+    result = judge(catalog, recorded("quinn_quinn/handshake"), good.case, changes)
+    assert (result.outcome, {finding.code for finding in result.findings}) == (Outcome.ERROR, {"impairment-missed"})
+
+
+def test_every_code_has_a_bad_recording_or_a_reason() -> None:
+    declared = set(re.findall(r'code="([a-z0-9-]+)"', "".join(path.read_text() for path in TESTCASES.glob("*.py"))))
+    declared |= set(re.findall(r'^\s+"([a-z]+-[a-z-]+)",$', (TESTCASES / "retry.py").read_text(), re.MULTILINE))
+    assert declared == {bad.code for bad in BAD} | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("case", ["rebind-port", "rebind-addr"])
+def test_a_path_that_was_left_at_once_needs_no_challenge(catalog: Catalog, recorded: Recorded, case: str) -> None:
+    """The bad recording passes when its new path would have been too short-lived to judge."""
+    bad = next(one for one in BAD if one.case == case and one.code == "path-not-challenged")
+    declared = catalog.cases[case]
+    record = changed(declared.record(), bad.changes)
+    slow = replace(record, forward=replace(record.forward, delay=1.0), return_=replace(record.return_, delay=1.0))
+    assert analyse(JOB, recorded(bad.path), declared, slow).outcome is Outcome.SUCCEEDED
+
+
+def test_a_challenge_that_arrives_after_the_close_needs_no_answer(catalog: Catalog, recorded: Recorded) -> None:
+    bad = next(one for one in BAD if one.code == "path-challenge-unanswered")
+    artifacts = recorded(bad.path)
+    evidence = load_evidence(artifacts)
+    assert evidence is not None
+    sides = (
+        cached_decode(capture, artifacts.key_logs, artifacts.folder / f"{capture.stem}.tables", kernel_drops=0)
+        for capture in (artifacts.client_capture, artifacts.server_capture)
+    )
+    found = facts(*sides)
+    closed = Close(sender="client", application=True, code=0, reason="", time=0.0)
+    early = tuple(replace(connection, closes=(closed,)) for connection in found.connections)
+    record = changed(catalog.cases[bad.case].record(), bad.changes)
+
+    def codes(found: TraceFacts) -> set[str]:
+        case = CaseEvidence(facts=found, evidence=evidence, case=record, truth=None, protocol="hq-interop")
+        return {finding.code for finding in new_paths_are_validated(case)}
+
+    assert codes(found) == {bad.code}
+    assert codes(replace(found, connections=early)) == set()
