@@ -1,0 +1,245 @@
+"""Transfers with a known cause, packet by packet: a small sender, a link and a client, written down in the decoder's
+tables. What a trace is to be found guilty of is what was set here."""
+
+import heapq
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runner.diagnose import Explanation, explain
+from runner.model.run import LinkParameters
+from runner.tests.trace.tables import CLIENT, SERVER, Ack, Frame, Packet, Stream, connection, trace
+from runner.trace import facts, sample
+from runner.trace.transfer import Transfer
+from runner.trace.vantage import Recording
+
+HEADER = 30  # bytes of a packet around its stream data
+IP_UDP = 28
+ACK_DELAY = 0.025
+FIN_ACK = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What is asked for. Sizes in bytes, times in seconds, the data rate in bit/s."""
+
+    size: int = 3_000_000
+    data_rate: int = 20_000_000
+    delay: float = 0.1
+    """One way."""
+    queue: int = 300
+    """Packets."""
+    packet: int = 1400
+    initial_window: int = 14_000
+    cap: int = 1 << 40
+    """The congestion window never gets larger."""
+    receive_window: int = 1 << 40
+    """MAX_DATA is raised to this much beyond what arrived, each time that half of it was used."""
+    stall: tuple[float, float] = (1e9, 0.0)
+    """From when the application has nothing to send, and for how long; since the request."""
+    collapse: float = 1e9
+    """From when the congestion window is 12 000 B; since the request."""
+    burst: bool = False
+    """No pacing, and nothing is sent until all of the last window is acknowledged."""
+    lost: Callable[[int], bool] = field(default=lambda _: False)
+    """Whether the link loses a packet of the server."""
+    twice: bool = False
+    early: int = 0
+    """Each packet of so many is repeated 20 ms later."""
+    held: int = 0
+    """Each packet of so many leaves after the eight that follow it."""
+    back: int = 0
+    """Each packet of so many is followed by an empty one with a lower number that was left out before."""
+    ack_size: int = 70
+    ack_every: int = 2
+
+
+class Made:
+    """One transfer, made by running it."""
+
+    def __init__(self, cause: Cause) -> None:
+        self.cause = cause
+        self.near: list[Packet] = []  # at the server
+        self.far: list[Packet] = []  # at the client
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._now = 0.0
+        self._run()
+
+    def _at(self, time: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (time, next(self._count), action))
+
+    def _run(self) -> None:
+        cause, rtt = self.cause, 2 * self.cause.delay
+        self._window, self._number, self._offset = cause.initial_window, 0, 0
+        self._unacked: dict[int, tuple[int, int, float]] = {}
+        self._again: list[tuple[int, int]] = []
+        self._largest, self._recovery = -1, -1
+        self._limit, self._next_send, self._link_free = cause.receive_window, 0.0, 0.0
+        self._held: list[tuple[int, int, int]] = []
+        self._received: set[int] = set()
+        self._seen: set[int] = set()
+        self._to_ack, self._client_number, self._advertised = 0, 1, cause.receive_window
+        self._begin = 1.5 * rtt
+        for time, far_time, sender, number, kind, frames in (
+            (cause.delay, 0.0, CLIENT, 0, "initial", ()),
+            (cause.delay, rtt, SERVER, 0, "initial", ()),
+            (self._begin, rtt, CLIENT, 0, "1rtt", (Stream(0, 0, 20, True),)),
+        ):
+            self.near.append(Packet(time, sender, number, frames, type=kind))
+            self.far.append(Packet(far_time, sender, number, frames, type=kind))
+        self._at(self._begin, self._send)
+        if cause.stall[0] < 1e9:
+            self._at(self._begin + sum(cause.stall) + 1e-6, self._send)
+        while self._events:
+            self._now, _, action = heapq.heappop(self._events)
+            action()
+
+    @property
+    def _in_flight(self) -> int:
+        return sum(length for _, length, _ in self._unacked.values())
+
+    def _allowed(self) -> bool:
+        cause, since = self.cause, self._now - self._begin
+        if cause.stall[0] <= since < sum(cause.stall):
+            return False
+        window = 12_000 if since >= cause.collapse else min(self._window, cause.cap)
+        return self._in_flight + cause.packet <= window
+
+    def _send(self) -> None:
+        """As much as the windows and the pacer allow now."""
+        cause = self.cause
+        if cause.burst and self._unacked and not self._again and self._burst_done:
+            return
+        self._burst_done = False
+        while self._allowed():
+            if self._now < self._next_send:
+                if self._wake <= self._now:
+                    self._wake = self._next_send
+                    self._at(self._wake, self._send)
+                return
+            if not self._send_one():
+                return
+            rate = 40e6 if cause.burst else 1.25 * 8 * min(self._window, cause.cap) / (2 * cause.delay)
+            self._next_send = max(self._next_send, self._now - 1e-3) + 8 * cause.packet / max(rate, 1e5)
+        self._burst_done = True
+
+    _burst_done = False
+    _wake = 0.0
+
+    def _send_one(self) -> bool:
+        """False: there is nothing to send."""
+        cause = self.cause
+        if self._again:
+            offset, length = self._again.pop(0)
+        else:
+            length = min(cause.packet - HEADER, cause.size - self._offset)
+            if length <= 0 or self._offset + length > self._limit:
+                return False
+            offset = self._offset
+            self._offset += length
+        if cause.back and self._number % cause.back == 0:
+            self._number += 1
+            self._emit(self._number, offset, length)
+            self._emit(self._number - 1, 0, 0)
+        elif cause.held and self._number % cause.held == 0 and self._offset < cause.size - 20 * cause.packet:
+            self._held.append((self._number, offset, length))
+            self._unacked[self._number] = (offset, length, self._now)
+        else:
+            self._emit(self._number, offset, length)
+        self._number += 1
+        if self._held and self._number > self._held[0][0] + 8:
+            self._emit(*self._held.pop(0))
+        if cause.early and self._number % cause.early == 0:
+            self._at(self._now + 0.02, lambda: self._again.append((offset, length)))
+        return True
+
+    def _emit(self, number: int, offset: int, length: int) -> None:
+        cause = self.cause
+        frames = (Stream(0, offset, length, offset + length == cause.size),) if length else (Frame("ping", 1),)
+        packet = Packet(self._now, SERVER, number, frames, length=length + HEADER)
+        if length:
+            self._unacked[number] = (offset, length, self._now)
+        for _ in range(2 if cause.twice else 1):
+            self.near.append(packet)
+            begin = max(self._now, self._link_free)
+            serial = 8 * (packet.length + IP_UDP) / cause.data_rate
+            if (begin - self._now) / serial > cause.queue:
+                continue
+            self._link_free = begin + serial
+            if not cause.lost(number):
+                arrival = self._link_free + cause.delay
+                self._at(arrival, lambda at=arrival: self._receive(packet, at))  # type: ignore[misc]
+        self._at(self._now + 6 * cause.delay + 0.7, lambda: self._probe(number))
+
+    def _probe(self, number: int) -> None:
+        """A probe timeout: what is not acknowledged by now is sent again."""
+        if number in self._unacked and number > self._largest - 3:
+            self._again.append(self._unacked.pop(number)[:2])
+            self._send()
+
+    def _receive(self, packet: Packet, at: float) -> None:
+        self.far.append(Packet(**{**vars(packet), "time": at}))
+        assert packet.number is not None
+        self._seen.add(packet.number)
+        if isinstance(packet.frames[0], Stream):
+            self._received.add(packet.frames[0].offset)
+        self._to_ack += 1
+        if self._to_ack >= self.cause.ack_every:
+            self._acknowledge()
+        elif self._to_ack == 1:
+            self._at(self._now + ACK_DELAY, lambda: self._acknowledge() if self._to_ack else None)
+
+    def _acknowledge(self) -> None:
+        cause = self.cause
+        self._to_ack = 0
+        ranges: list[tuple[int, int]] = []
+        for number in range(max(self._seen), max(-1, max(self._seen) - 400), -1):
+            if number not in self._seen:
+                continue
+            if ranges and ranges[-1][0] == number + 1:
+                ranges[-1] = (number, ranges[-1][1])
+            else:
+                ranges.append((number, number))
+        frames: list[Ack | Frame] = [Ack(tuple(ranges))]
+        arrived = len(self._received) * (cause.packet - HEADER)
+        if self._advertised - arrived <= cause.receive_window // 2:
+            self._advertised = arrived + cause.receive_window
+            frames.append(Frame("max_data", 0x10, value=self._advertised))
+        packet = Packet(self._now, CLIENT, self._client_number, tuple(frames), length=cause.ack_size)
+        self._client_number += 1
+        self.far.append(packet)
+        arrival = self._now + cause.delay
+        advertised = self._advertised
+        self._at(arrival, lambda: self._acknowledged(packet, tuple(ranges), advertised))
+
+    def _acknowledged(self, packet: Packet, ranges: tuple[tuple[int, int], ...], limit: int) -> None:
+        self.near.append(Packet(**{**vars(packet), "time": self._now}))
+        self._limit = max(self._limit, limit)
+        self._largest = max(self._largest, ranges[0][1])
+        lowest = ranges[-1][0]
+        covered = [number for number in self._unacked if number >= lowest and any(a <= number <= b for a, b in ranges)]
+        for number in covered:
+            _, length, _ = self._unacked.pop(number)
+            if self._recovery < 0:
+                self._window += length
+        missing = [number for number in self._unacked if number + 3 <= self._largest and not self.cause.held]
+        for number in missing:
+            offset, length, _ = self._unacked.pop(number)
+            self._again.append((offset, length))
+            if number > self._recovery:
+                self._window, self._recovery = max(self._window // 2, 2 * self.cause.packet), self._number
+        self._send()
+
+    def explained(self) -> Explanation:
+        """What the diagnoses make of it."""
+        cause = self.cause
+        parameters = {"initial_max_data": cause.receive_window, "initial_max_stream_data_bidi_local": 1 << 40}
+        row = connection(client_transport_parameters=json.dumps(parameters), alpn="hq-interop")
+        client, server = (trace(sorted(side, key=lambda one: one.time), row) for side in (self.far, self.near))
+        forward = LinkParameters(data_rate=cause.data_rate, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
+        back = LinkParameters(data_rate=2_000_000, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
+        found = facts(client, server)
+        numbers = sample(client, server, found, file_sizes=(cause.size,), forward=forward, return_=back)
+        return explain(Transfer(Recording(client, server)), found, numbers, forward=forward, return_=back)
