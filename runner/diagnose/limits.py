@@ -28,7 +28,7 @@ from runner.trace.intervals import Bools, Ints
 _FULL = 0.9
 _BLOCKED_SHARE = 0.4
 _SPARE = 0.5
-_RHYTHM = (0.6, 1.6)  # RTTs from one rest to the next
+_RHYTHM = (0.6, 2.5)  # RTTs of the empty path from one rest to the next
 _LEAST_RESTS = 3
 _ORDER = tuple(Limit)
 
@@ -92,8 +92,8 @@ def _beginning(view: View) -> list[Span]:
 def _classify(cells: Cells) -> Ints:
     """Per cell: the place of its limit in `_ORDER`."""
     idle = ~cells.pending
-    spare = cells.resting & (cells.in_flight < _SPARE * cells.peak) & ~cells.after_loss
-    spare &= ~idle & (cells.in_flight < cells.view.bdp)
+    room = (cells.in_flight < _SPARE * cells.peak) | (cells.in_flight <= 0)
+    spare = cells.resting & room & ~cells.after_loss & ~idle & (cells.in_flight < cells.view.bdp)
     blocked = cells.blocked | (cells.around(cells.blocked, cells.per_window) >= _BLOCKED_SHARE)
     conditions = [
         cells.utilisation >= _FULL,

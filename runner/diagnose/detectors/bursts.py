@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Limit
 from runner.units import format_data_rate, format_duration
 
 _REST = 0.25  # RTTs without a packet
@@ -28,7 +28,10 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     rate = 8 * (carried - size[heads]) / lasted
     step = np.diff(time[heads], append=np.inf) / window
     burst = (rate > _FAST * view.forward.data_rate) & (tails - heads + 1 >= _LEAST_PACKETS)
-    burst &= (step >= _RHYTHM[0]) & (step <= _RHYTHM[1])
+    queued = 8 * carried / view.forward.data_rate / window
+    burst &= (step >= _RHYTHM[0]) & (step <= _RHYTHM[1] + queued)
+    for span in course.of_limit(Limit.RECEIVE_WINDOW):  # what comes at once was allowed at once
+        burst &= (time[heads] < span.start - view.shift) | (time[heads] >= span.end - view.shift)
     share = float(carried[burst].sum() / size.sum())
     if burst.sum() < _LEAST_BURSTS or share < _LEAST_SHARE:
         return

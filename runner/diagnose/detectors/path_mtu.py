@@ -4,24 +4,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runner.decode.schema import SERVER
 from runner.diagnose.limits import Course
 from runner.model.diagnosis import Diagnosis
 
+_EVERY_PATH = 1200  # bytes of UDP payload; less is a matter of its own
 _SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
 _LEAST_DATAGRAMS = 500
 _LEAST_DROPS = 3
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Never grown: no datagram of more than 1300 B in a response of 500 of them. Vanished: by the link's truth."""
+    """Never grown: no datagram of 1300 B or more among 500 with 1-RTT packets. Vanished: by the link's truth."""
     view = course.view
     server = view.transfer.recording.server
     if server is None:
         return
-    mine = np.flatnonzero((server.datagrams["sender"] == SERVER) & (server.datagrams["connection"] == view.connection))
+    mine = np.unique(server.packets["datagram"][view.flight.row])
     largest = int(server.datagrams["payload_length"][mine].max(initial=0))
-    if len(mine) >= _LEAST_DATAGRAMS and largest < _SMALL:
+    if len(mine) >= _LEAST_DATAGRAMS and _EVERY_PATH <= largest < _SMALL:
         yield Diagnosis(
             code="mtu-not-raised",
             sentence=f"None of {len(mine)} datagrams has more than {largest} B, and the path carries 1500 B packets.",

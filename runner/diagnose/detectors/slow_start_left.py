@@ -12,6 +12,7 @@ from runner.units import format_size
 _GROWTH = 1.2  # slow start doubles; with an ACK for every second packet a sender that counts ACKs grows by half
 _LEAST_ROUNDS = 4
 _GREW = 1.5
+_HELD = 0.7
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
@@ -21,6 +22,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
         return
     initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
+    if level < _HELD * float(rounds.peak[: first + 1].max()):
+        return  # it had been larger: that is another matter than slow start
     grew = level > _GREW * initial
     held = f"{format_size(round(level))} in flight for {last - first} RTTs without a loss before"
     start = float(rounds.start[first])

@@ -24,11 +24,11 @@ FIN_ACK = 2
 class Cause:
     """What is asked for. Sizes in bytes, times in seconds, the data rate in bit/s."""
 
-    size: int = 3_000_000
-    data_rate: int = 20_000_000
+    size: int = 1_500_000
+    data_rate: int = 8_000_000
     delay: float = 0.1
     """One way."""
-    queue: int = 300
+    queue: int = 150
     """Packets."""
     packet: int = 1400
     initial_window: int = 14_000
