@@ -13,6 +13,7 @@ from runner.model.run import CaseRecord, Kind, Run
 from runner.render import words
 from runner.render.cells import Cell, Cells, names, ordered_cases
 from runner.render.colour import step_of
+from runner.render.deciding import DEFINITIONS, agreements, decisions
 from runner.render.metrics import BY_KEY, METRICS, SWITCHABLE
 
 Sparks = Mapping[tuple[str, str, str], Markup]
@@ -78,6 +79,9 @@ def context(run: Run, results: Mapping[Job, Result], table: Cells, sparks: Spark
         "labels": sorted({cell.label for cell in table.values()} - {""}),
         "refuted": any(cell.refuted for cell in table.values()),
         "failures": _failures(table.values()),
+        "decisions": decisions(run, table),
+        "agreements": agreements(run, table),
+        "deciding": DEFINITIONS,
         "metrics": METRICS,
         "switchable": [BY_KEY[key] for key in SWITCHABLE],
         "units": {key: (BY_KEY[key].unit.factor, BY_KEY[key].unit.name) for key in SWITCHABLE},

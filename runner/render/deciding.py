@@ -1,0 +1,161 @@
+"""Who decides how fast a measurement is: shares of the variance, rankings, controllers, what measurements share.
+
+Cells of different protocols never meet, and only iterations that succeeded count.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp
+
+from runner.model.result import Outcome
+from runner.model.run import CaseRecord, ImplementationRecord, Kind, Run
+from runner.render.cells import Cell, Cells, ordered_cases
+from runner.stats import Summary
+from runner.stats.ranking import Correlation, Place, groups, ranking, spearman
+from runner.stats.shares import Share, Shares, shares
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A term of this section. Plain text, as those of the metrics."""
+
+    label: str
+    formula: str
+    note: str
+
+
+DEFINITIONS = (
+    Definition(
+        "share of the variance",
+        "log goodput = mean + server + client + pair + residual, all random; share = its variance / sum of the four",
+        "From mean squares of the cells' means (unweighted means, Henderson's method 3; Searle, Casella and McCulloch, "
+        "1992); below 0 counts as 0. Residual is what iterations of one cell differ by; with one iteration each it "
+        "can't be told from the pair. Interval: 95 %, generalised (Weerahandi, 1993), with the run's seed. "
+        "It says how much of the difference between numbers of this matrix goes with whom; other stacks, other shares.",
+    ),
+    Definition(
+        "median over the opposite role",
+        "of a server: median of its cells' median goodputs over all clients; of a client: over all servers",
+        "Interval: 95 % percentile bootstrap over the n cells; none for n = 1.",
+    ),
+    Definition(
+        "rank",
+        "1 + how many have a higher median",
+        "Interval: 95 % bootstrap over the opposite role's stacks, drawn once for all. Stacks whose intervals overlap "
+        "are not told apart. A stack with fewer cells was measured against fewer others.",
+    ),
+    Definition(
+        "congestion controller",
+        "median of the cells' median goodputs, by the controller that the server's entry or variant names",
+        "What it is called, not how it is built: the same name differs between stacks. n counts cells.",
+    ),
+    Definition(
+        "Spearman's ρ of two measurements",
+        "correlation of the ranks that the pairs' median goodputs have in both",
+        "Interval: 95 %, Fisher's z with the variance of Bonett and Wright (2000). n counts pairs.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One measurement over one protocol. `shares` None: the table can't answer."""
+
+    case: CaseRecord
+    label: str
+    shares: Shares | None
+    servers: list[Place]
+    clients: list[Place]
+    controllers: list[tuple[str, Summary]]
+
+    @property
+    def parts(self) -> list[tuple[str, str, Share]]:
+        """Class, words and share of each component that can be told."""
+        if self.shares is None:
+            return []
+        rest = self.shares.residual
+        last = [("residual", "iteration", rest)] if rest is not None else []
+        pair = "pair" if rest is not None else "pair or iteration"
+        return [
+            ("server", "server", self.shares.server),
+            ("client", "client", self.shares.client),
+            ("pair", pair, self.shares.pair),
+            *last,
+        ]
+
+    @property
+    def factor(self) -> float:
+        """By which goodputs differ from their mean, one standard deviation."""
+        return exp(self.shares.deviation) if self.shares is not None else 1.0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two measurements over one protocol."""
+
+    one: CaseRecord
+    other: CaseRecord
+    label: str
+    correlation: Correlation
+
+
+def decisions(run: Run, table: Cells) -> list[Decision]:
+    """One per measurement and protocol in which two cells have a goodput."""
+    found = []
+    for case in ordered_cases(run, Kind.MEASUREMENT):
+        measured = [cell for cell in table.values() if cell.case == case and "goodput" in cell.summaries]
+        for label in sorted({cell.label for cell in measured}):
+            group = [cell for cell in measured if cell.label == label]
+            if len(group) > 1:
+                found.append(_decision(run, case, label, group))
+    return found
+
+
+def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Decision:
+    medians = {(cell.server, cell.client): cell.summaries["goodput"].median for cell in group}
+    goodputs = {(cell.server, cell.client): list(_goodputs(cell)) for cell in group}
+    by_controller = ((_controller(run.implementations, server), value) for (server, _), value in medians.items())
+    servers, clients = (ranking(medians, place=place, seed=run.seed, more_is_better=True) for place in (0, 1))
+    return Decision(
+        case=case,
+        label=label,
+        shares=shares(goodputs, seed=run.seed),
+        servers=servers,
+        clients=clients,
+        controllers=groups(by_controller, seed=run.seed),
+    )
+
+
+def _goodputs(cell: Cell) -> Iterable[float]:
+    """Of the iterations that the cell's summaries are made of."""
+    for result in cell.results:
+        counts = result.outcome is Outcome.SUCCEEDED and result.protocol in ("", cell.protocol)
+        if counts and result.sample is not None and result.sample.goodput is not None:
+            yield result.sample.goodput
+
+
+def _controller(implementations: Mapping[str, ImplementationRecord], server: str) -> str:
+    record = implementations.get(server)
+    if record is None:
+        return "unknown"
+    return record.parameters.get("CCA") or record.congestion_control or "unknown"
+
+
+def agreements(run: Run, table: Cells) -> list[Agreement]:
+    """Every two measurements over one protocol that share at least 3 pairs."""
+    goodputs: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for cell in table.values():
+        if "goodput" in cell.summaries and cell.case.kind is Kind.MEASUREMENT:
+            of_case = goodputs.setdefault((cell.label, cell.case.name), {})
+            of_case[cell.server, cell.client] = cell.summaries["goodput"].median
+    found = []
+    cases = ordered_cases(run, Kind.MEASUREMENT)
+    for label in sorted({label for label, _ in goodputs}):
+        for one, other in combinations(cases, 2):
+            x, y = (goodputs.get((label, case.name), {}) for case in (one, other))
+            pairs = sorted(x.keys() & y.keys())
+            correlation = spearman([x[pair] for pair in pairs], [y[pair] for pair in pairs])
+            if correlation is not None:
+                found.append(Agreement(one, other, label, correlation))
+    return found
