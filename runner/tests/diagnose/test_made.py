@@ -25,7 +25,7 @@ CAUSES = {
     "early repeats": (replace(CLEAN, early=5), {"spurious-retransmissions"}),
     "numbers go back": (replace(CLEAN, back=20), {"packet-numbers"}),
     "small datagrams": (Cause(packet=700, cap=200_000), {"small-datagrams"}),
-    "1200 B for ever": (Cause(packet=1200, cap=230_000), {"mtu-not-raised"}),
+    "1200 B for ever": (Cause(packet=1200, cap=210_000), {"mtu-not-raised"}),
     "an ACK for each": (replace(CLEAN, ack_every=1, ack_size=200), {"dense-acks"}),
 }
 

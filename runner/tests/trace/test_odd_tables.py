@@ -1,6 +1,7 @@
 """Whatever the tables hold, the trace raises nothing, and what it says stays within what was sent."""
 
 import json
+from math import isfinite
 from typing import Any
 
 import pytest
@@ -8,9 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.decode.schema import PACKET_TYPES
+from runner.diagnose import explain
 from runner.model.run import LinkParameters
 from runner.tests.trace.tables import CLIENT, SERVER, Ack, Frame, Packet, Stream, connection, trace
 from runner.trace import facts, sample, series
+from runner.trace.transfer import Transfer
+from runner.trace.vantage import Recording
 
 LINK = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)
 
@@ -69,6 +73,10 @@ def test_any_tables_give_facts_numbers_and_series(client: list[Packet] | None, s
     numbers = sample(client_side, server_side, found, file_sizes=(30,), forward=LINK, return_=LINK)
     drawn = series(client_side, server_side, found, numbers, file_sizes=(30,), forward=LINK, return_=LINK)
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
+    transfer = Transfer(Recording(client_side, server_side))
+    why = explain(transfer, found, numbers, forward=LINK, return_=LINK)
+    assert not why.limits or abs(sum(why.limits.values()) - 1) < 1e-9
+    assert all(isfinite(one.start) and isfinite(one.end) for one in why.diagnoses)
     if numbers.retransmitted_bytes is not None:
         assert numbers.stream_bytes_sent is not None
         assert 0 <= (numbers.spurious_bytes or 0) <= numbers.retransmitted_bytes <= numbers.stream_bytes_sent
