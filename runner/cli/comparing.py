@@ -1,16 +1,17 @@
-"""Commands over several runs: compare."""
+"""Commands over several runs: compare, history."""
 
 import sys
 from pathlib import Path
 
 import click
 
-from runner.campaign import run_path
+from runner.campaign import LOGS, run_path
 from runner.catalog import split
 from runner.cli.base import main, out
 from runner.compare import TOPICS, compare, report
+from runner.compare.history import history
 from runner.errors import UsageError
-from runner.store import RunFolder
+from runner.store import RunFolder, find_runs
 
 file_type = click.Path(dir_okay=False, path_type=Path)
 
@@ -50,3 +51,13 @@ def compare_(
                 raise UsageError(f"{path} can't be written: {error.strerror}.") from error
     out.print(report.renderable(found, everything=everything))
     sys.exit(found.exit_code)
+
+
+@main.command("history")
+@click.option(
+    "--logs", type=click.Path(exists=True, file_okay=False, path_type=Path), default=LOGS, show_default="logs"
+)
+@click.option("--all", "everything", is_flag=True, help="Every cell, not only those that changed or are flaky.")
+def history_(logs: Path, everything: bool) -> None:
+    """Each cell over all runs made as the newest one: trend, change point, how often it fails."""
+    out.print(report.history_renderable(history(find_runs(logs)), everything=everything))

@@ -30,7 +30,7 @@ from runner.store import RunFolder
 # Metric → whether more of it is better.
 METRICS = {"goodput": True, "handshake_time": False, "ttlb": False, "retransmission_ratio": False}
 _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
-_Key = tuple[str, str, str]  # server, client, case
+Key = tuple[str, str, str]  # server, client, case
 
 
 class State(StrEnum):
@@ -134,7 +134,7 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
     """
     found = differences(before.run, after.run)
     refuse(found, despite)
-    old, new = _cells(before.results()), _cells(after.results())
+    old, new = by_cell(before.results()), by_cell(after.results())
     shared = sorted(key for key in old.keys() & new.keys() if key[2] in before.run.cases and key[2] in after.run.cases)
     if not shared:
         raise UsageError(f"{before.path} and {after.path} have no pair and case in common: nothing can be compared.")
@@ -144,9 +144,9 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
     notes = _notes(before, after, old, new)
     for key in shared:
         case = after.run.cases[key[2]]
-        one, other = _Side(old[key]), _Side(new[key])
+        one, other = Side(old[key]), Side(new[key])
         if one.protocol and other.protocol and one.protocol != other.protocol:
-            notes.append(f"{_name(key)}: over {one.protocol} before, {other.protocol} after; not comparable.")
+            notes.append(f"{title(key)}: over {one.protocol} before, {other.protocol} after; not comparable.")
             continue
         if case.kind is Kind.MEASUREMENT:
             numbers += _numbers(key, one, other)
@@ -156,7 +156,7 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
             verdicts.append(_verdict(key, one.outcome, other.outcome, other.why))
         else:
             where = "before" if other.outcome else "after" if one.outcome else "before and after"
-            notes.append(f"{_name(key)}: no verdict {where}, for the harness spoiled every iteration.")
+            notes.append(f"{title(key)}: no verdict {where}, for the harness spoiled every iteration.")
     numbers, rates, tests = _corrected(numbers, rates)
     return Comparison(
         before=before.name,
@@ -181,7 +181,7 @@ def _has_chance(link: LinkParameters) -> bool:
     return bool(link.loss or more.gilbert_elliott or more.corruption or more.jitter or more.reorder)
 
 
-class _Side:
+class Side:
     """The iterations of one cell of one run. Errors are the harness's and count for nothing."""
 
     def __init__(self, results: Sequence[Result]) -> None:
@@ -207,25 +207,27 @@ class _Side:
         ]
 
 
-def _cells(results: Mapping[Job, Result]) -> dict[_Key, list[Result]]:
-    found: dict[_Key, list[Result]] = {}
+def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
+    """Results in the order of the jobs, by server, client, case."""
+    found: dict[Key, list[Result]] = {}
     for job, result in results.items():
         found.setdefault((job.server, job.client, job.case), []).append(result)
     return found
 
 
-def _name(key: _Key) -> str:
+def title(key: Key) -> str:
+    """`client → server, case`."""
     return f"{key[1]} → {key[0]}, {key[2]}"
 
 
-def _numbers(key: _Key, one: _Side, other: _Side) -> Iterable[NumberChange]:
+def _numbers(key: Key, one: Side, other: Side) -> Iterable[NumberChange]:
     for metric in METRICS:
         before, after = one.values(metric), other.values(metric)
         if before and after:
             yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=shift(before, after))
 
 
-def _rate(key: _Key, one: _Side, other: _Side) -> RateChange:
+def _rate(key: Key, one: Side, other: Side) -> RateChange:
     return RateChange(
         server=key[0],
         client=key[1],
@@ -236,7 +238,7 @@ def _rate(key: _Key, one: _Side, other: _Side) -> RateChange:
     )
 
 
-def _verdict(key: _Key, before: Outcome, after: Outcome, why: str) -> VerdictChange:
+def _verdict(key: Key, before: Outcome, after: Outcome, why: str) -> VerdictChange:
     if before is after:
         state = State.ALIKE
     elif before is Outcome.SUCCEEDED:
@@ -286,7 +288,7 @@ def _stacks(before: Run, after: Run) -> tuple[StackChange, ...]:
     )
 
 
-def _notes(before: RunFolder, after: RunFolder, old: Mapping[_Key, object], new: Mapping[_Key, object]) -> list[str]:
+def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: Mapping[Key, object]) -> list[str]:
     """What was left out, and what else differs without making the runs incomparable."""
     notes = []
     for folder, mine, theirs in ((before, old, new), (after, new, old)):

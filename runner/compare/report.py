@@ -17,6 +17,7 @@ from runner.compare.compare import (
     State,
     VerdictChange,
 )
+from runner.compare.history import History, Trend, least_runs
 from runner.units import format_data_rate
 
 SCHEMA = 1
@@ -174,3 +175,44 @@ def document(comparison: Comparison) -> str:
     """Everything in SI units, one field a line."""
     every = {"schema": SCHEMA, "exit_code": comparison.exit_code, **asdict(comparison)}
     return json.dumps(every, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def history_renderable(found: History, *, everything: bool) -> Group:
+    """For a rich console: cells that changed or that flip, all of them with `everything`."""
+    parts: list[Any] = [
+        f"[bold]{len(found.runs)} runs, {len(found.trends)} cells[/bold]: {escape(', '.join(found.runs))}"
+    ]
+    parts += [f"[dim]left out: {escape(name)}. {escape(why)}[/dim]" for name, why in found.left_out]
+    if len(found.runs) < (least := least_runs()):
+        parts.append(
+            f"[dim]A change point needs at least {least} runs: with fewer, no split of them can show one.[/dim]"
+        )
+    table = Table("client → server", "case", "successes", "95 %", "flips", "goodput by run", "change", box=None)
+    chosen = [
+        one for one in found.trends if everything or one.change or 0 < one.attempts.successes < one.attempts.attempts
+    ]
+    for one in chosen:
+        table.add_row(*(escape(field) for field in _history_fields(one)))
+    parts += ["", table] if chosen else ["", "No cell changed and none is flaky. `--all` lists every cell."]
+    return Group(*parts)
+
+
+def _history_fields(trend: Trend) -> tuple[str, ...]:
+    interval = "–" if trend.rate is None else f"{trend.rate[0]:.0%} to {trend.rate[1]:.0%}"
+    medians = " ".join(f"{value / 1e6:.3g}" for _, value in trend.medians[-12:])
+    change = trend.change
+    moved = (
+        f"from {change.run} on: {format_data_rate(change.before)} → {format_data_rate(change.after)}, q {_q(change.q)}"
+        if change
+        else ""
+    )
+    series = f"{medians} Mbit/s" if medians else ""
+    return (
+        f"{trend.client} → {trend.server}",
+        trend.case,
+        str(trend.attempts),
+        interval,
+        str(trend.flips),
+        series,
+        moved,
+    )

@@ -1,0 +1,138 @@
+"""Cells over many runs of one kind: the trend of goodput, where it changed, and how often a cell is flaky.
+
+One run gives one value, its median: what differs between nights, such as the host's load, hits all iterations of a
+night together, so a night is what can be counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from runner.compare.compare import Key, Side, by_cell
+from runner.compare.conditions import differences
+from runner.errors import UsageError
+from runner.model.run import CaseRecord, Kind
+from runner.stats import Attempts, rate_interval, summarise
+from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_test
+from runner.store import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePoint:
+    """The split of a series that the rank test finds least likely. `q` is after all corrections."""
+
+    run: str  # the first after the change
+    q: float
+    before: float  # median of the values before it
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """One cell. `medians` of goodput in bit/s by run, in order; `attempts` over all runs, errors left out."""
+
+    server: str
+    client: str
+    case: str
+    medians: tuple[tuple[str, float], ...]
+    attempts: Attempts
+    flips: int  # runs that differ from the one before in whether all iterations succeeded
+    change: ChangePoint | None
+
+    @property
+    def rate(self) -> tuple[float, float] | None:
+        """95 % interval of the rate of success."""
+        return rate_interval(self.attempts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """`left_out`: runs made under other conditions than the newest one, with the first difference."""
+
+    runs: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+    trends: tuple[Trend, ...]
+
+
+def history(folders: Sequence[RunFolder]) -> History:
+    """Every cell of the newest of `folders` over all that were made under its conditions.
+
+    Raises UsageError when there is no run.
+    """
+    ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s)
+    if not ordered:
+        raise UsageError("There is no run in logs/: begin one with ./bentpipe run.")
+    newest = ordered[-1]
+    alike, left_out = [], []
+    for folder in ordered:
+        found = [sentence for some in differences(folder.run, newest.run).values() for sentence in some]
+        if found:
+            left_out.append((folder.name, found[0]))
+        else:
+            alike.append(folder)
+    sides: dict[Key, list[tuple[str, Side]]] = {}
+    for folder in alike:
+        for key, results in by_cell(folder.results()).items():
+            sides.setdefault(key, []).append((folder.name, Side(results)))
+    cases = newest.run.cases
+    trends = [_trend(key, series, cases[key[2]]) for key, series in sorted(sides.items()) if key[2] in cases]
+    return History(
+        runs=tuple(folder.name for folder in alike), left_out=tuple(left_out), trends=tuple(_corrected(trends))
+    )
+
+
+def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Trend:
+    # The protocol of the newest run: values over another one don't compare with it.
+    protocol = series[-1][1].protocol
+    same = [(name, side) for name, side in series if side.protocol in ("", protocol) and side.judged[1]]
+    medians = []
+    if case.kind is Kind.MEASUREMENT:
+        summaries = ((name, summarise(side.values("goodput"), seed=0)) for name, side in same)
+        medians = [(name, found.median) for name, found in summaries if found is not None]
+    good = [side.judged[0] == side.judged[1] for _, side in same]
+    return Trend(
+        server=key[0],
+        client=key[1],
+        case=key[2],
+        medians=tuple(medians),
+        attempts=Attempts(
+            successes=sum(side.judged[0] for _, side in same), attempts=sum(side.judged[1] for _, side in same)
+        ),
+        flips=sum(one is not other for one, other in pairwise(good)),
+        change=change_point(medians),
+    )
+
+
+def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
+    """The likeliest split of (run, value) in two, its p multiplied by the number of splits that could show anything.
+
+    None when no split could.
+    """
+    values = [value for _, value in series]
+    able = [k for k in range(1, len(values)) if least_p(k, len(values) - k) <= FALSE_DISCOVERY_RATE]
+    if not able:
+        return None
+    p, split = min((rank_test(values[:k], values[k:]), k) for k in able)
+    halves = [summarise(half, seed=0) for half in (values[:split], values[split:])]
+    before, after = (half.median for half in halves if half is not None)
+    return ChangePoint(run=series[split][0], q=min(1.0, p * len(able)), before=before, after=after)
+
+
+def _corrected(trends: Sequence[Trend]) -> list[Trend]:
+    """With the changes that remain after the correction for all cells."""
+    q_values = iter(adjusted([trend.change.q for trend in trends if trend.change is not None]))
+    corrected = []
+    for trend in trends:
+        change = None if trend.change is None else replace(trend.change, q=next(q_values))
+        corrected.append(replace(trend, change=change if change and change.q <= FALSE_DISCOVERY_RATE else None))
+    return corrected
+
+
+def least_runs() -> int:
+    """From how many runs on a change of a single cell can show at all."""
+    n = 2
+    while True:
+        least = [p for k in range(1, n) if (p := least_p(k, n - k)) <= FALSE_DISCOVERY_RATE]
+        if least and min(least) * len(least) <= FALSE_DISCOVERY_RATE:
+            return n
+        n += 1
