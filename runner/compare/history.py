@@ -55,7 +55,7 @@ class History:
 
 
 def history(folders: Sequence[RunFolder]) -> History:
-    """Every cell of the newest of `folders` over all that were made under its conditions.
+    """Every cell in the cases of the newest of `folders`, over all runs that were made under its conditions.
 
     Raises UsageError when there is no run.
     """
