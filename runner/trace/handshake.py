@@ -8,15 +8,28 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
 _APPLICATION_ERROR = 0x0C
+_CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1
 
 
 def completed(scope: Scope) -> bool:
     """Whether the handshake completed at both ends: a server says HANDSHAKE_DONE, or processes 1-RTT packets and
-    acknowledges them, only then (RFC 9001 §4.1.2, §5.7)."""
+    acknowledges them, only then (RFC 9001 §4.1.2, §5.7).
+
+    A client that has its data in 0.5-RTT may close before the server says either. Then the client's Finished, the one
+    message of its Handshake packets when no client certificate is asked for, has to have reached the server, which must
+    not have refused it by a CRYPTO_ERROR (RFC 9001 §4.1.1, §4.8).
+    """
     for vantage in scope.recording.vantages:
         if len(scope.frames(vantage, SERVER, "handshake_done")) or _acknowledged(scope, vantage, "1rtt"):
             return True
-    return False
+    server = scope.recording.server
+    if server is None or not len(scope.packets(server, CLIENT, "1rtt")):
+        return False
+    handshakes = scope.packets(server, CLIENT, "handshake")
+    finished = scope.frames(server, CLIENT, "crypto")
+    arrived = bool(np.isin(server.frames["packet"][finished], handshakes).any())
+    refused = any(close.sender == ROLES[SERVER] and close.code in _CRYPTO_ERRORS for close in closes(scope))
+    return arrived and not refused
 
 
 def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
