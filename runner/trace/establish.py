@@ -2,10 +2,11 @@
 
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace import handshake, packets, paths
+from runner.trace.credit import credit_excess
 from runner.trace.first_flight import first_flight
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.scope import Scope, integer_parameter, values
-from runner.trace.streams import Streams, flow_control, max_streams
+from runner.trace.streams import Streams, max_streams
 from runner.trace.transfer import Transfer
 from runner.trace.vantage import Recording
 
@@ -36,7 +37,6 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
     row = scope.row
     streams = all_streams.of_connection(scope.number)
     echoed, reset = handshake.after_retry(scope)
-    exceeded, extended = flow_control(scope, all_streams)
     first_max_streams, last_max_streams = max_streams(scope)
     return ConnectionFacts(
         version=row.value("version"),
@@ -71,8 +71,7 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
         max_streams_bidi=last_max_streams,
         initial_max_data=integer_parameter(scope.client_parameters, "initial_max_data"),
         initial_max_stream_data=integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local"),
-        flow_window_exceeded=exceeded,
-        flow_window_extended=extended,
+        credit_excess=credit_excess(scope),
         client_key_updates=packets.key_updates(scope, CLIENT),
         server_key_updates=packets.key_updates(scope, SERVER),
         client_ecn=packets.ecn(scope, CLIENT),

@@ -116,6 +116,24 @@ class Amplification:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreditExcess:
+    """Response data beyond what the client had granted (RFC 9000 §4.1), where it was most."""
+
+    stream_id: int | None
+    """None: beyond the limit of the connection, over all streams."""
+    granted: int
+    """Bytes."""
+    sent: int
+    datagram: int
+    """Its row in the server-side capture."""
+
+    @property
+    def bytes(self) -> int:
+        """How many too many."""
+        return self.sent - self.granted
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectionFacts:
     """One connection, from its first Initial to its end."""
 
@@ -179,10 +197,8 @@ class ConnectionFacts:
     """The client's first limit for the connection, bytes."""
     initial_max_stream_data: int | None
     """The client's first limit for each request stream, bytes."""
-    flow_window_exceeded: bool | None
-    """The server sent more than one of the first limits."""
-    flow_window_extended: bool | None
-    """The client raised one of them by MAX_DATA or MAX_STREAM_DATA."""
+    credit_excess: CreditExcess | None
+    """None: the server stayed within the client's limits, or there is no capture at the server."""
 
     # Packets
     client_key_updates: int

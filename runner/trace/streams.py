@@ -150,16 +150,6 @@ class Streams:
         still_open = np.arange(1, len(opened) + 1) - np.searchsorted(closed, opened, side="right")
         return int(still_open.max(initial=0))
 
-    def response_ends(self, number: int) -> tuple[int, int]:
-        """(bytes of all streams, bytes of the longest request stream) by their highest offsets, as flow control
-        counts what the server sent (RFC 9000 §4.1)."""
-        seen = self._server.near or self._server.far
-        if seen is None:
-            return 0, 0
-        mine = self._server.layout.connection == number
-        requests = mine & (self._server.layout.stream_id % 4 == 0)
-        return int(seen.end[mine].sum()), int(seen.end[requests].max(initial=0))
-
     def early_bytes(self, number: int) -> int:
         """Unique STREAM bytes that the client sent in 0-RTT packets."""
         return int(self._client.early_bytes[number])
@@ -170,20 +160,6 @@ def _fin(direction: _Direction, index: int | None) -> int | None:
         return None
     fin = max(int(seen.fin[index]) for seen in (direction.near, direction.far) if seen is not None)
     return None if fin == NULL else fin
-
-
-def flow_control(scope: Scope, streams: Streams) -> tuple[bool | None, bool | None]:
-    """Whether the server sent more than the client's first limits, and whether the client raised one of them."""
-    max_data = integer_parameter(scope.client_parameters, "initial_max_data")
-    max_stream_data = integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local")
-    if max_data is None or max_stream_data is None:
-        return None, None
-    total, longest = streams.response_ends(scope.number)
-    frames = scope.best(CLIENT).frames
-    raised = frames["value"][scope.frames(scope.best(CLIENT), CLIENT, "max_data")] > max_data
-    rows = scope.frames(scope.best(CLIENT), CLIENT, "max_stream_data")
-    stream_raised = (frames["value"][rows] > max_stream_data) & (frames["stream_id"][rows] % 4 == 0)
-    return total > max_data or longest > max_stream_data, bool(raised.any() or stream_raised.any())
 
 
 def max_streams(scope: Scope) -> tuple[int | None, int | None]:

@@ -187,8 +187,8 @@ def test_facts_of_the_connection() -> None:
     assert (stream.client_bytes, stream.server_bytes, stream.server_fin) == (12, FILE, FILE)
     assert (stream.request, stream.first_new_byte, stream.last_new_byte) == pytest.approx((0.2, 0.4, 0.8))
     assert found.max_concurrent_streams == 1
-    assert found.flow_window_exceeded
-    assert found.flow_window_extended is False
+    assert found.credit_excess is not None
+    assert (found.credit_excess.stream_id, found.credit_excess.granted, found.credit_excess.sent) == (None, 4000, FILE)
     (close,) = found.closes
     assert (close.sender, close.application, close.code) == ("client", True, 0)
     assert close.time == pytest.approx(0.9)

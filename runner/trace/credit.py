@@ -1,0 +1,69 @@
+"""Whether the server stayed within the credit of flow control (RFC 9000 §4.1)."""
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.intervals import Ints
+from runner.trace.nouns import CreditExcess
+from runner.trace.scope import Scope, integer_parameter
+from runner.trace.vantage import Vantage
+
+_UNIDIRECTIONAL = 2  # bit of a stream ID, RFC 9000 §2.1
+
+
+def credit_excess(scope: Scope) -> CreditExcess | None:
+    """Where the server went furthest beyond what the client had granted by then; None: nowhere, or nobody saw.
+
+    At the server's vantage point a grant is seen before the server has it, and data after it left: no doubt is left.
+    """
+    vantage = scope.recording.server
+    total = integer_parameter(scope.client_parameters, "initial_max_data")
+    if vantage is None or total is None:
+        return None
+    frames = vantage.stream_frames
+    rows = np.flatnonzero(scope.mine(frames, SERVER))
+    rows = rows[np.argsort(frames["packet"][rows], kind="stable")]
+    packets, streams = frames["packet"][rows], frames["stream_id"][rows]
+    ends = frames["offset"][rows] + frames["length"][rows]
+    fresh = np.zeros(len(rows), dtype=np.int64)
+    worst: CreditExcess | None = None
+    for stream in np.unique(streams):
+        of_stream = np.flatnonzero(streams == stream)
+        highest = np.maximum.accumulate(ends[of_stream])
+        fresh[of_stream] = np.diff(highest, prepend=0)
+        granted = _granted(scope, vantage, packets[of_stream], _first_limit(scope, int(stream)), stream=int(stream))
+        worst = _worse(worst, vantage, packets[of_stream], highest, granted, stream=int(stream))
+    return _worse(worst, vantage, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
+
+
+def _first_limit(scope: Scope, stream: int) -> int:
+    name = "uni" if stream & _UNIDIRECTIONAL else "bidi_remote" if stream & 1 else "bidi_local"
+    return integer_parameter(scope.client_parameters, f"initial_max_stream_data_{name}") or 0
+
+
+def _granted(scope: Scope, vantage: Vantage, packets: Ints, first: int, *, stream: int | None = None) -> Ints:
+    """The limit that held when each of the packets left: of a stream, or of the connection."""
+    frames = vantage.frames
+    rows = scope.frames(vantage, CLIENT, "max_data" if stream is None else "max_stream_data")
+    if stream is not None:
+        rows = rows[frames["stream_id"][rows] == stream]
+    rows = rows[np.argsort(frames["packet"][rows], kind="stable")]
+    limits = np.maximum.accumulate(np.concatenate(([first], frames["value"][rows])))
+    granted: Ints = limits[np.searchsorted(frames["packet"][rows], packets)]
+    return granted
+
+
+def _worse(
+    known: CreditExcess | None, vantage: Vantage, packets: Ints, sent: Ints, granted: Ints, *, stream: int | None
+) -> CreditExcess | None:
+    """The greater excess: the known one, or the greatest of these."""
+    if not len(sent):
+        return known
+    at = int(np.argmax(sent - granted))
+    found = CreditExcess(
+        stream_id=stream,
+        granted=int(granted[at]),
+        sent=int(sent[at]),
+        datagram=int(vantage.packets["datagram"][packets[at]]),
+    )
+    return found if found.bytes > (known.bytes if known else 0) else known
