@@ -59,5 +59,5 @@ def compare_(
 )
 @click.option("--all", "everything", is_flag=True, help="Every cell, not only those that changed or are flaky.")
 def history_(logs: Path, everything: bool) -> None:
-    """Each cell in the cases of the newest run, over all runs made as it was: trend, change point, how often it fails."""
+    """Each cell in the newest run's cases, over all runs made as it was: trend, change point, rate of success."""
     out.print(report.history_renderable(history(find_runs(logs)), everything=everything))

@@ -141,6 +141,7 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
     numbers: list[NumberChange] = []
     rates: list[RateChange] = []
     verdicts: list[VerdictChange] = []
+    spoiled: dict[str, list[str]] = {}
     notes = _notes(before, after, old, new)
     for key in shared:
         case = after.run.cases[key[2]]
@@ -156,7 +157,10 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
             verdicts.append(_verdict(key, one.outcome, other.outcome, other.why))
         else:
             where = "before" if other.outcome else "after" if one.outcome else "before and after"
-            notes.append(f"{title(key)}: no verdict {where}, for the harness spoiled every iteration.")
+            spoiled.setdefault(where, []).append(title(key))
+    notes += [_spoiled(where, names) for where, names in spoiled.items()]
+    if not (numbers or rates or verdicts):
+        raise UsageError(f"Nothing of {before.name} and {after.name} can be compared. {' '.join(notes)}")
     numbers, rates, tests = _corrected(numbers, rates)
     return Comparison(
         before=before.name,
@@ -218,6 +222,11 @@ def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
 def title(key: Key) -> str:
     """`client → server, case`."""
     return f"{key[1]} → {key[0]}, {key[2]}"
+
+
+def _spoiled(where: str, names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"No verdict {where}, for the harness spoiled every iteration: {'; '.join(names[:5])}{more}."
 
 
 def _numbers(key: Key, one: Side, other: Side) -> Iterable[NumberChange]:

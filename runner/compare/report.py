@@ -179,9 +179,8 @@ def document(comparison: Comparison) -> str:
 
 def history_renderable(found: History, *, everything: bool) -> Group:
     """For a rich console: cells that changed or that flip, all of them with `everything`."""
-    parts: list[Any] = [
-        f"[bold]{len(found.runs)} runs, {len(found.trends)} cells in the cases of the newest[/bold]: {escape(', '.join(found.runs))}"
-    ]
+    amount = f"{len(found.runs)} runs, {len(found.trends)} cells in the cases of the newest"
+    parts: list[Any] = [f"[bold]{amount}[/bold]: {escape(', '.join(found.runs))}"]
     parts += [f"[dim]left out: {escape(name)}. {escape(why)}[/dim]" for name, why in found.left_out]
     if len(found.runs) < (least := least_runs()):
         parts.append(

@@ -186,7 +186,14 @@ def test_what_the_harness_spoiled_counts_for_nothing(tmp_path: Path) -> None:
     found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", spoiled("kwik")))
     assert found.exit_code == 0
     assert {one.server for one in found.numbers} == {"quinn", "mvfst"}
-    assert any("quinn → kwik, sat: no verdict after" in note for note in found.notes)
+    sentence = "No verdict after, for the harness spoiled every iteration: kwik → kwik, sat; quinn → kwik, sat."
+    assert sentence in found.notes
+
+
+def test_a_comparison_of_nothing_is_refused_and_no_success(tmp_path: Path) -> None:
+    before = folder(tmp_path / "a", same, servers=("kwik",))
+    with pytest.raises(UsageError, match=r"Nothing of a and bb can be compared\. .*spoiled every iteration"):
+        compare(before, folder(tmp_path / "bb", spoiled("kwik"), servers=("kwik",)))
 
 
 def test_protocols_are_not_compared_with_each_other(tmp_path: Path) -> None:
