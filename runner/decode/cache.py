@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.decode.decode import decode_capture
-from runner.decode.schema import DECODER_VERSION, TABLES, CaptureMeta, Invariant, Trace
+from runner.decode.schema import DECODER_VERSION, READABLE_VERSIONS, TABLES, CaptureMeta, Invariant, Trace
 from runner.errors import CaptureError
 
 _META = b"bentpipe.trace"
@@ -38,12 +38,21 @@ def load_tables(folder: Path) -> Trace:
         stored = json.loads(tables[_LAST].schema.metadata[_META])
         meta = CaptureMeta(**stored["meta"])
         invariants = [Invariant(**each) for each in stored["invariants"]]
-        tables = {name: table.replace_schema_metadata(None).cast(TABLES[name]) for name, table in tables.items()}
+        tables = {name: _completed(table, TABLES[name]) for name, table in tables.items()}
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise CaptureError(f"{folder} has no tables of this version: decode the capture again.") from error
-    if meta.decoder_version != DECODER_VERSION:
+    if meta.decoder_version not in READABLE_VERSIONS:
         raise CaptureError(f"{folder} was written by decoder version {meta.decoder_version}: decode the capture again.")
     return Trace(**tables, meta=meta, invariants=invariants)
+
+
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table in this schema; columns that its decoder did not know are null."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kernel_drops: int | None = None) -> Trace:

@@ -47,6 +47,8 @@ class Datagrams:
     data: bytes
     """The file; `start` and `end` point into it."""
     flows: list[Flow] = field(default_factory=list)
+    record: list[int] = field(default_factory=list)
+    """Number of the record in the file, from 1."""
     time_ns: list[int] = field(default_factory=list)
     flow: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -94,6 +96,7 @@ def read_datagrams(file: CaptureFile) -> Datagrams:
         length = int.from_bytes(data[udp + 4 : udp + 6]) - 8
         if length <= 0:
             continue
+        result.record.append(result.records)
         result.time_ns.append(time_ns)
         result.flow.append(flow)
         result.start.append(start)

@@ -39,6 +39,8 @@ class LongHeader:
     token: bytes | None = None
     number_at: int = 0
     """Where the packet number starts; 0 in types without one."""
+    supported_versions: list[int] | None = None
+    """What a Version Negotiation packet lists (RFC 9000 §17.2.1), None in other types."""
     complete: bool = True
     """False when the capture has only the beginning of the packet, or the header contradicts itself."""
 
@@ -50,6 +52,7 @@ def parse_long_header(data: bytes, start: int, end: int) -> LongHeader:
         position = _connection_ids(data, start + 5, end, header)
         if header.version == 0:
             header.type = PacketType.VERSION_NEGOTIATION
+            header.supported_versions = [int.from_bytes(data[at : at + 4]) for at in range(position, end - 3, 4)]
         elif header.version in _TYPES:
             header.type = _TYPES[header.version][data[start] >> 4 & 3]
             _rest(data, position, end, header)

@@ -25,13 +25,15 @@ PACKET_COLUMNS = 15
 class Rows:
     """Packets and frames of a capture. Fields that are unknown hold NONE."""
 
-    __slots__ = ("_cid_numbers", "cids", "frames", "packets")
+    __slots__ = ("_cid_numbers", "cids", "frames", "packets", "supported_versions")
 
     def __init__(self) -> None:
         self.packets: list[int] = []
         self.frames = FrameRows()
         self.cids: list[bytes] = []
         """Distinct connection IDs; the packets hold positions in this list."""
+        self.supported_versions: dict[int, list[int]] = {}
+        """Row of a Version Negotiation packet → the versions that it lists."""
         self._cid_numbers: dict[bytes, int] = {}
 
     def __len__(self) -> int:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-DECODER_VERSION = 1
+DECODER_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Of tables: what the older ones lack is null. 2 added `record` and `supported_versions`."""
 
 MTU = 1500
 """Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
@@ -26,6 +28,7 @@ _OF_THE_PACKET = [("time_ns", pa.int64()), ("connection", pa.int32()), ("sender"
 DATAGRAMS = pa.schema(
     [
         ("datagram", pa.int32()),  # row number
+        ("record", pa.int32()),  # number in the capture file from 1, as Wireshark counts; null in tables of version 1
         ("time_ns", pa.int64()),
         ("src", _ADDRESS),
         ("dst", _ADDRESS),
@@ -58,6 +61,7 @@ PACKETS = pa.schema(
         ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
         ("token_length", pa.int32()),  # Initial and Retry only
         ("suite", _NAME),  # of the packet protection, IANA name
+        ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
     ]
 )
 

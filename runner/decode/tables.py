@@ -78,6 +78,7 @@ class TableBuilder:
         owner[datagram] = self._packets[first][:, (columns.CONNECTION, columns.SENDER)]
         arrays = [
             np.arange(count),
+            np.array(source.record, dtype=np.int64)[self._selected],
             self._times,
             _coded(src[flows], addresses, pa.int32()),
             _coded(dst[flows], addresses, pa.int32()),
@@ -95,7 +96,7 @@ class TableBuilder:
     def _packet_table(self) -> pa.Table:
         cids = pa.array(self._rows.cids, pa.binary())
         arrays: list[Any] = [np.arange(len(self._packets))]
-        for number, name in enumerate(PACKETS.names[1:]):
+        for number, name in enumerate(PACKETS.names[1:-1]):
             column = np.ascontiguousarray(self._packets[:, number])
             if name in ("dcid", "scid"):
                 arrays.append(cids.take(_nullable(column, pa.int64())))
@@ -109,7 +110,14 @@ class TableBuilder:
                 arrays.append(column)
             else:
                 arrays.append(_nullable(column, PACKETS.field(name).type))
+        arrays.append(self._supported_versions())
         return _table(arrays, PACKETS)
+
+    def _supported_versions(self) -> pa.Array:
+        listed: list[list[int] | None] = [None] * len(self._packets)
+        for row, versions in self._rows.supported_versions.items():
+            listed[row] = versions
+        return pa.array(listed, PACKETS.field("supported_versions").type)
 
     def _stream_table(self, streams: Integers) -> pa.Table:
         packet = streams[:, 0]
