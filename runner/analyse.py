@@ -17,7 +17,7 @@ from runner.model.result import DirectionTruth, Finding, Invariant, LinkTruth, N
 from runner.model.run import CaseRecord, Kind
 from runner.readback import applied_lines, readings
 from runner.trace import TraceFacts, facts, sample, series
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, Check
 
 UNSUPPORTED_EXIT = 127
 _LOG_LINES = 12
@@ -66,16 +66,29 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     base = replace(base, limits=why.limits, diagnoses=why.diagnoses)
     if spoiled := _spoiled(evidence, truth, record):
         return _with(base, Outcome.ERROR, spoiled)
-    if failures := tuple(_execution(evidence, record, artifacts)):
-        return _with(base, Outcome.FAILED, *failures)
-    missing = _missing_evidence(artifacts, traces)
+    failures = tuple(_execution(evidence, record, artifacts))
+    missing = _missing_evidence(artifacts, traces, case)
     if missing is not None or traces.facts is None:
-        return _with(base, Outcome.ERROR, *filter(None, (missing,)))
+        return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
-    if unasked := tuple(finding for precondition in case.preconditions for finding in precondition(context)):
-        return _with(base, Outcome.ERROR, *unasked)
-    findings = tuple(finding for check in case.checks for finding in check(context))
+    return _judge(base, case, context, failures)
+
+
+def _judge(base: Result, case: Case, context: CaseEvidence, failures: tuple[Finding, ...]) -> Result:
+    """The verdict where packets can be read. An endpoint that failed has lost already: what packets prove is added."""
+    if unasked := tuple(_found(case.preconditions, context)):
+        return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or unasked))
+    if unable := tuple(_found(case.capabilities, context)):
+        return _with(base, Outcome.FAILED if failures else Outcome.UNSUPPORTED, *(failures or unable))
+    findings = tuple(_found(case.checks, context))
+    if failures:
+        return _with(base, Outcome.FAILED, *failures, *(finding for finding in findings if finding.packets))
     return _with(base, Outcome.FAILED, *findings) if findings else base
+
+
+def _found(checks: tuple[Check, ...], context: CaseEvidence) -> Iterator[Finding]:
+    for check in checks:
+        yield from check(context)
 
 
 def transient(result: Result) -> str | None:
@@ -363,7 +376,7 @@ def _decode(capture: Path, artifacts: Artifacts, tables: Path, evidence: Evidenc
     return load_tables(tables) if tables.is_dir() else None
 
 
-def _missing_evidence(artifacts: Artifacts, traces: _Traces) -> Finding | None:
+def _missing_evidence(artifacts: Artifacts, traces: _Traces, case: Case) -> Finding | None:
     """Without packets there is no verdict: never a pass, and not the implementation's failure either."""
     if traces.facts is None:
         return Finding(
@@ -372,7 +385,7 @@ def _missing_evidence(artifacts: Artifacts, traces: _Traces) -> Finding | None:
             expected="captures on both sides",
             actual=traces.problem,
         )
-    if not artifacts.key_logs:
+    if case.needs_keys and not artifacts.key_logs:
         return Finding(
             code="no-key-log",
             requirement="An endpoint writes its secrets to SSLKEYLOGFILE.",

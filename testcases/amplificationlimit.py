@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.hits import Hit
 from testcases.scenarios import CLIENT_LOSS_2_7
 
@@ -17,16 +17,16 @@ def keeps_the_limit(case: CaseEvidence) -> Iterator[Finding]:
         found = connection.amplification
         if found is None or not found.excess:
             continue
-        yield Finding(
+        requirement = "Until the client's address is validated, a server sends at most three times what it received."
+        finding = Finding(
             code="amplification-limit-exceeded",
-            requirement="Until the client's address is validated, a server sends at most three times what it received.",
+            requirement=requirement,
             expected=f"at most {3 * found.received} B after {found.received} B received",
             actual=f"connection {number}: {found.sent} B, {found.excess} B too many",
             role="server",
             section="RFC 9000 §8.1",
-            packets=(found.datagram,) if found.datagram is not None else (),
-            vantage="server",
         )
+        yield proven(finding, found.place)
 
 
 CASE = Case(

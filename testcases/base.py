@@ -4,7 +4,7 @@ To add one, add a module to this package with a `CASE`. Nothing else has to know
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
@@ -12,7 +12,7 @@ from runner.model.protocol import HTTP09, HTTP3, HTTP3_WIRE_NAME
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.model.scenario import Link, Scenario
-from runner.trace import TraceFacts
+from runner.trace import Place, TraceFacts
 from runner.units import MIB
 
 
@@ -27,6 +27,22 @@ class CaseEvidence:
     protocol: str  # ALPN that the endpoints were asked to speak
 
 
+SHOWN_PACKETS = 5
+
+
+def proven(finding: Finding, *places: Place | None) -> Finding:
+    """The finding with the packets that prove it: the first few of these, at the vantage point of the first."""
+    known = [place for place in dict.fromkeys(places) if place is not None]
+    chosen = [place for place in known if place.vantage == known[0].vantage][:SHOWN_PACKETS]
+    times = [place.time for place in chosen if place.time is not None]
+    return replace(
+        finding,
+        packets=tuple(place.record for place in chosen),
+        times=tuple(times) if len(times) == len(chosen) else (),
+        vantage=chosen[0].vantage if chosen else "",
+    )
+
+
 Check = Callable[[CaseEvidence], Iterable[Finding]]
 
 
@@ -36,8 +52,10 @@ class Case:
 
     `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds,
     from the client's start to its end. Checks run in order; all findings are kept. `preconditions` say
-    whether the question was put at all, such as whether a loss hit: their findings make the job an error. `protocols`,
-    by ALPN: over what it can be asked, the preferred one first; a pair is asked over the first that it shares.
+    whether the question was put at all, such as whether a loss hit: their findings make the job an error.
+    `capabilities` say whether the pair does what the question is about, where a wire name can't tell: their findings
+    make the job unsupported. `protocols`, by ALPN: over what it can be asked, the preferred one first; a pair is asked
+    over the first that it shares.
     """
 
     name: str
@@ -52,6 +70,8 @@ class Case:
     iterations: int = 1
     wire_name_server: str | None = None
     preconditions: tuple[Check, ...] = ()
+    capabilities: tuple[Check, ...] = ()
+    needs_keys: bool = True  # without a key log there is no verdict
     protocols: tuple[str, ...] = (HTTP09,)
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
     name_length: int = 16  # characters of a file's name

@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 _CHACHA20 = 0x1303
@@ -23,16 +23,17 @@ def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         offered = [suite for suite in connection.offered_suites if suite != _SIGNALLING and not _is_grease(suite)]
         if offered != [_CHACHA20]:
-            yield Finding(
+            finding = Finding(
                 code="other-suites-offered",
                 requirement="The client offers TLS_CHACHA20_POLY1305_SHA256 and no other suite.",
                 expected="0x1303",
                 actual=", ".join(f"0x{suite:04x}" for suite in offered) or "no ClientHello could be read",
                 role="client",
-                section="RFC 8446 §B.4",
+                section="RFC 8446 §4.1.2",
             )
+            yield proven(finding, *connection.landmarks.client_hellos)
         elif connection.suite != "TLS_CHACHA20_POLY1305_SHA256":
-            yield Finding(
+            finding = Finding(
                 code="other-suite-chosen",
                 requirement="The server chooses a suite that the client offered.",
                 expected="TLS_CHACHA20_POLY1305_SHA256",
@@ -40,6 +41,7 @@ def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
                 role="server",
                 section="RFC 8446 §4.1.3",
             )
+            yield proven(finding, connection.landmarks.server_hello)
 
 
 CASE = Case(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from runner.model.protocol import HTTP09, HTTP3
 from runner.model.result import Finding
-from testcases.base import CaseEvidence
+from runner.trace import Place
+from testcases.base import CaseEvidence, proven
 
 QUIC_V1 = 0x00000001
 
@@ -49,13 +50,14 @@ class Handshakes:
         """The finding when there were more or fewer."""
         completed = sum(connection.handshake_completed for connection in case.facts.connections)
         if completed != self.expected:
-            yield Finding(
+            finding = Finding(
                 code="handshake-count",
                 requirement="The case runs over a fixed number of connections.",
                 expected=f"{self.expected} completed handshake{'s' if self.expected != 1 else ''}",
                 actual=f"{completed}",
                 section="RFC 9001 §4.1.1",
             )
+            yield proven(finding, *_beginnings(case))
 
 
 def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
@@ -63,33 +65,43 @@ def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
     expected = len(case.case.file_sizes)
     completed = sum(connection.handshake_completed for connection in case.facts.connections)
     if completed < expected:
-        yield Finding(
+        finding = Finding(
             code="handshake-count",
             requirement="Each request has a connection of its own.",
             expected=f"at least {expected} completed handshakes",
             actual=f"{completed}",
             section="RFC 9001 §4.1.1",
         )
+        unfinished = [one for one in case.facts.connections if not one.handshake_completed]
+        yield proven(finding, *(place for one in unfinished for place in one.landmarks.client_hellos[:1]))
+
+
+def _beginnings(case: CaseEvidence) -> Iterator[Place]:
+    """The first ClientHello of every connection."""
+    for connection in case.facts.connections:
+        yield from connection.landmarks.client_hellos[:1]
 
 
 def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
     """Every connection that came about uses QUIC version 1 (RFC 9000 §15)."""
-    others = {connection.version for connection in case.facts.connections if connection.handshake_completed} - {QUIC_V1}
+    others = [one for one in case.facts.connections if one.handshake_completed and one.version != QUIC_V1]
     if others:
-        yield Finding(
+        versions = {one.version for one in others}
+        finding = Finding(
             code="wrong-version",
             requirement="Cases that don't ask for another version run over QUIC version 1.",
             expected="0x00000001",
-            actual=", ".join(f"0x{version:08x}" if version is not None else "none" for version in others),
+            actual=", ".join(f"0x{version:08x}" if version is not None else "none" for version in versions),
             section="RFC 9000 §15",
         )
+        yield proven(finding, *(one.landmarks.server_hello for one in others))
 
 
 def no_retry(case: CaseEvidence) -> Iterator[Finding]:
     """The server sends no Retry where the case doesn't ask for address validation (RFC 9000 §8.1.2)."""
     retries = sum(connection.retries for connection in case.facts.connections)
     if retries:
-        yield Finding(
+        finding = Finding(
             code="unexpected-retry",
             requirement="Only the case `retry` asks the server to validate addresses by Retry.",
             expected="no Retry packet",
@@ -97,6 +109,7 @@ def no_retry(case: CaseEvidence) -> Iterator[Finding]:
             role="server",
             section="RFC 9000 §8.1.2",
         )
+        yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.retries))
 
 
 @dataclass(frozen=True)
@@ -107,16 +120,16 @@ class Alpn:
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
         """The finding when a connection negotiated another one, or none."""
-        others = {connection.alpn for connection in case.facts.connections if connection.handshake_completed}
-        others -= {self.protocol}
+        others = [one for one in case.facts.connections if one.handshake_completed and one.alpn != self.protocol]
         if others:
-            yield Finding(
+            finding = Finding(
                 code="wrong-alpn",
                 requirement=f"The case runs over {self.protocol}.",
                 expected=self.protocol,
-                actual=", ".join(str(other) for other in others),
+                actual=", ".join(sorted({str(one.alpn) for one in others})),
                 section="RFC 7301 §3.1",
             )
+            yield proven(finding, *(one.landmarks.server_parameters for one in others))
 
 
 def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
@@ -134,7 +147,7 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
             if close.code == 0 or (connection.alpn == HTTP3 and close.application and close.code == _H3_NO_ERROR):
                 continue
             kind = "application" if close.application else "transport"
-            yield Finding(
+            finding = Finding(
                 code="closed-with-error",
                 requirement="Connections end without an error.",
                 expected="CONNECTION_CLOSE with code 0, or none",
@@ -142,8 +155,25 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
                 role=close.sender,
                 section="RFC 9000 §10.2",
             )
+            yield proven(finding, close.place)
+
+
+def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
+    """No endpoint used a packet number twice in one space (RFC 9000 §12.3)."""
+    for number, connection in enumerate(case.facts.connections):
+        if connection.landmarks.reused_numbers:
+            first = connection.landmarks.reused_numbers[0]
+            finding = Finding(
+                code="packet-number-reused",
+                requirement="An endpoint never uses a packet number again in the same packet number space.",
+                expected="every packet has a number of its own",
+                actual=f"connection {number}: two packets of the {first.vantage} with one number",
+                role=first.vantage,
+                section="RFC 9000 §12.3",
+            )
+            yield proven(finding, *connection.landmarks.reused_numbers)
 
 
 # What every test case asks whatever its connections are like, and what those ask that run over one plain connection.
-COMMON = (files_are_equal, closes_cleanly)
-ONE_CONNECTION = (files_are_equal, Handshakes(1), version_is_1, no_retry, Alpn(HTTP09), closes_cleanly)
+COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new)
+ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, no_retry, Alpn(HTTP09))

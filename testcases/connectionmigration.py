@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.trace import ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
@@ -37,13 +37,14 @@ def _validated(connection: ConnectionFacts) -> Iterator[Finding]:
             if (one.client, one.server) == (path.client, path.server) and one.answered
         ]
         if not answered:
-            yield Finding(
+            finding = Finding(
                 code="path-not-validated",
                 requirement="An endpoint validates a new path.",
                 expected=f"PATH_CHALLENGE and PATH_RESPONSE between {path.client} and {path.server}",
                 actual=f"none answered; the first path was {first.client} to {first.server}",
                 section="RFC 9000 §8.2",
             )
+            yield proven(finding, path.place)
 
 
 def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
@@ -56,7 +57,7 @@ def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
         ):
             reused = {cid for cid in before & after if cid}
             if reused and _moved(role, first, path):
-                yield Finding(
+                finding = Finding(
                     code="connection-id-reused",
                     requirement="An endpoint that sends from another address uses another connection ID.",
                     expected=f"destination connection IDs that the path of {first.client} never carried",
@@ -64,6 +65,7 @@ def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
                     role=role,
                     section="RFC 9000 §9.5",
                 )
+                yield proven(finding, path.place)
 
 
 def _moved(role: str, first: Path, path: Path) -> bool:

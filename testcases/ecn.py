@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
@@ -17,7 +17,7 @@ def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
         for role, other in (("client", "server"), ("server", "client")):
             own, peer = ends[role], ends[other]
             if own.sent is None or not own.sent.ect:
-                yield Finding(
+                finding = Finding(
                     code="no-ect",
                     requirement="An endpoint marks its packets with ECT(0) or ECT(1).",
                     expected=f"marked packets of the {role}",
@@ -25,9 +25,10 @@ def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
                     role=role,
                     section="RFC 9000 §13.4.2",
                 )
+                yield proven(finding, own.first_sent)
             marks_arrived = own.received is None or own.received.ect or own.received.ce
             if marks_arrived and not own.ack_frames_with_counts:
-                yield Finding(
+                finding = Finding(
                     code="no-ecn-counts",
                     requirement="An endpoint that receives marks reports them in its ACK frames.",
                     expected=f"ACK frames of type 0x03 from the {role}",
@@ -35,8 +36,9 @@ def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
                     role=role,
                     section="RFC 9000 §13.4.1",
                 )
+                yield proven(finding, own.highest_report)
             elif peer.sent is not None and own.reported.ect > peer.sent.ect:
-                yield Finding(
+                finding = Finding(
                     code="ecn-counts-wrong",
                     requirement="ECN counts don't exceed the marks that were sent.",
                     expected=f"at most {peer.sent.ect}",
@@ -44,6 +46,7 @@ def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
                     role=role,
                     section="RFC 9000 §13.4.2.1",
                 )
+                yield proven(finding, own.highest_report)
 
 
 CASE = Case(

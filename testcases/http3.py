@@ -7,7 +7,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 _CLIENT_UNIDIRECTIONAL, _SERVER_UNIDIRECTIONAL = 2, 3  # RFC 9000 §2.1, the two low bits of a stream ID
@@ -18,7 +18,7 @@ def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         for role, kind in (("client", _CLIENT_UNIDIRECTIONAL), ("server", _SERVER_UNIDIRECTIONAL)):
             if not any(stream.stream_id % 4 == kind for stream in connection.streams):
-                yield Finding(
+                finding = Finding(
                     code="no-control-stream",
                     requirement="Each side opens a control stream.",
                     expected="a unidirectional stream",
@@ -26,6 +26,7 @@ def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
                     role=role,
                     section="RFC 9114 §6.2.1",
                 )
+                yield proven(finding, *connection.landmarks.requests[:1])
 
 
 CASE = Case(

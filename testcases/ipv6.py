@@ -6,20 +6,22 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
 def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
     """No QUIC datagram went over IPv4."""
     if case.facts.ip_versions != frozenset({6}):
-        yield Finding(
+        finding = Finding(
             code="not-ipv6",
             requirement="The client reaches server6, which has an IPv6 address only.",
             expected="QUIC over IPv6 alone",
             actual=", ".join(f"IPv{version}" for version in sorted(case.facts.ip_versions)) or "no QUIC",
             role="client",
+            section="contract.md, Network",
         )
+        yield proven(finding, case.facts.ipv4)
 
 
 CASE = Case(

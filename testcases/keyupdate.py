@@ -6,16 +6,17 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
 def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
     """Packets with a changed key phase came from both sides."""
+    begun = [one.landmarks.client_key_update for one in case.facts.connections]
     for role in ("client", "server"):
         updates = sum(getattr(connection, f"{role}_key_updates") for connection in case.facts.connections)
         if not updates:
-            yield Finding(
+            finding = Finding(
                 code="no-key-update",
                 requirement="The client begins a key update early, and the server follows.",
                 expected=f"packets of the {role} in key phase 1",
@@ -23,6 +24,7 @@ def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
                 role=role,
                 section="RFC 9001 §6.1" if role == "client" else "RFC 9001 §6.2",
             )
+            yield proven(finding, *begun)
 
 
 CASE = Case(

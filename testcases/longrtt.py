@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import LONGRTT
 
 
@@ -14,7 +14,7 @@ def client_hello_was_repeated(case: CaseEvidence) -> Iterator[Finding]:
     """The client's probe time-out (999 ms at the start, RFC 9002 §6.2.2) fired before any answer could arrive."""
     sent = max((connection.client_hello_count for connection in case.facts.connections), default=0)
     if sent < 2:
-        yield Finding(
+        finding = Finding(
             code="client-hello-not-repeated",
             requirement="Without an answer, a client sends its ClientHello again when its probe time-out expires.",
             expected="at least 2 Initial packets with the start of the ClientHello",
@@ -22,6 +22,7 @@ def client_hello_was_repeated(case: CaseEvidence) -> Iterator[Finding]:
             role="client",
             section="RFC 9002 §6.2.2",
         )
+        yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.client_hellos))
 
 
 CASE = Case(

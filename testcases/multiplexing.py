@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from runner.model.result import Finding
 from runner.model.run import Kind
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 _MOST_AT_FIRST = 1000  # the public runner's rule: otherwise the limit would not be met
@@ -17,7 +17,7 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         first, last = connection.initial_max_streams_bidi, connection.max_streams_bidi
         if first is None or first > _MOST_AT_FIRST:
-            yield Finding(
+            finding = Finding(
                 code="stream-limit-too-high",
                 requirement="The server lets the client open at most 1000 streams at first.",
                 expected="initial_max_streams_bidi of at most 1000",
@@ -25,6 +25,7 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
                 role="server",
                 section="RFC 9000 §18.2",
             )
+            yield proven(finding, connection.landmarks.server_parameters)
         elif last is None or last < len(connection.request_streams) or last <= first:
             yield Finding(
                 code="streams-not-refilled",

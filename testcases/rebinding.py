@@ -9,7 +9,7 @@ from runner.model.scenario import Scenario
 from runner.trace import Challenge, ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks, hits
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 
 # A path that is left so soon may have carried no challenge yet, or lost it, and nobody did wrong.
 _SETTLED_RTTS = 3
@@ -29,7 +29,7 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
     where = f"the path of {path.client}, used from {path.first_seen:.3f} s on" if path.first_seen is not None else ""
     from_server = [one for one in challenges if one.sender == "server"]
     if not from_server:
-        yield Finding(
+        finding = Finding(
             code="path-not-challenged",
             requirement="A server that sees a new address of its peer validates the path.",
             expected=f"PATH_CHALLENGE on {where}",
@@ -37,11 +37,12 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
             role="server",
             section="RFC 9000 §9.3",
         )
+        yield proven(finding, path.place)
     elif any(_in_time(one, connection) for one in from_server) and not any(one.answered for one in from_server):
         count = len(from_server)
         errors = [close.reason or f"error 0x{close.code:x}" for close in connection.closes if close.code]
         closed = f"; closed: {errors[0]}" if errors else ""
-        yield Finding(
+        finding = Finding(
             code="path-challenge-unanswered",
             requirement="An endpoint answers a PATH_CHALLENGE with its data in a PATH_RESPONSE.",
             expected=f"PATH_RESPONSE for one of {count} on {where}",
@@ -49,6 +50,7 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
             role="client",
             section="RFC 9000 §8.2.2",
         )
+        yield proven(finding, *(one.place for one in from_server if _in_time(one, connection)))
 
 
 def _in_time(challenge: Challenge, connection: ConnectionFacts) -> bool:

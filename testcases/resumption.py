@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
@@ -14,7 +14,7 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
     """The first connection has a Certificate, the second a pre-shared key and none."""
     done = [connection for connection in case.facts.connections if connection.handshake_completed]
     if done and not done[0].certificate_sent:
-        yield Finding(
+        finding = Finding(
             code="first-without-certificate",
             requirement="The first connection authenticates the server by its certificate.",
             expected="a Certificate message",
@@ -22,15 +22,17 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
             role="server",
             section="RFC 8446 §4.4.2",
         )
+        yield proven(finding, done[0].landmarks.server_hello)
     for connection in done[1:]:
         if not connection.resumed or connection.certificate_sent:
-            yield Finding(
+            finding = Finding(
                 code="not-resumed",
                 requirement="The second connection resumes the session of the first.",
                 expected="a pre-shared key in ServerHello, and no Certificate",
                 actual=f"pre-shared key {_word(connection.resumed)}, Certificate {_word(connection.certificate_sent)}",
                 section="RFC 8446 §2.2",
             )
+            yield proven(finding, connection.landmarks.server_hello)
 
 
 def _word(value: bool | None) -> str:

@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
@@ -23,13 +23,15 @@ def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
             section="RFC 9000 §8.1.2",
         )
     for connection in retried:
-        for holds, code, role, section, requirement in (
+        retry, answer = connection.landmarks.retries, (connection.landmarks.after_retry,)
+        for holds, code, role, section, requirement, places in (
             (
                 connection.retry_integrity_ok,
                 "retry-tag-wrong",
                 "server",
                 "RFC 9001 §5.8",
                 "The Retry Integrity Tag fits the client's first destination connection ID.",
+                retry,
             ),
             (
                 connection.retry_token_echoed,
@@ -37,6 +39,7 @@ def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
                 "client",
                 "RFC 9000 §17.2.5.3",
                 "The client's next Initial carries the token of the Retry.",
+                answer,
             ),
             (
                 connection.packet_number_reset is False,
@@ -44,13 +47,15 @@ def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
                 "client",
                 "RFC 9000 §17.2.5.3",
                 "The client doesn't reset its packet number after Retry.",
+                answer,
             ),
         ):
             if holds is not True:
                 actual = "could not be read" if holds is None else "no"
-                yield Finding(
+                finding = Finding(
                     code=code, requirement=requirement, expected="yes", actual=actual, role=role, section=section
                 )
+                yield proven(finding, *places)
 
 
 CASE = Case(

@@ -6,6 +6,7 @@ from runner.model.impairments import (
     NO_LINK_IMPAIRMENTS,
     NO_PATH_IMPAIRMENTS,
     LinkImpairments,
+    MtuFall,
     Outage,
     PathImpairments,
     Rebinding,
@@ -74,6 +75,22 @@ CORRUPTION_2 = _impaired(
 )
 CLIENT_LOSS_2_7 = _impaired(
     "D-drop-client-2-7", return_=LinkImpairments(loss_list=((2, 7),)), source="public runner, amplificationlimit"
+)
+MTU_FALL = _impaired(
+    "D-mtu-1280",
+    path=PathImpairments(mtu_fall=MtuFall(size=1280, start=3.0)),
+    source="ours; RFC 8200 §5 allows no path below",
+)
+REORDER_5 = _impaired(
+    "D-reorder-5", both=LinkImpairments(reorder=0.05, reorder_delay=0.010), source="ours: 8 packets late of a full link"
+)
+REORDER_CLIENT = _impaired(
+    "D-reorder-client",
+    return_=LinkImpairments(loss_list=((1, 1),), reorder=0.5, reorder_delay=0.010),
+    source="ours: the parts of a ClientHello arrive in any order, those of the first connection lack the beginning",
+)
+RETURN_LOSS_20 = _impaired(
+    "D-return-loss-20", return_=LinkImpairments(gilbert_elliott=(0.125, 0.5)), source="ours: ACKs alone are lost"
 )
 REBIND_PORT = _impaired(
     "D-rebind-port",

@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 
@@ -14,7 +14,7 @@ def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
     """The three requests were open at the same time (RFC 9000 §2), not fetched one after the other."""
     most = max((connection.max_concurrent_streams for connection in case.facts.connections), default=0)
     if most < len(case.case.file_sizes):
-        yield Finding(
+        finding = Finding(
             code="not-concurrent",
             requirement="The client requests all files at once, each on a stream of its own.",
             expected=f"{len(case.case.file_sizes)} streams open at the same time",
@@ -22,6 +22,7 @@ def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
             role="client",
             section="RFC 9000 §2",
         )
+        yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.requests))
 
 
 def credit_was_kept(case: CaseEvidence) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 _V1, _V2 = 0x00000001, 0x6B3343CF
@@ -15,14 +15,17 @@ _V1, _V2 = 0x00000001, 0x6B3343CF
 def upgraded(case: CaseEvidence) -> Iterator[Finding]:
     """The client begins with version 1, and both end with version 2."""
     for connection in case.facts.connections:
+        marks = connection.landmarks
         if (connection.original_version, connection.version) != (_V1, _V2):
-            yield Finding(
+            finding = Finding(
                 code="not-upgraded",
                 requirement="The client offers version 2 in a version 1 Initial, and the server takes it up.",
                 expected=f"0x{_V1:08x} → 0x{_V2:08x}",
                 actual=f"{_version(connection.original_version)} → {_version(connection.version)}",
                 section="RFC 9368 §2.3",
             )
+            began_well = connection.original_version == _V1
+            yield proven(finding, *([] if began_well else marks.client_hellos), marks.server_hello)
 
 
 def _version(version: int | None) -> str:

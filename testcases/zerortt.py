@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from runner.model.result import Finding
 from runner.model.run import Kind
 from testcases import checks
-from testcases.base import Case, CaseEvidence
+from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 _FILES = 40
@@ -21,7 +21,7 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
     early = sum(connection.early_data_requests for connection in case.facts.connections)
     remaining = len(case.case.file_sizes) - 1
     if 2 * early <= remaining:
-        yield Finding(
+        finding = Finding(
             code="not-early",
             requirement="The client sends the requests of its second connection in 0-RTT packets.",
             expected=f"more than half of {remaining} requests",
@@ -29,8 +29,9 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
             role="client",
             section="RFC 9001 §4.6.1",
         )
+        yield proven(finding, *(place for one in case.facts.connections[1:] for place in one.landmarks.requests))
     if early and not any(connection.early_data_accepted for connection in case.facts.connections):
-        yield Finding(
+        finding = Finding(
             code="early-data-refused",
             requirement="The server accepts 0-RTT.",
             expected="an acknowledged 0-RTT packet",
@@ -38,6 +39,7 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
             role="server",
             section="RFC 9001 §4.6.2",
         )
+        yield proven(finding, *(one.landmarks.early_data for one in case.facts.connections))
 
 
 CASE = Case(

@@ -28,7 +28,8 @@ class Finding:
     actual: str
     role: str = ""  # whose duty it was: client, server, or empty
     section: str = ""  # such as `RFC 9000 §8.1`
-    packets: tuple[int, ...] = ()  # numbers in the capture of `vantage` that prove it
+    packets: tuple[int, ...] = ()  # numbers in the capture of `vantage` that prove it, from 1, as Wireshark counts
+    times: tuple[float, ...] = ()  # of those packets, seconds since the client's first Initial; empty: unknown
     vantage: str = ""  # client or server
     log_tail: str = ""  # last lines of the endpoint's output, where they help
 

@@ -1,7 +1,7 @@
 """Recording → facts, each question asked where its answer can be seen."""
 
 from runner.decode.schema import CLIENT, SERVER, Trace
-from runner.trace import handshake, packets, paths
+from runner.trace import handshake, hello, landmarks, packets, paths
 from runner.trace.credit import credit_excess
 from runner.trace.first_flight import first_flight
 from runner.trace.nouns import ConnectionFacts, TraceFacts
@@ -29,6 +29,7 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
         client_side=recording.client is not None,
         server_side=recording.server is not None,
         ip_versions=versions,
+        ipv4=packets.first_ipv4(recording),
         first_flight=first_flight(Transfer(recording)),
     )
 
@@ -48,8 +49,9 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
         sni=row.value("sni"),
         client_parameters=scope.client_parameters,
         server_parameters=scope.server_parameters,
-        version_negotiations=scope.count(SERVER, "version_negotiation"),
+        version_negotiations=hello.version_negotiations(scope),
         client_hello_count=row.value("client_hello_count") or 0,
+        client_hello=hello.client_hello(scope),
         handshake_completed=handshake.completed(scope),
         certificate_sent=bool(row.either("certificate")),
         resumed=row.either("resumed"),
@@ -81,4 +83,6 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
         amplification=paths.amplification(scope),
         ip_versions=packets.ip_versions(scope),
         undecrypted_packets=packets.undecrypted(scope),
+        server_lengths=packets.lengths(scope, SERVER),
+        landmarks=landmarks.landmarks(scope),
     )

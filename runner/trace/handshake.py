@@ -1,9 +1,12 @@
 """How a connection came about and how it ended: Retry, 0-RTT, completion, CONNECTION_CLOSE."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
-from runner.trace.nouns import Close
+from runner.trace.intervals import Ints
+from runner.trace.nouns import Close, Place
 from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
@@ -75,29 +78,56 @@ def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
     """(token echoed, packet numbers reset) after the first Retry; None without Retry or Initials around it."""
     vantage = scope.best(CLIENT)
     packets = vantage.packets
-    retries = scope.packets(vantage, SERVER, "retry")
-    initials = scope.packets(vantage, CLIENT, "initial")
-    if not len(retries):
+    around = _around_retry(scope, vantage)
+    if around is None:
         return None, None
+    if not around.answers:
+        return (False if len(around.after) else None), None
+    answer = around.answers[0]
+    length = packets["token_length"][around.retry]
+    echoed = bool(length > 0 and packets["token_length"][answer] == length)
+    earlier = packets["packet_number"][around.before]
+    later = packets["packet_number"][answer]
+    reset = bool(later <= earlier.max()) if len(earlier) and later != NULL and earlier.max() != NULL else None
+    return echoed, reset
+
+
+@dataclass(frozen=True)
+class _AroundRetry:
+    """Rows of the first Retry and of the client's Initial packets around it. `answers`: those that take it up."""
+
+    retry: int
+    before: Ints
+    after: Ints
+    answers: list[int]
+
+
+def _around_retry(scope: Scope, vantage: Vantage) -> _AroundRetry | None:
+    packets = vantage.packets
+    retries = scope.packets(vantage, SERVER, "retry")
+    if not len(retries):
+        return None
     retry = int(retries[0])
-    before, after = initials[initials < retry], initials[initials > retry]
+    initials = scope.packets(vantage, CLIENT, "initial")
+    after = initials[initials > retry]
     # A client that hasn't read the Retry yet may send its first flight again: look for the new destination.
     source = packets.cell("scid", retry)
     answers = [int(row) for row in after if packets.cell("dcid", int(row)) == source]
-    if not answers:
-        return (False if len(after) else None), None
-    length = packets["token_length"][retry]
-    echoed = bool(length > 0 and packets["token_length"][answers[0]] == length)
-    earlier = packets["packet_number"][before]
-    later = packets["packet_number"][answers[0]]
-    reset = bool(later <= earlier.max()) if len(earlier) and later != NULL and earlier.max() != NULL else None
-    return echoed, reset
+    return _AroundRetry(retry=retry, before=initials[initials < retry], after=after, answers=answers)
+
+
+def retry_answer(scope: Scope) -> Place | None:
+    """The client's first Initial packet that takes up the Retry, else its first one after it."""
+    vantage = scope.best(CLIENT)
+    around = _around_retry(scope, vantage)
+    rows = [*around.answers, *around.after] if around else []
+    return scope.place(vantage, int(rows[0])) if rows else None
 
 
 def closes(scope: Scope) -> tuple[Close, ...]:
     """Every different CONNECTION_CLOSE, of both sides, in order of time. APPLICATION_ERROR is left out where it stands
     in Initial and Handshake packets for an application's close that is there too (RFC 9000 §10.2.3)."""
-    found: dict[tuple[str, bool, int, str], int] = {}
+    found: dict[tuple[str, bool, int, str], tuple[int, Place | None]] = {}
     for sender, role in ROLES.items():
         for vantage in scope.recording.vantages:
             frames = vantage.frames
@@ -106,11 +136,19 @@ def closes(scope: Scope) -> tuple[Close, ...]:
                 reason = (frames.cell("payload", int(row)) or b"").decode(errors="replace")
                 key = (role, application, int(frames["value"][row]), reason)
                 time_ns = int(frames["time_ns"][row])
-                found[key] = min(time_ns, found.get(key, time_ns))
+                if key not in found or time_ns < found[key][0]:
+                    found[key] = time_ns, scope.place(vantage, int(frames["packet"][row]))
     for role, application, _, _ in tuple(found):
         if application:
             found.pop((role, False, _APPLICATION_ERROR, ""), None)
     return tuple(
-        Close(sender=role, application=application, code=code, reason=reason, time=scope.recording.seconds(time_ns))
-        for (role, application, code, reason), time_ns in sorted(found.items(), key=lambda item: item[1])
+        Close(
+            sender=role,
+            application=application,
+            code=code,
+            reason=reason,
+            time=scope.recording.seconds(time_ns),
+            place=place,
+        )
+        for (role, application, code, reason), (time_ns, place) in sorted(found.items(), key=lambda item: item[1][0])
     )

@@ -8,6 +8,80 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where something was seen: a datagram of one capture."""
+
+    vantage: str
+    """client or server: the side of the link."""
+    record: int
+    """Number in the capture file from 1, as Wireshark counts."""
+    time: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landmarks:
+    """Where the steps of a connection were seen, for findings that point at them. Empty or None: nowhere.
+
+    What an endpoint sent is shown at its own vantage point when there is a capture.
+    """
+
+    client_hellos: tuple[Place, ...] = ()
+    """Initial packets with the start of the ClientHello."""
+    server_hello: Place | None = None
+    """The server's first Initial packet."""
+    server_parameters: Place | None = None
+    """Its first Handshake packet: ALPN, transport parameters."""
+    retries: tuple[Place, ...] = ()
+    after_retry: Place | None = None
+    """The client's first Initial packet that answers a Retry, else its first one after it."""
+    early_data: Place | None = None
+    """The first 0-RTT packet."""
+    requests: tuple[Place, ...] = ()
+    """The first frame of each request stream, the first five."""
+    client_key_update: Place | None = None
+    """The first packet with updated keys (RFC 9001 §6)."""
+    server_key_update: Place | None = None
+    reused_numbers: tuple[Place, ...] = ()
+    """Packets whose number their sender had used before (forbidden by RFC 9000 §12.3), with their first use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionNegotiation:
+    """A Version Negotiation packet of the server and what it answers (RFC 9000 §6, §17.2.1)."""
+
+    offered: int | None
+    """Version of the client's packet; None: there was none before it."""
+    listed: tuple[int, ...] | None
+    """None: the tables are too old to say."""
+    ids_echoed: bool
+    """Its connection IDs are those of the client's packet, swapped."""
+    place: Place | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHello:
+    """The client's first ClientHello on the wire."""
+
+    bytes: int
+    """Of CRYPTO data."""
+    datagrams: int
+    """That it took, copies not counted."""
+    out_of_order: bool | None
+    """A later part arrived before the first one, or alone; None without captures on both sides."""
+    places: tuple[Place, ...]
+    """Its datagrams as they were sent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentLength:
+    """IP packets of one length that an endpoint sent."""
+
+    count: int
+    first: Place | None
+    last: Place | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Close:
     """A CONNECTION_CLOSE (RFC 9000 §19.19); copies of it count once."""
 
@@ -18,6 +92,7 @@ class Close:
     code: int
     reason: str
     time: float | None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +141,10 @@ class EcnFacts:
     """The highest counts of its ACK frames, all packet number spaces together; `not_ect` is always 0."""
     ack_frames: int
     ack_frames_with_counts: int
+    first_sent: Place | None = None
+    """Its first packet."""
+    highest_report: Place | None = None
+    """The ACK frame with the highest counts; without any, its last ACK frame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +160,8 @@ class Path:
     client_cids: frozenset[bytes] = frozenset()
     """Destination connection IDs of the client's 1-RTT packets on it."""
     server_cids: frozenset[bytes] = frozenset()
+    place: Place | None = None
+    """Its first datagram."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +180,7 @@ class Challenge:
     """When it first did; None when it did not, or nobody saw."""
     answered: bool
     """The other end sent a PATH_RESPONSE with its data."""
+    place: Place | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +191,8 @@ class Amplification:
     sent: int
     excess: int
     """Bytes sent beyond three times those received; 0: the server kept to the limit."""
-    datagram: int | None
-    """That of the server which went furthest beyond it, by its row in the server-side capture."""
+    place: Place | None
+    """The server's datagram that went furthest beyond it."""
     validated_by: str | None
     """What proved the address; None: nothing did."""
 
@@ -149,12 +231,12 @@ class ConnectionFacts:
     client_parameters: Mapping[str, object]
     """Transport parameters by their names in RFC 9000 §18.2; empty when not seen."""
     server_parameters: Mapping[str, object]
-    version_negotiations: int
-    """Version Negotiation packets from the server."""
+    version_negotiations: tuple[VersionNegotiation, ...]
 
     # Handshake
     client_hello_count: int
     """Initial packets with the start of the ClientHello, at the client's vantage point when there is one."""
+    client_hello: ClientHello | None
     handshake_completed: bool
     """At both ends: the server said HANDSHAKE_DONE or acknowledged a 1-RTT packet (RFC 9001 §4.1.2, §5.7)."""
     certificate_sent: bool
@@ -211,6 +293,9 @@ class ConnectionFacts:
     ip_versions: frozenset[int]
     undecrypted_packets: int
     """Protected packets that could not be read, at the vantage point that has more of them."""
+    server_lengths: Mapping[int, SentLength]
+    """By length of the IP packet in bytes, as the server sent them."""
+    landmarks: Landmarks
 
     @property
     def request_streams(self) -> tuple[StreamFacts, ...]:
@@ -253,5 +338,7 @@ class TraceFacts:
     server_side: bool
     ip_versions: frozenset[int]
     """Of all datagrams that carry QUIC, of known connections or not."""
+    ipv4: Place | None = None
+    """The first QUIC datagram over IPv4."""
     first_flight: FirstFlight | None = None
     """Of the first connection with response data; None without a whole capture at the server."""

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from runner.trace.nouns import EcnCounts, EcnFacts
+from runner.trace.intervals import Ints
+from runner.trace.nouns import EcnCounts, EcnFacts, Place, SentLength
 from runner.trace.scope import Scope, values
-from runner.trace.vantage import APPLICATION, HANDSHAKE, INITIAL, Vantage
+from runner.trace.vantage import APPLICATION, HANDSHAKE, INITIAL, Recording, Vantage
 
 _NOT_ECT, _ECT1, _ECT0, _CE = range(4)
 
@@ -31,13 +32,25 @@ def ecn(scope: Scope, sender: int) -> EcnFacts:
         rows = counted & (best.ack_space == space)
         if rows.any():
             highest += [acks[name][rows].max() for name in ("ect0", "ect1", "ce")]
+    mine_sent = np.flatnonzero(scope.mine(best.packets, sender))
     return EcnFacts(
         sent=_marks(scope, near, sender) if near else None,
         received=_marks(scope, near, 1 - sender) if near else None,
         reported=EcnCounts(ect0=int(highest[0]), ect1=int(highest[1]), ce=int(highest[2])),
         ack_frames=int(mine.sum()),
         ack_frames_with_counts=int(counted.sum()),
+        first_sent=scope.place(best, int(mine_sent[0])) if len(mine_sent) else None,
+        highest_report=_highest_report(scope, best, np.flatnonzero(counted if counted.any() else mine)),
     )
+
+
+def _highest_report(scope: Scope, vantage: Vantage, rows: Ints) -> Place | None:
+    """Where the ACK frame with the highest counts is, of these rows; the last one where none has counts."""
+    if not len(rows):
+        return None
+    acks = vantage.ack_frames
+    counts = acks["ect0"][rows].astype(float) + acks["ect1"][rows] + acks["ce"][rows]
+    return scope.place(vantage, int(acks["packet"][rows[np.flatnonzero(counts == counts.max())[-1]]]))
 
 
 def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
@@ -54,6 +67,27 @@ def ip_versions(scope: Scope) -> frozenset[int]:
     for vantage in scope.recording.vantages:
         seen |= values(vantage.datagrams["ip_version"][scope.mine(vantage.datagrams)])
     return seen
+
+
+def first_ipv4(recording: Recording) -> Place | None:
+    """The first QUIC datagram over IPv4, at either vantage point."""
+    for vantage in recording.vantages:
+        rows = np.flatnonzero(vantage.datagrams["ip_version"] == 4)
+        if len(rows):
+            return recording.place(vantage, int(rows[0]))
+    return None
+
+
+def lengths(scope: Scope, sender: int) -> dict[int, SentLength]:
+    """The IP packets of `sender` by their length."""
+    vantage = scope.best(sender)
+    rows = np.flatnonzero(scope.mine(vantage.datagrams, sender))
+    found = {}
+    for length in np.unique(vantage.datagrams["ip_length"][rows]):
+        same = rows[vantage.datagrams["ip_length"][rows] == length]
+        first, last = (scope.recording.place(vantage, int(same[at])) for at in (0, -1))
+        found[int(length)] = SentLength(count=len(same), first=first, last=last)
+    return found
 
 
 def undecrypted(scope: Scope) -> int:

@@ -26,6 +26,7 @@ def endpoint(address: str, port: int) -> str:
 class _Seen:
     """What is gathered of one path. Rows and times as in the tables; datagrams by sender."""
 
+    row: int
     first: int
     last: int
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
@@ -61,7 +62,9 @@ class Paths:
         datagrams, found = self._vantage.datagrams, dict[Pair, _Seen]()
         for rows in self._groups:
             times, sender = datagrams["time_ns"][rows], int(datagrams["sender"][rows[0]])
-            seen = found.setdefault(self.pair(int(rows[0])), _Seen(int(times.min()), int(times.max())))
+            first = _Seen(int(rows[times.argmin()]), int(times.min()), int(times.max()))
+            seen = found.setdefault(self.pair(int(rows[0])), first)
+            seen.row = min(seen.row, first.row)
             seen.first, seen.last = min(seen.first, int(times.min())), max(seen.last, int(times.max()))
             seen.datagrams[sender] += len(rows)
             seen.cids[sender].update(self._destination_ids(rows))
@@ -76,6 +79,7 @@ class Paths:
                 server_datagrams=seen.datagrams[SERVER],
                 client_cids=frozenset(seen.cids[CLIENT]),
                 server_cids=frozenset(seen.cids[SERVER]),
+                place=self._scope.recording.place(self._vantage, seen.row),
             )
             for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
         )
@@ -116,6 +120,7 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
                     arrived=None if far is None else data in arrived,
                     arrival=_seconds(scope, far, arrived[data][0]) if far is not None and data in arrived else None,
                     answered=answered is not None,
+                    place=scope.place(near, int(near.frames["packet"][rows[0]])),
                 )
             )
     return tuple(sorted(found, key=lambda one: one.time if one.time is not None else 0.0))
@@ -165,7 +170,7 @@ def amplification(scope: Scope) -> Amplification | None:
         received=at_worst_received if worst else received,
         sent=at_worst_sent if worst else sent,
         excess=worst,
-        datagram=worst_row if worst else None,
+        place=scope.recording.place(vantage, worst_row) if worst else None,
         validated_by=how,
     )
 

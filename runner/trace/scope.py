@@ -1,13 +1,14 @@
 """One connection of a recording: where its rows are, and the simplest questions to them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Bools, Ints
+from runner.trace.nouns import Place
 from runner.trace.vantage import NULL, Columns, ConnectionRow, Recording, Vantage
 
 ROLES = {CLIENT: "client", SERVER: "server"}
@@ -56,6 +57,15 @@ class Scope:
             return None
         rows = self.packets(self.recording.client, sender, packet_type)
         return self.recording.seconds(int(self.recording.client.packet_time[rows].min())) if len(rows) else None
+
+    def place(self, vantage: Vantage, packet: int) -> Place | None:
+        """Where a packet is, by its row."""
+        return self.recording.place(vantage, int(vantage.packets["datagram"][packet]))
+
+    def places(self, vantage: Vantage, packets: Iterable[int]) -> tuple[Place, ...]:
+        """Where these packets are, each datagram once."""
+        found = (self.place(vantage, int(packet)) for packet in packets)
+        return tuple(dict.fromkeys(place for place in found if place is not None))
 
     def frames(self, vantage: Vantage, sender: int, *names: str) -> Ints:
         """Rows of this connection's frames of these names."""

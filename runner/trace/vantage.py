@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace.intervals import Bools, Ints
+from runner.trace.nouns import Place
 
 NULL = -1
 """Stands for null in arrays: no column of a trace has a negative value otherwise."""
@@ -75,9 +76,10 @@ class Columns:
 
 
 class Vantage:
-    """One capture. `numbers[i]` is the shared number of the capture's connection i."""
+    """One capture, at the side of `role`. `numbers[i]` is the shared number of the capture's connection i."""
 
-    def __init__(self, trace: Trace, numbers: Sequence[int]) -> None:
+    def __init__(self, role: str, trace: Trace, numbers: Sequence[int]) -> None:
+        self.role = role
         self.trace = trace
         connections = np.array(numbers, dtype=np.int64)
         self.datagrams = Columns(trace.datagrams, connections)
@@ -167,8 +169,9 @@ class Recording:
                 numbers[at] = len(rows)
                 rows.append(ConnectionRow(None, row))
         self.connections = tuple(rows)
-        self.client = Vantage(client_side, range(len(clients))) if client_side else None
-        self.server = Vantage(server_side, [numbers[at] for at in range(len(servers))]) if server_side else None
+        shared = [numbers[at] for at in range(len(servers))]
+        self.client = Vantage("client", client_side, range(len(clients))) if client_side else None
+        self.server = Vantage("server", server_side, shared) if server_side else None
 
     @property
     def vantages(self) -> tuple[Vantage, ...]:
@@ -191,6 +194,15 @@ class Recording:
         packets = self.client.packets
         initials = packets.named("type", "initial") & (packets["sender"] == CLIENT)
         return int(self.client.packet_time[initials].min()) if initials.any() else None
+
+    def place(self, vantage: Vantage, datagram: int) -> Place | None:
+        """Where a datagram is, by its row. None when its tables are too old to say."""
+        record = int(vantage.datagrams["record"][datagram])
+        if record == NULL:
+            return None
+        return Place(
+            vantage=vantage.role, record=record, time=self.seconds(int(vantage.datagrams["time_ns"][datagram]))
+        )
 
     def seconds(self, time_ns: int | None) -> float | None:
         """A time of the captures as seconds since the origin."""

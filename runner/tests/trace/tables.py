@@ -73,6 +73,7 @@ def trace(packets: list[Packet], *connections: dict[str, Any]) -> Trace:
             {
                 **common,
                 "datagram": number,
+                "record": number + 1,
                 **dict(zip(("src", "dst", "src_port", "dst_port"), (*ends, *ports), strict=True)),
                 "payload_length": packet.length,
                 "ip_length": packet.length + HEADERS,

@@ -54,12 +54,16 @@ def test_key_update_by_the_client_is_followed_by_the_server(stack: str) -> None:
 def test_compatible_version_negotiation_ends_in_version_2() -> None:
     (found,) = _connections(DECODERS / "aioquic_v2")
     assert (found.original_version, found.version) == (0x1, 0x6B3343CF)
-    assert found.version_negotiations == 0
+    assert found.version_negotiations == ()
 
 
 def test_an_unknown_version_is_answered_by_version_negotiation() -> None:
     (found,) = _connections(DECODERS / "aioquic_versionnegotiation")
-    assert (found.original_version, found.version, found.version_negotiations) == (0x1A2A3A4A, 0x1, 1)
+    assert (found.original_version, found.version) == (0x1A2A3A4A, 0x1)
+    (answer,) = found.version_negotiations
+    assert (answer.offered, answer.ids_echoed) == (0x1A2A3A4A, True)
+    assert answer.listed is not None
+    assert 0x1 in answer.listed
     assert found.handshake_completed
 
 
@@ -80,7 +84,7 @@ def test_ecn_is_seen_where_a_stack_uses_it(stack: str, marks: bool) -> None:
 def test_a_plain_transfer_has_none_of_all_that(stack: str) -> None:
     (found,) = _connections(DECODERS / f"{stack}_transfer")
     assert (found.version, found.original_version, found.alpn) == (1, 1, "hq-interop")
-    assert (found.retries, found.version_negotiations, found.early_data_bytes) == (0, 0, 0)
+    assert (found.retries, found.version_negotiations, found.early_data_bytes) == (0, (), 0)
     assert found.retry_token_echoed is None
     assert found.packet_number_reset is None
     assert found.handshake_completed

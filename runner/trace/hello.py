@@ -1,0 +1,74 @@
+"""How a connection begins: the ClientHello in its datagrams, and what the server answers to an unknown version."""
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.intervals import Ints, new_bytes
+from runner.trace.nouns import ClientHello, VersionNegotiation
+from runner.trace.scope import Scope
+from runner.trace.vantage import NULL, Vantage
+
+
+def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
+    """Every Version Negotiation packet, as the server sent it, with the client's packet that it answers: the last
+    before it whose connection IDs it echoes, else the last one of all (RFC 9000 §17.2.1)."""
+    vantage = scope.best(SERVER)
+    packets = vantage.packets
+    asked = np.flatnonzero(scope.mine(packets, CLIENT) & (packets["version"] != NULL))
+    found = []
+    for row in scope.packets(vantage, SERVER, "version_negotiation"):
+        swapped = (packets.cell("scid", int(row)), packets.cell("dcid", int(row)))
+        before = [int(one) for one in asked[asked < row]]
+        echoed = [one for one in before if (packets.cell("dcid", one), packets.cell("scid", one)) == swapped]
+        answers = (echoed or before)[-1:]
+        listed = packets.cell("supported_versions", int(row))
+        found.append(
+            VersionNegotiation(
+                offered=int(packets["version"][answers[0]]) if answers else None,
+                listed=tuple(listed) if listed is not None else None,
+                ids_echoed=bool(echoed),
+                place=scope.place(vantage, int(row)),
+            )
+        )
+    return tuple(found)
+
+
+def client_hello(scope: Scope) -> ClientHello | None:
+    """The first ClientHello: its CRYPTO data in Initial packets before the server's first answer reached the client.
+
+    None when none could be read.
+    """
+    vantage = scope.best(CLIENT)
+    frames = vantage.frames
+    rows = _crypto(scope, vantage)
+    answers = np.flatnonzero(scope.mine(vantage.packets, SERVER))
+    if len(answers):
+        rows = rows[frames["time_ns"][rows] < vantage.packet_time[answers].min()]
+    if not len(rows):
+        return None
+    packets = frames["packet"][rows]
+    fresh = new_bytes(frames["offset"][rows], frames["offset"][rows] + frames["length"][rows])
+    first_copies = np.unique(packets[fresh > 0])
+    return ClientHello(
+        bytes=int(fresh.sum()),
+        datagrams=len(np.unique(vantage.packets["datagram"][first_copies])),
+        out_of_order=_out_of_order(scope, vantage, first_copies),
+        places=scope.places(vantage, first_copies),
+    )
+
+
+def _crypto(scope: Scope, vantage: Vantage) -> Ints:
+    """Rows of the client's CRYPTO frames in Initial packets."""
+    rows = scope.frames(vantage, CLIENT, "crypto")
+    initial = vantage.packets.named("type", "initial")[vantage.frames["packet"][rows]]
+    return rows[initial & (vantage.frames["length"][rows] > 0) & (vantage.frames["offset"][rows] >= 0)]
+
+
+def _out_of_order(scope: Scope, client: Vantage, packets: Ints) -> bool | None:
+    """Whether the first of these packets to arrive at the server is not the first that the client sent."""
+    server = scope.recording.server
+    if server is None or client is server or not len(packets):
+        return None
+    keys = client.packet_key[packets]
+    arrived = np.flatnonzero(np.isin(server.packet_key, keys[keys != NULL]))
+    return bool(server.packet_key[arrived[0]] != keys[0]) if len(arrived) else None

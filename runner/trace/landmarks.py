@@ -1,0 +1,68 @@
+"""Where the steps of a connection are in the captures, so that a finding can point at them."""
+
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.handshake import retry_answer
+from runner.trace.intervals import Ints
+from runner.trace.nouns import Landmarks, Place
+from runner.trace.scope import ROLES, Scope
+from runner.trace.vantage import NULL, Vantage
+
+_REQUESTS = 5  # that are shown
+
+
+def landmarks(scope: Scope) -> Landmarks:
+    """Those of one connection."""
+    client, server = scope.best(CLIENT), scope.best(SERVER)
+    retries = scope.packets(server, SERVER, "retry")
+    return Landmarks(
+        client_hellos=scope.places(client, _client_hellos(scope, client)),
+        server_hello=_first(scope, server, scope.packets(server, SERVER, "initial")),
+        server_parameters=_first(scope, server, scope.packets(server, SERVER, "handshake")),
+        retries=scope.places(server, retries),
+        after_retry=retry_answer(scope),
+        early_data=_first(scope, client, scope.packets(client, CLIENT, "0rtt")),
+        requests=scope.places(client, _requests(scope, client)),
+        client_key_update=_key_update(scope, CLIENT),
+        server_key_update=_key_update(scope, SERVER),
+        reused_numbers=tuple(place for sender in ROLES for place in _reused_numbers(scope, sender)),
+    )
+
+
+def _first(scope: Scope, vantage: Vantage, packets: Ints) -> Place | None:
+    return scope.place(vantage, int(packets[0])) if len(packets) else None
+
+
+def _client_hellos(scope: Scope, vantage: Vantage) -> Ints:
+    frames = vantage.frames
+    rows = scope.frames(vantage, CLIENT, "crypto")
+    packets = frames["packet"][rows[frames["offset"][rows] == 0]]
+    return np.unique(packets[vantage.packets.named("type", "initial")[packets]])
+
+
+def _requests(scope: Scope, vantage: Vantage) -> Ints:
+    frames = vantage.stream_frames
+    rows = np.flatnonzero(scope.mine(frames, CLIENT) & (frames["stream_id"] % 4 == 0))
+    _, first = np.unique(frames["stream_id"][rows], return_index=True)
+    return frames["packet"][rows[np.sort(first)]][:_REQUESTS]
+
+
+def _key_update(scope: Scope, sender: int) -> Place | None:
+    vantage = scope.best(sender)
+    rows = scope.packets(vantage, sender, "1rtt")
+    return _first(scope, vantage, rows[vantage.packets["key_generation"][rows] > 0])
+
+
+def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:
+    """The first packet of `sender` whose number it had used in the same space, and that use. Only where it was sent:
+    a link may deliver a packet twice."""
+    vantage = scope.recording.near(sender)
+    if vantage is None:
+        return ()
+    rows = np.flatnonzero(scope.mine(vantage.packets, sender) & (vantage.packet_key != NULL))
+    _, first, place = np.unique(vantage.packet_key[rows], return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[place] != np.arange(len(rows)))
+    if not len(again):
+        return ()
+    return scope.places(vantage, (int(rows[first[place[again[0]]]]), int(rows[again[0]])))

@@ -1,0 +1,21 @@
+"""AL: the return link alone loses a fifth of its packets, in bursts: ACKs say everything again (RFC 9000 §13.2.3)."""
+
+from runner.model.run import Kind
+from runner.units import MIB
+from testcases import checks
+from testcases.base import Case
+from testcases.hits import Hit
+from testcases.scenarios import RETURN_LOSS_20
+
+CASE = Case(
+    name="ackloss",
+    abbreviation="AL",
+    kind=Kind.TEST_CASE,
+    description="A 2 MiB file arrives although a fifth of the client's packets, its ACKs, is lost in bursts.",
+    wire_name="transfer",
+    scenario=RETURN_LOSS_20,
+    files=(2 * MIB,),
+    iterations=5,
+    preconditions=(Hit("dropped_loss", forward=False, least=5),),
+    checks=checks.ONE_CONNECTION,
+)

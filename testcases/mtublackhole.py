@@ -1,0 +1,67 @@
+"""MB: in mid-transfer the path carries no more than 1280 B, and nobody says so (RFC 8899 §4.3, RFC 9000 §14.3)."""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.trace import ConnectionFacts
+from runner.units import MIB
+from testcases import checks, hits
+from testcases.base import Case, CaseEvidence, proven
+from testcases.scenarios import MTU_FALL
+
+_FALLEN = 1280  # bytes of an IP packet that still passes
+_USED = 10  # longer packets that show that the server took up the larger size, not only probed it
+
+
+def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
+    """The server uses packets that the fall touches; one that never leaves 1280 B has nothing to survive."""
+    longer = sum(_longer(connection) for connection in case.facts.connections)
+    if longer < _USED:
+        lengths = [length for connection in case.facts.connections for length in connection.server_lengths]
+        yield Finding(
+            code="packets-small",
+            requirement="The server finds out that the path carries more than 1280 B, and uses it.",
+            expected=f"at least {_USED} packets of more than {_FALLEN} B",
+            actual=f"{longer}; the longest has {max(lengths, default=0)} B",
+            role="server",
+            section="RFC 9000 §14.3",
+        )
+
+
+def shrinks(case: CaseEvidence) -> Iterator[Finding]:
+    """When the files don't arrive: the server never went back to packets that pass."""
+    if all(file.equal for file in case.evidence.files):
+        return
+    for connection in case.facts.connections:
+        longest = max((length for length in connection.server_lengths if length > _FALLEN), default=None)
+        if longest is not None:
+            last = connection.server_lengths[longest].last
+            when = f", the last at {last.time:.1f} s" if last is not None and last.time is not None else ""
+            finding = Finding(
+                code="black-hole-not-noticed",
+                requirement="A sender whose packets of one size all vanish goes back to a size that passes.",
+                expected=f"packets of at most {_FALLEN} B after the fall, and a transfer that goes on",
+                actual=f"packets of {longest} B{when}",
+                role="server",
+                section="RFC 8899 §4.3",
+            )
+            yield proven(finding, last)
+
+
+def _longer(connection: ConnectionFacts) -> int:
+    return sum(one.count for length, one in connection.server_lengths.items() if length > _FALLEN)
+
+
+CASE = Case(
+    name="mtublackhole",
+    abbreviation="MB",
+    kind=Kind.TEST_CASE,
+    description="A 10 MiB transfer goes on although packets of more than 1280 B vanish from 3 s on.",
+    wire_name="transfer",
+    scenario=MTU_FALL,
+    files=(10 * MIB,),
+    capabilities=(sends_longer_packets,),
+    preconditions=(hits.Hit("dropped_mtu", return_=False),),
+    checks=(*checks.ONE_CONNECTION, shrinks),
+)

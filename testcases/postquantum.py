@@ -1,0 +1,61 @@
+"""PQ: a ClientHello with a post-quantum key share needs two datagrams, which may arrive in any order.
+
+X25519MLKEM768 makes it some 1.5 kB long (draft-ietf-tls-ecdhe-mlkem). A server has to put it together from CRYPTO frames
+of several Initial packets (RFC 9000 §7, §7.5), whichever comes first.
+"""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.units import KIB
+from testcases import checks, hits
+from testcases.base import Case, CaseEvidence, proven
+from testcases.scenarios import REORDER_CLIENT
+
+_CONNECTIONS = 20  # of which one in four has its two parts swapped
+
+
+def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
+    """The client's ClientHello doesn't fit into one datagram; a client with a small one can't ask this."""
+    hellos = [one.client_hello for one in case.facts.connections if one.client_hello is not None]
+    if not any(hello.datagrams > 1 for hello in hellos):
+        largest = max((hello.bytes for hello in hellos), default=0)
+        finding = Finding(
+            code="client-hello-small",
+            requirement="The client offers a post-quantum key share.",
+            expected="a ClientHello of more than one datagram",
+            actual=f"{largest} B, in one datagram",
+            role="client",
+            section="draft-ietf-tls-ecdhe-mlkem §4.1",
+        )
+        yield proven(finding, *(hello.places[0] for hello in hellos if hello.places))
+
+
+def arrived_out_of_order(case: CaseEvidence) -> Iterator[Finding]:
+    """Of at least one connection a later part of the ClientHello arrived first."""
+    hellos = [one.client_hello for one in case.facts.connections if one.client_hello is not None]
+    if not any(hello.out_of_order for hello in hellos if hello.datagrams > 1):
+        yield hits.missed("a ClientHello whose later part arrives first", f"none of {len(hellos)}")
+
+
+CASE = Case(
+    name="postquantum",
+    abbreviation="PQ",
+    kind=Kind.TEST_CASE,
+    description=f"{_CONNECTIONS} connections, each with 1 KiB, whose ClientHello takes two datagrams; "
+    "they arrive in any order.",
+    wire_name="multiconnect",
+    scenario=REORDER_CLIENT,
+    files=(1 * KIB,) * _CONNECTIONS,
+    timeout=120.0,
+    preconditions=(hits.Hit("held_back", forward=False), hits.Hit("dropped_loss", forward=False)),
+    capabilities=(needs_two_datagrams,),
+    checks=(
+        *checks.COMMON,
+        checks.HandshakesAtLeast(_CONNECTIONS),
+        checks.version_is_1,
+        checks.no_retry,
+        checks.alpn_as_asked,
+    ),
+)

@@ -1,0 +1,21 @@
+"""RO: one packet in twenty arrives 10 ms late, behind eight others at full rate (RFC 9002 §6.1)."""
+
+from runner.model.run import Kind
+from runner.units import MIB
+from testcases import checks
+from testcases.base import Case
+from testcases.hits import Hit
+from testcases.scenarios import REORDER_5
+
+CASE = Case(
+    name="reordering",
+    abbreviation="RO",
+    kind=Kind.TEST_CASE,
+    description="A 2 MiB file arrives although 5 % of the packets are overtaken both ways.",
+    wire_name="transfer",
+    scenario=REORDER_5,
+    files=(2 * MIB,),
+    iterations=5,
+    preconditions=(Hit("held_back", least=5),),
+    checks=checks.ONE_CONNECTION,
+)

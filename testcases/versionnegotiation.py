@@ -1,0 +1,119 @@
+"""V: the server answers a version that it doesn't know with Version Negotiation (RFC 9000 §6, §17.2.1).
+
+The client may then give up (RFC 9000 §6.2) or go on in a version that the server lists (RFC 9368 §2.1); only when it
+goes on, it is asked for the file.
+"""
+
+from collections.abc import Iterator
+
+from runner.model.result import Finding
+from runner.model.run import Kind
+from runner.trace import VersionNegotiation
+from runner.units import KIB
+from testcases import checks
+from testcases.base import Case, CaseEvidence, proven
+from testcases.scenarios import DEFAULT
+
+_REQUIRED = 0x00000001
+
+
+def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
+    """The client offers an unknown version, and Version Negotiation answers it."""
+    answered = [one for one in case.facts.connections if one.version_negotiations]
+    if not answered:
+        first = case.facts.connections[0]
+        offered = _hex(first.original_version)
+        known = first.original_version == _REQUIRED
+        finding = Finding(
+            code="no-unknown-version" if known else "no-version-negotiation",
+            requirement="The client offers a version that the server doesn't know."
+            if known
+            else "A server answers a version that it doesn't know with Version Negotiation.",
+            expected="a first packet of another version" if known else "a Version Negotiation packet",
+            actual=f"a first packet of version {offered}" if known else f"none after a packet of version {offered}",
+            role="client" if known else "server",
+            section="RFC 9000 §15" if known else "RFC 9000 §6.1",
+        )
+        yield proven(finding, *first.landmarks.client_hellos)
+    for connection in answered:
+        for answer in connection.version_negotiations:
+            yield from _judge(answer)
+
+
+def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
+    if not answer.ids_echoed:
+        finding = Finding(
+            code="connection-ids-not-echoed",
+            requirement="Version Negotiation carries the connection IDs of the packet that it answers, swapped.",
+            expected="the client's source ID as destination, its destination ID as source",
+            actual="other connection IDs",
+            role="server",
+            section="RFC 9000 §17.2.1",
+        )
+        yield proven(finding, answer.place)
+    if answer.listed is None:
+        return
+    listed = ", ".join(_hex(version) for version in answer.listed) or "no version"
+    if answer.offered in answer.listed:
+        finding = Finding(
+            code="offered-version-listed",
+            requirement="A server negotiates only when it doesn't accept the version that was offered.",
+            expected=f"a list without {_hex(answer.offered)}",
+            actual=listed,
+            role="server",
+            section="RFC 9000 §6.1",
+        )
+        yield proven(finding, answer.place)
+    if _REQUIRED not in answer.listed:
+        finding = Finding(
+            code="version-1-not-listed",
+            requirement="Version Negotiation lists the versions that the server accepts; all other cases ask for 1.",
+            expected=f"a list with {_hex(_REQUIRED)}",
+            actual=listed,
+            role="server",
+            section="RFC 9000 §6.1",
+        )
+        yield proven(finding, answer.place)
+
+
+def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
+    """A client that goes on takes a version from the list, ends cleanly, and gets its file."""
+    done = [one for one in case.facts.connections if one.handshake_completed]
+    listed = {
+        version
+        for one in case.facts.connections
+        for answer in one.version_negotiations
+        for version in answer.listed or ()
+    }
+    for connection in done:
+        if listed and connection.version not in listed:
+            finding = Finding(
+                code="version-not-listed",
+                requirement="After Version Negotiation, a client goes on in a version that the server listed.",
+                expected=", ".join(_hex(version) for version in sorted(listed)),
+                actual=_hex(connection.version),
+                role="client",
+                section="RFC 9368 §2.1",
+            )
+            yield proven(finding, *connection.landmarks.client_hellos)
+    if done:
+        for check in checks.COMMON:
+            yield from check(case)
+
+
+def _hex(version: int | None) -> str:
+    return "unknown" if version is None else f"0x{version:08x}"
+
+
+CASE = Case(
+    name="versionnegotiation",
+    abbreviation="V",
+    kind=Kind.TEST_CASE,
+    description="The client offers an unknown version, and the server says which ones it has. A client that goes on "
+    "gets 1 KiB.",
+    wire_name="versionnegotiation",
+    scenario=DEFAULT,
+    files=(1 * KIB,),
+    needs_keys=False,
+    checks=(is_negotiated, goes_on_as_listed),
+)
