@@ -1,7 +1,7 @@
 """PQ: a ClientHello with a post-quantum key share needs two datagrams, which may arrive in any order.
 
-X25519MLKEM768 makes it some 1.5 kB long (draft-ietf-tls-ecdhe-mlkem). A server has to put it together from CRYPTO frames
-of several Initial packets (RFC 9000 §7, §7.5), whichever comes first.
+X25519MLKEM768 makes it some 1.5 kB long (draft-ietf-tls-ecdhe-mlkem). A server has to put it together from CRYPTO
+frames of several Initial packets (RFC 9000 §7, §7.5), whichever comes first.
 """
 
 from collections.abc import Iterator
