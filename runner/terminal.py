@@ -1,5 +1,6 @@
 """How results look in a terminal: tables, the line of a job, progress. Prints only through the console given."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -10,10 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from runner.deploy.check import Check
-from runner.model.artifacts import Evidence
+from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP3
-from runner.model.result import LinkTruth, Outcome, Reading, Result, Sample
+from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
 from runner.plan import Selection, estimate, iterations_of
 from runner.run import Progress as Event
@@ -198,7 +199,9 @@ def summary_table(results: Mapping[Job, Result], cases: Mapping[str, CaseRecord]
     return table
 
 
-def show_result(console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None) -> None:
+def show_result(
+    console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
+) -> None:
     """The verdict of one job, its evidence and its numbers."""
     console.print(f"[bold]{result.client} → {result.server}, {result.case} #{result.iteration}[/bold]")
     console.print(outcome_text(result.outcome))
@@ -213,6 +216,7 @@ def show_result(console: Console, result: Result, case: CaseRecord | None, evide
         console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")
         console.print(f"  requirement  {escape(finding.requirement)}{section}")
         console.print(f"  expected     {escape(finding.expected)}\n  actual       {escape(finding.actual)}")
+        _show_packets(console, finding, artifacts)
         if finding.log_tail:
             console.print(f"  last lines of its log:\n[dim]{escape(finding.log_tail)}[/dim]")
     if result.sample is not None:
@@ -248,6 +252,21 @@ def _show_diagnoses(console: Console, result: Result) -> None:
     for one in result.diagnoses:
         section = f" ({one.section})" if one.section else ""
         console.print(f"{one.start:8.3f} to {one.end:.3f} s  [bold]{one.code}[/bold]: {escape(one.sentence + section)}")
+
+
+def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> None:
+    """Which packets prove a finding, and the command that shows them."""
+    if not finding.packets:
+        return
+    console.print(f"  packets      {finding.places}, {finding.vantage} side of the link", soft_wrap=True)
+    capture = artifacts.client_capture if finding.vantage == "client" else artifacts.server_capture
+    if not capture.is_file():
+        console.print("[dim]               the capture was not kept: run it again with --keep-captures all[/dim]")
+        return
+    keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in artifacts.key_logs[:1])
+    shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
+    command = f"tshark -r {shlex.quote(str(capture))}{keys} -O quic -Y '{shown}'"
+    console.print(f"  look at them {escape(command)}", soft_wrap=True)
 
 
 def _show_invariants(console: Console, result: Result) -> None:

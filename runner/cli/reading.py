@@ -81,7 +81,8 @@ def show(name: str) -> None:
     folder = RunFolder.open(path.resolve().parents[2])
     results = {folder.artifacts(job).folder.resolve(): result for job, result in folder.results().items()}
     result = results[path.resolve()]
-    terminal.show_result(out, result, folder.run.cases.get(result.case), load_evidence(Artifacts(path)))
+    artifacts = Artifacts(path)
+    terminal.show_result(out, result, folder.run.cases.get(result.case), load_evidence(artifacts), artifacts)
     out.print(f"files: {path}")
 
 

@@ -33,6 +33,15 @@ class Finding:
     vantage: str = ""  # client or server
     log_tail: str = ""  # last lines of the endpoint's output, where they help
 
+    @property
+    def places(self) -> str:
+        """Its packets with their times: `12 at 0.031 s, 15 at 0.035 s`."""
+        times = self.times or (None,) * len(self.packets)
+        return ", ".join(
+            f"{packet}" if time is None else f"{packet} at {time:.3f} s"
+            for packet, time in zip(self.packets, times, strict=False)
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant:

@@ -227,6 +227,7 @@ const bentpipe = (() => {
       toImageButtonOptions: { format: "svg", filename: file },
       modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
     });
+    point(end);
     document.getElementById("shown").textContent = `${iteration}${iteration === cell.median ? " (median)" : ""}`;
   }
 
@@ -241,6 +242,20 @@ const bentpipe = (() => {
     });
   }
 
+  // what the address asks for: #iteration=2&at=0.031
+  function asked() {
+    return new URLSearchParams(location.hash.slice(1));
+  }
+
+  // the plots around the time that a finding points at
+  function point(end) {
+    const at = parseFloat(asked().get("at"));
+    if (!Number.isFinite(at)) return;
+    const around = Math.max(end / 20, 0.005);
+    const mark = { type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: colours("again").again, width: 2 } };
+    Plotly.relayout(plot, { "xaxis.range": [Math.max(at, 0) - around, Math.max(at, 0) + around], shapes: [...plot.layout.shapes, mark] });
+  }
+
   let current = null;
   async function show(iteration) {
     current = iteration;
@@ -249,8 +264,8 @@ const bentpipe = (() => {
   }
 
   function wanted() {
-    const asked = Number(new URLSearchParams(location.hash.slice(1)).get("iteration"));
-    return cell.curves.some((one) => one.iteration === asked) ? asked : cell.shown;
+    const iteration = Number(asked().get("iteration"));
+    return cell.curves.some((one) => one.iteration === iteration) ? iteration : cell.shown;
   }
 
   function select(iteration) {
@@ -266,7 +281,10 @@ const bentpipe = (() => {
         show(Number(radio.value));
       });
     }
-    addEventListener("hashchange", () => select(wanted()));
+    addEventListener("hashchange", () => {
+      select(wanted());
+      if (asked().has("at")) plot.scrollIntoView({ block: "nearest" });
+    });
     document.addEventListener("themechange", () => loaded.has(current) && draw(current));
     select(wanted());
   });
