@@ -76,10 +76,10 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
 
 def _judge(base: Result, case: Case, context: CaseEvidence, failures: tuple[Finding, ...]) -> Result:
     """The verdict where packets can be read. An endpoint that failed has lost already: what packets prove is added."""
-    if unasked := tuple(_found(case.preconditions, context)):
-        return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or unasked))
     if unable := tuple(_found(case.capabilities, context)):
         return _with(base, Outcome.FAILED if failures else Outcome.UNSUPPORTED, *(failures or unable))
+    if unasked := tuple(_found(case.preconditions, context)):
+        return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or unasked))
     findings = tuple(_found(case.checks, context))
     if failures:
         return _with(base, Outcome.FAILED, *failures, *(finding for finding in findings if finding.packets))

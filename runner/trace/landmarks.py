@@ -56,11 +56,13 @@ def _key_update(scope: Scope, sender: int) -> Place | None:
 
 def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:
     """The first packet of `sender` whose number it had used in the same space, and that use. Only where it was sent:
-    a link may deliver a packet twice."""
+    a link may deliver a packet twice. A packet with CONNECTION_CLOSE may be sent again as it is (RFC 9000 §10.2.1)."""
     vantage = scope.recording.near(sender)
     if vantage is None:
         return ()
     rows = np.flatnonzero(scope.mine(vantage.packets, sender) & (vantage.packet_key != NULL))
+    closing = vantage.frames["packet"][scope.frames(vantage, sender, "connection_close", "application_close")]
+    rows = rows[~np.isin(rows, closing)]
     _, first, place = np.unique(vantage.packet_key[rows], return_index=True, return_inverse=True)
     again = np.flatnonzero(first[place] != np.arange(len(rows)))
     if not len(again):
