@@ -281,6 +281,12 @@ const bentpipe = (() => {
         show(Number(radio.value));
       });
     }
+    for (const link of document.querySelectorAll("a[data-at]")) {
+      link.addEventListener("click", (event) => {
+        event.preventDefault();
+        location.hash = `#iteration=${link.dataset.iteration}&at=${link.dataset.at}`;
+      });
+    }
     addEventListener("hashchange", () => {
       select(wanted());
       if (asked().has("at")) plot.scrollIntoView({ block: "nearest" });
