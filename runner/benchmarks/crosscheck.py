@@ -1,0 +1,345 @@
+"""Our verdicts against tshark's: `.venv/bin/python -m runner.benchmarks.crosscheck RUN…`.
+
+For the cases that tshark can judge, a second set of checks is written on its fields alone, without our decoder, facts
+or checks. Every stored job with captures is judged by both; the table counts agreement, then each disagreement is told.
+Left out on both sides: file contents, exit codes, and what needs byte ranges or numbers of packets.
+"""
+
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from runner import campaign, store
+from runner.analyse import load_truth
+from runner.catalog import load_catalog
+from runner.decode import cached_decode
+from runner.errors import BentpipeError
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.protocol import HTTP3, protocol_of
+from runner.model.run import CaseRecord
+from runner.store import RunFolder
+from runner.trace import facts
+from testcases.base import Case, CaseEvidence
+
+out = Console(highlight=False)
+
+# Findings that tshark's fields can't confirm or refute.
+_OURS_ALONE = frozenset({"files-differ", "files-extra", "packet-number-reused", "flow-control-violated"})
+_FIELDS = (
+    "frame.number",
+    "udp.srcport",
+    "ip.version",
+    "ip.dsfield.ecn",
+    "ipv6.tclass.ecn",
+    "quic.connection.number",
+    "quic.long.packet_type",
+    "quic.version",
+    "quic.packet_number",
+    "quic.token",
+    "quic.retry_token",
+    "quic.bad_retry",
+    "quic.frame_type",
+    "quic.key_phase",
+    "quic.stream.stream_id",
+    "quic.stream.fin",
+    "quic.cc.error_code",
+    "quic.cc.error_code.app",
+    "tls.handshake.type",
+    "tls.handshake.extension.type",
+    "tls.handshake.extensions_alpn_str",
+)
+_QUIC_PORT = "443"
+_V1, _V2 = 0x00000001, 0x6B3343CF
+_INITIAL, _RETRY = "0", "3"  # values of quic.long.packet_type, version 1
+_HANDSHAKE_DONE, _ACK_ECN = "30", "3"
+_CERTIFICATE, _ENCRYPTED_EXTENSIONS, _SERVER_HELLO = "11", "8", "2"
+_PRE_SHARED_KEY = "41"
+_ECT = ("1", "2")
+_H3_NO_ERROR = 0x100
+
+
+class Row(dict[str, list[str]]):
+    """One datagram: the values of each field, in order."""
+
+    @property
+    def from_server(self) -> bool:
+        return self["udp.srcport"] == [_QUIC_PORT]
+
+
+@dataclass
+class Connection:
+    """The datagrams that tshark gives one number."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def some(self, name: str, *values: str, server: bool | None = None) -> list[Row]:
+        """Datagrams in which the field has one of the values, from one side."""
+        return [row for row in self.sent_by(server) if not set(values).isdisjoint(row[name])]
+
+    def sent_by(self, server: bool | None) -> list[Row]:
+        return [row for row in self.rows if server is None or row.from_server is server]
+
+    @property
+    def completed(self) -> bool:
+        return bool(self.some("quic.frame_type", _HANDSHAKE_DONE, server=True))
+
+
+def read(capture: Path, key_logs: Sequence[Path], tshark: str) -> list[Connection]:
+    """The connections of a capture as tshark sees them."""
+    with tempfile.NamedTemporaryFile(suffix=".keys.log") as merged:
+        merged.write(b"".join(path.read_bytes() for path in key_logs))
+        merged.flush()
+        columns = [argument for name in _FIELDS for argument in ("-e", name)]
+        command = [tshark, "-r", str(capture), "-o", f"tls.keylog_file:{merged.name}", "-2", "-Y", "quic"]
+        command += ["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", *columns]
+        text = subprocess.run(command, capture_output=True, check=True, text=True, timeout=300).stdout
+    connections: dict[str, Connection] = {}
+    for line in text.splitlines():
+        values = line.split("\t")
+        row = Row({name: value.split(",") if value else [] for name, value in zip(_FIELDS, values, strict=True)})
+        for number in row["quic.connection.number"][:1]:
+            connections.setdefault(number, Connection()).rows.append(row)
+    return list(connections.values())
+
+
+Reasons = Iterator[str]
+
+
+def _common(connections: list[Connection], protocol: str, handshakes: int, *, version_1: bool = True) -> Reasons:
+    done = [one for one in connections if one.completed]
+    if len(done) != handshakes:
+        yield f"{len(done)} handshakes"
+    for one in done:
+        versions = {int(value, 16) for row in one.rows for value in row["quic.version"]}
+        if version_1 and versions != {_V1}:
+            yield f"versions {sorted(versions)}"
+        chosen = [
+            name
+            for row in one.some("tls.handshake.type", _ENCRYPTED_EXTENSIONS, server=True)
+            for name in row["tls.handshake.extensions_alpn_str"]
+        ]
+        if chosen[:1] != [protocol]:
+            yield f"ALPN {chosen[:1]}"
+    for one in connections:
+        codes = {int(code, 0) for row in one.rows for code in row["quic.cc.error_code"]}
+        codes |= {int(code, 0) for row in one.rows for code in row["quic.cc.error_code.app"]}
+        if protocol == HTTP3:
+            codes -= {_H3_NO_ERROR}
+        if codes - {0}:
+            yield f"closed with {sorted(codes - {0})}"
+
+
+def _no_retry(connections: list[Connection]) -> Reasons:
+    if any(one.some("quic.long.packet_type", _RETRY, server=True) for one in connections):
+        yield "a Retry"
+
+
+def _plain(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _common(connections, protocol, 1)
+    yield from _no_retry(connections)
+
+
+def _transfer(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _plain(connections, protocol)
+    if max((_most_open(one) for one in connections), default=0) < 3:
+        yield "fewer than 3 streams open at once"
+
+
+def _most_open(connection: Connection) -> int:
+    """Request streams between their first frame of the client's and the FIN of the server's."""
+    opened: set[str] = set()
+    closed: set[str] = set()
+    most = 0
+    for row in connection.rows:
+        for stream, fin in zip(row["quic.stream.stream_id"], row["quic.stream.fin"], strict=False):
+            if int(stream) % 4:
+                continue
+            if not row.from_server:
+                opened.add(stream)
+            elif fin in ("1", "True"):
+                closed.add(stream)
+        most = max(most, len(opened - closed))
+    return most
+
+
+def _retry(connections: list[Connection], protocol: str) -> Reasons:
+    # A ClientHello of two datagrams may get two Retry packets: tshark 4.0 then sees two connections. The case has one.
+    rows = sorted((row for one in connections for row in one.rows), key=lambda row: int(row["frame.number"][0]))
+    connections = [Connection(rows)]
+    yield from _common(connections, protocol, 1)
+    retried = [one for one in connections if one.some("quic.long.packet_type", _RETRY, server=True)]
+    if not retried:
+        yield "no Retry"
+    for one in retried:
+        retry = one.some("quic.long.packet_type", _RETRY, server=True)[0]
+        place = one.rows.index(retry)
+        if retry["quic.bad_retry"]:  # of a second one, which the client drops, tshark takes the wrong ID
+            yield "a wrong integrity tag"
+        after = [row for row in one.rows[place:] if not row.from_server and _INITIAL in row["quic.long.packet_type"]]
+        answers = [row for row in after if row["quic.token"][:1] == retry["quic.retry_token"][:1]]
+        if not answers:
+            yield "the token doesn't come back"
+            continue
+        before = [
+            int(number) for row in one.rows[:place] if not row.from_server for number in row["quic.packet_number"]
+        ]
+        if before and int(answers[0]["quic.packet_number"][0]) <= max(before):
+            yield "the packet number begins anew"
+
+
+def _resumption(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _common(connections, protocol, 2)
+    yield from _no_retry(connections)
+    done = [one for one in connections if one.completed]
+    for number, one in enumerate(done):
+        certificate = bool(one.some("tls.handshake.type", _CERTIFICATE, server=True))
+        hellos = one.some("tls.handshake.type", _SERVER_HELLO, server=True)
+        resumed = any(_PRE_SHARED_KEY in row["tls.handshake.extension.type"] for row in hellos)
+        if (certificate, resumed) != ((True, False) if number == 0 else (False, True)):
+            yield f"connection {number}: certificate {certificate}, resumed {resumed}"
+
+
+def _keyupdate(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _plain(connections, protocol)
+    for server in (False, True):
+        if not any(one.some("quic.key_phase", "1", "True", server=server) for one in connections):
+            yield f"no key phase 1 from the {'server' if server else 'client'}"
+
+
+def _ecn(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _plain(connections, protocol)
+    for server in (False, True):
+        name = "server" if server else "client"
+        marked = [
+            row
+            for one in connections
+            for row in one.sent_by(server)
+            if (row["ip.dsfield.ecn"] or row["ipv6.tclass.ecn"])[:1] and _mark(row) in _ECT
+        ]
+        if not marked:
+            yield f"no ECT from the {name}"
+        peer_marks = any(_mark(row) not in ("0", "") for one in connections for row in one.sent_by(not server))
+        if peer_marks and not any(one.some("quic.frame_type", _ACK_ECN, server=server) for one in connections):
+            yield f"no ACK with counts from the {name}"
+
+
+def _mark(row: Row) -> str:
+    return next(iter(row["ip.dsfield.ecn"] or row["ipv6.tclass.ecn"]), "")
+
+
+def _v2(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _common(connections, protocol, 1, version_1=False)
+    for one in connections:
+        first = [int(value, 16) for row in one.sent_by(False) for value in row["quic.version"]][:1]
+        last = [int(value, 16) for row in one.sent_by(True) for value in row["quic.version"]][-1:]
+        if (first, last) != ([_V1], [_V2]):
+            yield f"version {first} to {last}"
+
+
+def _ipv6(connections: list[Connection], protocol: str) -> Reasons:
+    yield from _plain(connections, protocol)
+    if any("4" in row["ip.version"] for one in connections for row in one.rows):
+        yield "IPv4"
+
+
+CHECKS: dict[str, Callable[[list[Connection], str], Reasons]] = {
+    "handshake": _plain,
+    "transfer": _transfer,
+    "retry": _retry,
+    "resumption": _resumption,
+    "keyupdate": _keyupdate,
+    "ecn": _ecn,
+    "v2": _v2,
+    "ipv6": _ipv6,
+}
+
+
+def ours(artifacts: Artifacts, case: Case, record: CaseRecord) -> set[str] | None:
+    """The codes of what our checks find, exit codes and files aside; None when nothing can be judged."""
+    evidence = store.load_evidence(artifacts)
+    if evidence is None or not artifacts.key_logs:
+        return None
+    traces = (
+        cached_decode(artifacts.client_capture, artifacts.key_logs, artifacts.client_tables),
+        cached_decode(artifacts.server_capture, artifacts.key_logs, artifacts.server_tables),
+    )
+    found = facts(*traces)
+    if not found.connections:
+        return None
+    context = CaseEvidence(
+        facts=found,
+        evidence=evidence,
+        case=record,
+        truth=load_truth(artifacts.link_truth),
+        protocol=protocol_of(evidence.client.environment.get("TESTCASE", record.wire_names["client"])),
+    )
+    return {finding.code for check in case.checks for finding in check(context)} - _OURS_ALONE
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One job, judged twice. Empty: passed."""
+
+    job: Job
+    ours: set[str]
+    tshark: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        if bool(self.ours) != bool(self.tshark):
+            return "disagree"
+        return "both fail" if self.ours else "both pass"
+
+
+def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
+    """Every job of a run that both can judge."""
+    cases = load_catalog().cases
+    for job in folder.results():
+        artifacts = folder.artifacts(job)
+        captures = (artifacts.client_capture, artifacts.server_capture)
+        if job.case not in CHECKS or not all(path.is_file() for path in captures):
+            continue
+        record = folder.run.cases[job.case]
+        found = ours(artifacts, cases[job.case], record)
+        if found is not None:
+            connections = read(artifacts.client_capture, artifacts.key_logs, tshark)
+            reasons = CHECKS[job.case](connections, folder.run.protocol(job))
+            yield Comparison(job, found, tuple(dict.fromkeys(reasons)))
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--tshark", default="tshark", show_default=True, help="The program.")
+def main(runs: tuple[str, ...], tshark: str) -> None:
+    """Judge the stored jobs of RUNs twice; exit code 1 when a verdict differs."""
+    counts: Counter[tuple[str, str]] = Counter()
+    differing: list[tuple[str, Comparison]] = []
+    for name in runs:
+        try:
+            for one in compare(RunFolder.open(campaign.run_path(name)), tshark):
+                counts[one.job.case, one.verdict] += 1
+                if one.verdict == "disagree":
+                    differing.append((name, one))
+        except (BentpipeError, subprocess.SubprocessError, OSError) as error:
+            out.print(f"{name}: {error}", soft_wrap=True, markup=False)
+    table = Table("case", "jobs", "both pass", "both fail", "disagree", box=None)
+    for case in CHECKS:
+        numbers = [counts[case, verdict] for verdict in ("both pass", "both fail", "disagree")]
+        table.add_row(case, str(sum(numbers)), *(str(number) for number in numbers))
+    out.print(table)
+    for name, one in differing:
+        said = ", ".join(sorted(one.ours)) or "passed"
+        out.print(f"{name}/{one.job}: ours {said}; tshark {'; '.join(one.tshark) or 'passed'}", soft_wrap=True)
+    raise SystemExit(1 if differing else 0)
+
+
+if __name__ == "__main__":
+    main()
