@@ -72,7 +72,7 @@ CASE = Case(
     capabilities=(needs_two_datagrams,),
     checks=(
         *checks.COMMON,
-        checks.HandshakesAtLeast(_CONNECTIONS),
+        checks.a_handshake_per_file,
         checks.version_is_1,
         checks.alpn_as_asked,
         is_answered,
