@@ -29,7 +29,7 @@ def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
                 expected="0x1303",
                 actual=", ".join(f"0x{suite:04x}" for suite in offered) or "no ClientHello could be read",
                 role="client",
-                section="RFC 8446 §4.1.2",
+                section="RFC 8446 §B.4",
             )
             yield proven(finding, *connection.landmarks.client_hellos)
         elif connection.suite != "TLS_CHACHA20_POLY1305_SHA256":

@@ -28,6 +28,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
             expected=f"{len(case.evidence.files)} files equal to those in /www",
             actual="; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""),
             role="client",
+            section="endpoint contract, Files",
         )
     if case.evidence.extra_files:
         names = ", ".join(case.evidence.extra_files[:5])
@@ -37,6 +38,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
             expected="no other file",
             actual=f"{len(case.evidence.extra_files)} more: {names}",
             role="client",
+            section="endpoint contract, Files",
         )
 
 
@@ -161,7 +163,7 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
 def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
     """No endpoint used a packet number twice in one space (RFC 9000 §12.3)."""
     for number, connection in enumerate(case.facts.connections):
-        if connection.landmarks.reused_numbers:
+        if connection.landmarks.reused_numbers and not connection.packet_number_reset:  # `retry` tells that
             first = connection.landmarks.reused_numbers[0]
             finding = Finding(
                 code="packet-number-reused",

@@ -19,7 +19,7 @@ def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
             expected="QUIC over IPv6 alone",
             actual=", ".join(f"IPv{version}" for version in sorted(case.facts.ip_versions)) or "no QUIC",
             role="client",
-            section="contract.md, Network",
+            section="endpoint contract, Network",
         )
         yield proven(finding, case.facts.ipv4)
 

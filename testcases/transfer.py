@@ -32,16 +32,15 @@ def credit_was_kept(case: CaseEvidence) -> Iterator[Finding]:
         if excess is None:
             continue
         where = "the connection" if excess.stream_id is None else f"stream {excess.stream_id}"
-        yield Finding(
+        finding = Finding(
             code="flow-control-violated",
             requirement="A sender stays within the credit of MAX_DATA and MAX_STREAM_DATA.",
             expected=f"at most {excess.granted} B on {where}",
             actual=f"connection {number}: {excess.sent} B, {excess.bytes} B too many",
             role="server",
             section="RFC 9000 §4.1",
-            packets=(excess.datagram,),
-            vantage="server",
         )
+        yield proven(finding, excess.place)
 
 
 CASE = Case(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import VersionNegotiation
+from runner.trace import ConnectionFacts, VersionNegotiation
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
@@ -21,23 +21,32 @@ def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers an unknown version, and Version Negotiation answers it."""
     answered = [one for one in case.facts.connections if one.version_negotiations]
     if not answered:
-        first = case.facts.connections[0]
-        offered = _hex(first.original_version)
-        known = first.original_version == _REQUIRED
-        finding = Finding(
-            code="no-unknown-version" if known else "no-version-negotiation",
-            requirement="The client offers a version that the server doesn't know."
-            if known
-            else "A server answers a version that it doesn't know with Version Negotiation.",
-            expected="a first packet of another version" if known else "a Version Negotiation packet",
-            actual=f"a first packet of version {offered}" if known else f"none after a packet of version {offered}",
-            role="client" if known else "server",
-            section="RFC 9000 §15" if known else "RFC 9000 §6.1",
-        )
-        yield proven(finding, *first.landmarks.client_hellos)
+        yield from _unanswered(case.facts.connections[0])
     for connection in answered:
         for answer in connection.version_negotiations:
             yield from _judge(answer)
+
+
+def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
+    if first.original_version == _REQUIRED:
+        finding = Finding(
+            code="no-unknown-version",
+            requirement="The client offers a version that the server doesn't know.",
+            expected="a first packet of another version than 1",
+            actual="a first packet of version 0x00000001",
+            role="client",
+            section="RFC 9000 §15",
+        )
+    else:
+        finding = Finding(
+            code="no-version-negotiation",
+            requirement="A server answers a version that it doesn't know with Version Negotiation.",
+            expected="a Version Negotiation packet",
+            actual=f"none after a packet of version {_hex(first.original_version)}",
+            role="server",
+            section="RFC 9000 §6.1",
+        )
+    yield proven(finding, *first.landmarks.client_hellos)
 
 
 def _judge(answer: VersionNegotiation) -> Iterator[Finding]:

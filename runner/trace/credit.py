@@ -32,8 +32,8 @@ def credit_excess(scope: Scope) -> CreditExcess | None:
         highest = np.maximum.accumulate(ends[of_stream])
         fresh[of_stream] = np.diff(highest, prepend=0)
         granted = _granted(scope, vantage, packets[of_stream], _first_limit(scope, int(stream)), stream=int(stream))
-        worst = _worse(worst, vantage, packets[of_stream], highest, granted, stream=int(stream))
-    return _worse(worst, vantage, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
+        worst = _worse(worst, scope, packets[of_stream], highest, granted, stream=int(stream))
+    return _worse(worst, scope, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
 
 
 def _first_limit(scope: Scope, stream: int) -> int:
@@ -54,7 +54,13 @@ def _granted(scope: Scope, vantage: Vantage, packets: Ints, first: int, *, strea
 
 
 def _worse(
-    known: CreditExcess | None, vantage: Vantage, packets: Ints, sent: Ints, granted: Ints, *, stream: int | None
+    known: CreditExcess | None,
+    scope: Scope,
+    packets: Ints,
+    sent: Ints,
+    granted: Ints,
+    *,
+    stream: int | None,
 ) -> CreditExcess | None:
     """The greater excess: the known one, or the greatest of these."""
     if not len(sent):
@@ -64,6 +70,6 @@ def _worse(
         stream_id=stream,
         granted=int(granted[at]),
         sent=int(sent[at]),
-        datagram=int(vantage.packets["datagram"][packets[at]]),
+        place=scope.place(scope.best(SERVER), int(packets[at])),
     )
     return found if found.bytes > (known.bytes if known else 0) else known

@@ -8,6 +8,8 @@ from runner.trace.nouns import ClientHello, VersionNegotiation
 from runner.trace.scope import Scope
 from runner.trace.vantage import NULL, Vantage
 
+_HEADER = 4  # bytes of a handshake message: type and length
+
 
 def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
     """Every Version Negotiation packet, as the server sent it, with the client's packet that it answers: the last
@@ -34,18 +36,14 @@ def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
 
 
 def client_hello(scope: Scope) -> ClientHello | None:
-    """The first ClientHello: its CRYPTO data in Initial packets before the server's first answer reached the client.
-
-    None when none could be read.
-    """
+    """The first ClientHello, by the length in its header (RFC 8446 §4): a second one, which HelloRetryRequest asks for,
+    follows it in the stream. None when none could be read."""
     vantage = scope.best(CLIENT)
     frames = vantage.frames
     rows = _crypto(scope, vantage)
-    answers = np.flatnonzero(scope.mine(vantage.packets, SERVER))
-    if len(answers):
-        rows = rows[frames["time_ns"][rows] < vantage.packet_time[answers].min()]
     if not len(rows):
         return None
+    rows = rows[frames["offset"][rows] < _size(vantage, rows)]
     packets = frames["packet"][rows]
     fresh = new_bytes(frames["offset"][rows], frames["offset"][rows] + frames["length"][rows])
     first_copies = np.unique(packets[fresh > 0])
@@ -62,6 +60,15 @@ def _crypto(scope: Scope, vantage: Vantage) -> Ints:
     rows = scope.frames(vantage, CLIENT, "crypto")
     initial = vantage.packets.named("type", "initial")[vantage.frames["packet"][rows]]
     return rows[initial & (vantage.frames["length"][rows] > 0) & (vantage.frames["offset"][rows] >= 0)]
+
+
+def _size(vantage: Vantage, rows: Ints) -> int:
+    """Bytes of the message that begins the stream; what is there when its header can't be read."""
+    for row in rows[vantage.frames["offset"][rows] == 0]:
+        header = vantage.frames.cell("payload", int(row)) or b""
+        if len(header) >= _HEADER:
+            return _HEADER + int.from_bytes(header[1:_HEADER])
+    return int((vantage.frames["offset"][rows] + vantage.frames["length"][rows]).max())
 
 
 def _out_of_order(scope: Scope, client: Vantage, packets: Ints) -> bool | None:

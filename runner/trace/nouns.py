@@ -206,8 +206,8 @@ class CreditExcess:
     granted: int
     """Bytes."""
     sent: int
-    datagram: int
-    """Its row in the server-side capture."""
+    place: Place | None
+    """The packet with the byte that is furthest beyond."""
 
     @property
     def bytes(self) -> int:

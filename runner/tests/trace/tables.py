@@ -39,6 +39,8 @@ class Frame:
     value: int | None = None
     stream_id: int | None = None
     payload: bytes | None = None
+    offset: int | None = None
+    length: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,169 @@
+"""Version negotiation, large ClientHellos, black holes, packet numbers: what checks say of good and of bad facts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.analyse import analyse
+from runner.catalog import Catalog
+from runner.decode import decode_capture
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome
+from runner.store import load_evidence
+from runner.tests.trace.tables import CLIENT, SERVER, Frame, Packet, moved, trace
+from runner.trace import ConnectionFacts, Place, SentLength, TraceFacts, facts
+from testcases import checks, mtublackhole, postquantum, versionnegotiation
+from testcases.base import CaseEvidence, Check
+
+Recorded = Callable[[str], Artifacts]
+HERE = Path(__file__).parent
+PLACE = Place(vantage="server", record=7, time=0.25)
+
+
+def _read(folder: Path, name: str = "client") -> TraceFacts:
+    return facts(decode_capture(folder / f"{name}.pcap", sorted(folder.glob("*keys.log"))), None)
+
+
+@pytest.fixture
+def judge(catalog: Catalog, recorded: Recorded) -> Callable[..., set[str]]:
+    """(facts, case, check, changes to the first connection) → codes, and that each points at a packet if it can."""
+    evidence = load_evidence(recorded("quinn_quinn/handshake"))
+    assert evidence is not None
+
+    def codes(found: TraceFacts, case: str, check: Check, **changes: Any) -> set[str]:
+        first, *others = found.connections
+        changed = replace(found, connections=(replace(first, **changes), *others))
+        context = CaseEvidence(
+            facts=changed, evidence=evidence, case=catalog.cases[case].record(), truth=None, protocol="hq-interop"
+        )
+        return {finding.code for finding in check(context)}
+
+    return codes
+
+
+def test_version_negotiation(judge: Callable[..., set[str]]) -> None:
+    found = _read(HERE / "decode" / "recordings" / "aioquic_versionnegotiation", "left")
+    (answer,) = found.connections[0].version_negotiations
+    case, check = "versionnegotiation", versionnegotiation.is_negotiated
+    assert judge(found, case, check) == set()
+    assert judge(found, case, versionnegotiation.goes_on_as_listed) <= {"files-differ"}
+
+    def but(**changes: Any) -> set[str]:
+        return judge(found, case, check, version_negotiations=(replace(answer, **changes),))
+
+    assert but(ids_echoed=False) == {"connection-ids-not-echoed"}
+    assert but(listed=(0x1, 0x1A2A3A4A)) == {"offered-version-listed"}
+    assert but(listed=(0x6B3343CF,)) == {"version-1-not-listed"}
+    assert but(listed=None) == set()
+    assert judge(found, case, check, version_negotiations=()) == {"no-version-negotiation"}
+    assert judge(found, case, check, version_negotiations=(), original_version=1) == {"no-unknown-version"}
+    listed = replace(answer, listed=(0x1,))
+    unlisted = judge(
+        found, case, versionnegotiation.goes_on_as_listed, version=0x6B3343CF, version_negotiations=(listed,)
+    )
+    assert unlisted == {"version-not-listed"}
+    gave_up = judge(found, case, versionnegotiation.goes_on_as_listed, version=0, handshake_completed=False)
+    assert gave_up == set()
+
+
+def test_a_client_hello_of_two_packets(judge: Callable[..., set[str]]) -> None:
+    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    hello = found.connections[0].client_hello
+    assert hello is not None
+    assert (hello.datagrams, hello.bytes > 1300, hello.out_of_order, len(hello.places)) == (2, True, None, 2)
+    assert judge(found, "postquantum", postquantum.needs_two_datagrams) == set()
+    small = replace(hello, datagrams=1, bytes=330)
+    assert judge(found, "postquantum", postquantum.needs_two_datagrams, client_hello=small) == {"client-hello-small"}
+    assert judge(found, "postquantum", postquantum.arrived_out_of_order) == {"impairment-missed"}
+    swapped = replace(hello, out_of_order=True)
+    assert judge(found, "postquantum", postquantum.arrived_out_of_order, client_hello=swapped) == set()
+    assert judge(found, "postquantum", postquantum.is_answered) == set()
+    silent = replace(found.connections[0].landmarks, server_hello=None)
+    changes = {"landmarks": silent, "handshake_completed": False}
+    assert judge(found, "postquantum", postquantum.is_answered, **changes) == {"client-hello-unanswered"}
+
+
+def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
+    def part(time: float, number: int, offset: int) -> Packet:
+        header = b"\x01" + (1596).to_bytes(3) if offset == 0 else b""
+        crypto = Frame("crypto", offset=offset, length=800, payload=header)
+        return Packet(time, CLIENT, number, (crypto,), type="initial")
+
+    # The third is a copy; the last belongs to a second ClientHello.
+    packets = [part(0.0, 0, 0), part(0.0, 1, 800), part(0.3, 2, 0), Packet(0.5, SERVER, 0, type="initial")]
+    packets.append(part(0.6, 3, 1600))
+
+    def hello(delays: dict[tuple[int, int | None], float | None]) -> tuple[int, int, bool | None]:
+        (one,) = facts(trace(packets), trace(moved(packets, delays, 0.1))).connections
+        assert one.client_hello is not None
+        assert one.client_hello.places == (
+            Place(vantage="client", record=1, time=0.0),
+            Place(vantage="client", record=2, time=0.0),
+        )
+        return one.client_hello.bytes, one.client_hello.datagrams, one.client_hello.out_of_order
+
+    assert hello({}) == (1600, 2, False)
+    assert hello({(CLIENT, 0): 0.2}) == (1600, 2, True)
+    assert hello({(CLIENT, 0): None}) == (1600, 2, True)  # lost: the second part came alone
+
+
+def test_a_black_hole(judge: Callable[..., set[str]]) -> None:
+    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    lengths = {1280: SentLength(count=90, first=None, last=None), 1452: SentLength(count=40, first=None, last=PLACE)}
+    assert judge(found, "mtublackhole", mtublackhole.sends_longer_packets, server_lengths=lengths) == set()
+    small = {1280: lengths[1280], 1452: replace(lengths[1452], count=3)}
+    assert judge(found, "mtublackhole", mtublackhole.sends_longer_packets, server_lengths=small) == {"packets-small"}
+    # The files of the recording in the evidence arrived.
+    assert judge(found, "mtublackhole", mtublackhole.shrinks, server_lengths=lengths) == set()
+
+
+def test_a_black_hole_that_the_server_never_notices(catalog: Catalog, recorded: Recorded) -> None:
+    evidence = load_evidence(recorded("quinn_quinn/handshake"))
+    assert evidence is not None
+    lost = replace(evidence, files=tuple(replace(file, equal=False) for file in evidence.files))
+    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    lengths = {1452: SentLength(count=40, first=None, last=PLACE)}
+    first = replace(found.connections[0], server_lengths=lengths)
+    context = CaseEvidence(
+        facts=replace(found, connections=(first,)),
+        evidence=lost,
+        case=catalog.cases["mtublackhole"].record(),
+        truth=None,
+        protocol="hq-interop",
+    )
+    (finding,) = mtublackhole.shrinks(context)
+    assert (finding.code, finding.packets, finding.times, finding.vantage) == (
+        "black-hole-not-noticed",
+        (7,),
+        (0.25,),
+        "server",
+    )
+
+
+def _connection(*numbers: tuple[int, str]) -> ConnectionFacts:
+    packets = [Packet(0.1 * at, SERVER, number, (Frame(name),)) for at, (number, name) in enumerate(numbers)]
+    (one,) = facts(None, trace(packets)).connections
+    return one
+
+
+def test_a_packet_number_is_used_once_but_for_a_close(judge: Callable[..., set[str]]) -> None:
+    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    good = _connection((0, "ping"), (1, "ping"), (2, "application_close"), (2, "application_close"))
+    bad = _connection((0, "ping"), (1, "ping"), (1, "padding"))
+    assert good.landmarks.reused_numbers == ()
+    assert [place.record for place in bad.landmarks.reused_numbers] == [2, 3]
+    reused = judge(found, "handshake", checks.packet_numbers_are_new, landmarks=bad.landmarks)
+    assert reused == {"packet-number-reused"}
+    assert judge(found, "handshake", checks.packet_numbers_are_new) == set()
+
+
+def test_what_a_pair_is_not_able_to_do_is_unsupported(catalog: Catalog, recorded: Recorded) -> None:
+    case = catalog.cases["mtublackhole"]
+    record = replace(case.record(), file_sizes=(1024,))
+    job = Job(server="s", client="c", case="mtublackhole", iteration=1)
+    result = analyse(job, recorded("aioquic_aioquic/handshake"), case, record)
+    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.UNSUPPORTED, ["packets-small"])
