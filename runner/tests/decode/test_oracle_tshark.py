@@ -27,7 +27,7 @@ TSHARK_FAILS = {
     # packet of its own, and what it learns from it keeps it from opening the ones that follow.
     "aioquic_quic-go-multiconnect-left": 6,
     "aioquic_quic-go-multiconnect-right": 6,
-    # After a Retry of aioquic's, tshark finds no keys for Handshake and 1-RTT packets. Ours open, so that the AEAD's tag
+    # After a Retry of aioquic's, tshark finds no keys for Handshake and 1-RTT packets. We open them, and the AEAD's tag
     # says that they were read right.
     **{
         f"bad-{name}-{side}": count
