@@ -8,6 +8,7 @@ from pathlib import Path
 from aioquic import tls
 from aioquic.buffer import Buffer
 from aioquic.h3.connection import H3Connection
+from aioquic.quic import recovery
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.packet import QuicProtocolVersion
 from sins import Chosen, chosen
@@ -104,6 +105,9 @@ class Settings:
             return hello
 
         tls.push_client_hello, tls.pull_client_hello = push, pull
+        if self.sin("out-of-order"):
+            # Else the sender takes what it holds back for lost (RFC 9002 §6.1.1), and sins twice.
+            recovery.K_PACKET_THRESHOLD += int(self.sin.value("by"))
         if self.sin("no-control-stream"):
             # Without a stream for it, headers are written, and must be readable, without QPACK's dynamic table.
             H3Connection._init_connection = lambda _: None

@@ -105,7 +105,7 @@ SINS: dict[str, Sin] = {
     ),
     "stalls": Sin(SERVER, "has nothing to send from `at` s on for `time` s", "RFC 9002 §7.8", {"at": 3, "time": 2}),
     "collapses": Sin(
-        SERVER, "a congestion window of `window` bytes from `at` s on", "RFC 9002 §7.2", {"at": 3, "window": 12_000}
+        SERVER, "a congestion window of `window` bytes from `at` s on", "RFC 9002 §7.2", {"at": 3, "window": 150_000}
     ),
     "leaves-slow-start": Sin(
         SERVER, "slow start ends at `window` bytes without a loss", "RFC 9002 §7.3.1", {"window": 60_000}

@@ -14,7 +14,7 @@ _ECT0 = 2
 _MARK = 3  # bits of the traffic class
 _LARGEST = 65535
 _AT_ONCE = 64  # datagrams per turn of the event loop
-_HELD_SECONDS = 0.02
+_HELD_SECONDS = 0.002
 _LONG_HEADER = 0x80
 
 
