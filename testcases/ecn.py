@@ -7,11 +7,13 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.scenarios import MARKING
+
+_CLEARLY = 3  # the last packets of a connection may go without an ACK
 
 
 def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
-    """Each side sends ECT, each counts the other's marks in its ACKs, and no count is above what was sent."""
+    """Each side sends ECT, each counts what arrives in its ACKs, CE by itself, and no count is above what was sent."""
     for connection in case.facts.connections:
         ends = {"client": connection.client_ecn, "server": connection.server_ecn}
         for role, other in (("client", "server"), ("server", "client")):
@@ -47,15 +49,26 @@ def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
                     section="RFC 9000 §13.4.2.1",
                 )
                 yield proven(finding, own.highest_report)
+            elif own.received is not None and own.received.ce >= _CLEARLY and not own.reported.ce:
+                finding = Finding(
+                    code="ce-not-reported",
+                    requirement="An endpoint counts the packets that arrive with CE, and reports them.",
+                    expected=f"an ECN-CE count above 0, for {own.received.ce} packets that arrived with CE",
+                    actual=f"0, and {own.reported.ect} as ECT",
+                    role=role,
+                    section="RFC 9000 §13.4.1",
+                )
+                yield proven(finding, own.highest_report)
 
 
 CASE = Case(
     name="ecn",
     abbreviation="E",
     kind=Kind.TEST_CASE,
-    description="A 100 KiB file arrives in marked packets, and both sides report the marks that they saw.",
+    description="A 100 KiB file arrives in marked packets, and both sides report the marks that they saw, CE of a busy "
+    "link among them.",
     wire_name="ecn",
-    scenario=DEFAULT,
+    scenario=MARKING,
     files=(100 * KIB,),
     checks=(*checks.ONE_CONNECTION, marks_are_sent_and_reported),
 )

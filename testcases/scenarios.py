@@ -76,6 +76,11 @@ CORRUPTION_2 = _impaired(
 CLIENT_LOSS_2_7 = _impaired(
     "D-drop-client-2-7", return_=LinkImpairments(loss_list=((2, 7),)), source="public runner, amplificationlimit"
 )
+MARKING = _impaired(
+    "D-ce",
+    both=LinkImpairments(mark_packets=4),
+    source="public runner, ecn; CE where packets wait, so that it is counted",
+)
 MTU_FALL = _impaired(
     "D-mtu-1280",
     path=PathImpairments(mtu_fall=MtuFall(size=1280, start=3.0)),

@@ -19,7 +19,7 @@ from rich.table import Table
 from runner import campaign, store
 from runner.analyse import load_truth
 from runner.catalog import load_catalog
-from runner.decode import cached_decode
+from runner.decode import decode_capture
 from runner.errors import BentpipeError
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
@@ -267,11 +267,10 @@ def ours(artifacts: Artifacts, case: Case, record: CaseRecord) -> set[str] | Non
     evidence = store.load_evidence(artifacts)
     if evidence is None or not artifacts.key_logs:
         return None
-    traces = (
-        cached_decode(artifacts.client_capture, artifacts.key_logs, artifacts.client_tables),
-        cached_decode(artifacts.server_capture, artifacts.key_logs, artifacts.server_tables),
+    found = facts(
+        decode_capture(artifacts.client_capture, artifacts.key_logs),
+        decode_capture(artifacts.server_capture, artifacts.key_logs),
     )
-    found = facts(*traces)
     if not found.connections:
         return None
     context = CaseEvidence(

@@ -16,7 +16,7 @@ from runner.model.result import Outcome
 from runner.store import load_evidence
 from runner.tests.trace.tables import CLIENT, SERVER, Frame, Packet, moved, trace
 from runner.trace import ConnectionFacts, Place, SentLength, TraceFacts, facts
-from testcases import checks, mtublackhole, postquantum, versionnegotiation
+from testcases import checks, ecn, mtublackhole, postquantum, versionnegotiation
 from testcases.base import CaseEvidence, Check
 
 Recorded = Callable[[str], Artifacts]
@@ -159,6 +159,19 @@ def test_a_packet_number_is_used_once_but_for_a_close(judge: Callable[..., set[s
     reused = judge(found, "handshake", checks.packet_numbers_are_new, landmarks=bad.landmarks)
     assert reused == {"packet-number-reused"}
     assert judge(found, "handshake", checks.packet_numbers_are_new) == set()
+
+
+def test_congestion_marks_are_reported_as_such(judge: Callable[..., set[str]], recorded: Recorded) -> None:
+    folder = recorded("quinn_quic-go/ecn").folder
+    keys = [path for path in (folder / "client" / "keys.log", folder / "server" / "keys.log") if path.is_file()]
+    found = facts(decode_capture(folder / "sim/left.pcap", keys), decode_capture(folder / "sim/right.pcap", keys))
+    own = found.connections[0].client_ecn
+    assert judge(found, "ecn", ecn.marks_are_sent_and_reported) == set()
+    assert own.received is not None
+    marked = replace(own, received=replace(own.received, ce=4))
+    assert judge(found, "ecn", ecn.marks_are_sent_and_reported, client_ecn=marked) == {"ce-not-reported"}
+    told = replace(marked, reported=replace(own.reported, ce=3))
+    assert judge(found, "ecn", ecn.marks_are_sent_and_reported, client_ecn=told) == set()
 
 
 def test_what_a_pair_is_not_able_to_do_is_unsupported(catalog: Catalog, recorded: Recorded) -> None:

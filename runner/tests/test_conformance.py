@@ -30,6 +30,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         (
             "packet-number-reused",
+            "ce-not-reported",
             "no-unknown-version",
             "no-version-negotiation",
             "connection-ids-not-echoed",
