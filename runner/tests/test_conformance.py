@@ -29,8 +29,6 @@ ELSEWHERE = {
     "impairment-missed": "the link's part, not an endpoint's: test_an_impairment_that_missed_is_no_verdict",
     **dict.fromkeys(
         (
-            "packet-number-reused",
-            "ce-not-reported",
             "no-unknown-version",
             "no-version-negotiation",
             "connection-ids-not-echoed",
