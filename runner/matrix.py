@@ -56,6 +56,9 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     path = campaign.run_path(options.name)
     placed = _selection(options, catalog, path, out)
     catalog, selection = placed.catalog, placed.selection
+    if not (selection.servers and selection.clients):
+        missing = ", ".join(stack.image for stack in catalog.implementations.values())
+        raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
     chosen = (catalog.implementations[name] for name in (*selection.servers, *selection.clients))
     stacks = [catalog.implementations[name] for name in dict.fromkeys(one.variant_of or one.name for one in chosen)]
     ready = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
