@@ -20,7 +20,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "sentence"),
     [
         (("run", "--server", "quicgo"), "--server: there is no server 'quicgo'. Did you mean quic-go?"),
-        (("run", "--client", "x"), "Choices: quic-go, quinn"),
+        (("run", "--client", "x"), "Choices: quic-go, "),
         (("run", "--case", "sta"), "there is no case 'sta'. Did you mean sat?"),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
