@@ -12,6 +12,7 @@ from runner.deploy import engine, images, pulling, setup
 from runner.deploy.history import Build, History
 from runner.errors import BentpipeError, SetupError, UsageError
 from runner.model.implementation import Implementation
+from runner.model.protocol import HTTP09
 from runner.units import format_duration, format_size
 
 
@@ -84,31 +85,43 @@ def _time(build: Build | None) -> str:
     return f"{format_duration(build.seconds)}{reused}"
 
 
+_NARROW = 132  # columns of a terminal below which tables leave out what another command says
+
+
 def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
-    """The stacks that are built here. `sizes`: by tag, None when nobody knows."""
-    table = Table(box=None)
-    for column in ("stack", "version", "language", "roles", "speaks", "congestion control", "window", "image"):
-        table.add_column(column, no_wrap=column in ("stack", "roles", "image"), overflow="fold")
+    """The stacks that are built here, within 80 columns. `sizes`: by tag, None when nobody knows."""
+    table = Table(box=None, caption=LEGEND, caption_justify="left")
+    for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
     for stack in stacks:
         window = str(stack.initial_window) if stack.initial_window else ""
-        about = (stack.name, stack.version, stack.language, _roles(stack), ", ".join(stack.alpn))
+        about = (stack.name, stack.version, stack.language, _roles(stack), _protocols(stack))
         table.add_row(*about, stack.congestion_control, window, _where(stack, sizes, "not built"))
     return table
 
 
-def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
-    """The published images of the catalogue, and which of them are here."""
-    table = Table(box=None)
-    for column in ("stack", "roles", "congestion control", "image", "published as"):
-        table.add_column(column, no_wrap=column in ("stack", "roles", "image"), overflow="fold")
+LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · CCA: congestion controller · IW: initial window, packets"
+
+
+def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
+    """The published images of the catalogue, and which of them are here. Their names need 132 columns."""
+    wide = width >= _NARROW
+    caption = "" if wide else f"Names of the images: from {_NARROW} columns on, and in implementations.json."
+    table = Table(box=None, caption=caption or None, caption_justify="left")
+    for column in ("stack", "role", "CCA", "has too", "image", *(("published as",) if wide else ())):
+        table.add_column(column, no_wrap=column != "has too", overflow="fold")
     for stack in stacks:
         others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
+        more = [*others, *(["HyStart"] if stack.hystart else [])]
         control = stack.congestion_control or ("unknown" if others else "")
-        control += f" (has {', '.join(others)})" if others else ""
-        control += ", HyStart" if stack.hystart else ""
         state = _where(stack, sizes, "withdrawn" if stack.withdrawn else "not pulled")
-        table.add_row(stack.name, _roles(stack), control, state, stack.image)
+        row = (stack.name, _roles(stack), control, ", ".join(more), state, *((stack.image,) if wide else ()))
+        table.add_row(*row)
     return table
+
+
+def _protocols(stack: Implementation) -> str:
+    return " ".join("hq" if name == HTTP09 else name for name in stack.alpn)
 
 
 def _roles(stack: Implementation) -> str:

@@ -297,16 +297,27 @@ def checks_table(checks: Iterable[Check]) -> Table:
 
 
 def cases_table(cases: Iterable[CaseRecord]) -> Table:
-    """The cases that can be chosen, with their links."""
-    table = Table("case", "", "kind", "times", "link", box=None)
+    """The cases that can be chosen, with their links, within 80 columns."""
+    caption = "link: data rate, one-way delay, queue in packets · → forward · ← return · M: measurement · ×: iterations"
+    table = Table(box=None, caption=caption, caption_justify="left")
+    for column in ("case", "", "", "×"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "×" else "left")
+    table.add_column("link")
     for case in cases:
         if case.forward == case.return_:
-            ways = [f"both ways {link_text(case.forward)}"]
+            ways = [_short_link(case.forward)]
         else:
-            ways = [f"forward {link_text(case.forward)}", f"return {link_text(case.return_)}"]
+            ways = [f"→ {_short_link(case.forward)}", f"← {_short_link(case.return_)}"]
         link = "\n".join([*ways, *case.impairments.sentences()])
-        table.add_row(case.name, case.abbreviation, case.kind, str(case.iterations), link)
+        kind = "M" if case.kind is Kind.MEASUREMENT else ""
+        table.add_row(case.name, case.abbreviation, kind, str(case.iterations), link)
     return table
+
+
+def _short_link(link: LinkParameters) -> str:
+    loss = [f"loss {100 * link.loss:g} %"] if link.loss else []
+    rest = [*loss, *link.impairments.sentences()]
+    return ", ".join([format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}", *rest])
 
 
 def show_decoded(console: Console, document: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def list_(implementations: Path) -> None:
     every = catalog.implementations.values()
     sizes = stacks.image_sizes(stack.image for stack in every)
     built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
-    published = stacks.published_table([stack for stack in every if stack.build is None], sizes)
+    published = stacks.published_table([stack for stack in every if stack.build is None], sizes, width=out.width)
     cases = terminal.cases_table(case.record() for case in catalog.cases.values())
     out.print(built, "", published, "", cases, sep="\n")
 

@@ -15,6 +15,7 @@ from runner.deploy.history import Build
 from runner.deploy.images import Event, State
 from runner.errors import UsageError
 from runner.model.implementation import Implementation, Role
+from runner.terminal import cases_table
 
 COMPILERS = (
     "cc",
@@ -69,8 +70,8 @@ def test_name_of_the_other_kind_is_one_sentence(shipped: Catalog, name: str, pul
     assert str(caught.value).startswith(sentence)
 
 
-def _printed(*tables: object) -> str:
-    console = Console(file=io.StringIO(), width=120)
+def _printed(*tables: object, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
     for table in tables:
         console.print(table)
     file = console.file
@@ -88,15 +89,37 @@ def test_list_says_where_each_image_stands() -> None:
         replace(far, name="gone", image="p/gone", withdrawn=True, hystart=True),
     ]
     sizes = {"b/here": 2 * 1024**2}
-    text = _printed(stacks.built_table(every[:2], sizes), stacks.published_table(every[2:], sizes))
+    text = _printed(
+        stacks.built_table(every[:2], sizes), stacks.published_table(every[2:], sizes, width=140), width=140
+    )
     words = {line.split()[0]: line for line in text.splitlines() if line.split()}
     assert "2 MiB" in words["here"]
     assert "not built" in words["missing"]
     assert "server" in words["missing"]
     assert "not pulled" in words["far"]
-    assert "bbr (has cubic)" in words["far"]
+    assert words["far"].split()[2:4] == ["bbr", "cubic"]
+    assert "p/far:1" in words["far"]
     assert "withdrawn" in words["gone"]
     assert "no engine" in _printed(stacks.built_table(every[:1], None))
+
+
+def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
+    every = list(shipped.implementations.values())
+    built, published = (
+        stacks.built_table([stack for stack in every if stack.build is not None], None),
+        stacks.published_table([stack for stack in every if stack.build is None], None, width=80),
+    )
+    lines = _printed(
+        built, published, cases_table(case.record() for case in shipped.cases.values()), width=80
+    ).splitlines()
+    for stack in every:
+        assert any(line.split()[:1] == [stack.name] for line in lines), stack.name
+        if stack.build is not None:
+            (line,) = (line for line in lines if line.split()[:1] == [stack.name])
+            assert {stack.version, stack.congestion_control} <= set(line.split()), line
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    assert sum(line.split()[0] in shipped.cases for line in lines if line.split()) == len(shipped.cases)
 
 
 def test_display_counts_and_tells_the_time_left_without_a_terminal() -> None:
