@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import testcases
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation, Role
+from runner.model.path import SIDES, PathEntry, Side
 from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
 from testcases.base import Case
@@ -62,12 +63,29 @@ class _Entry(BaseModel):
     receive_window: dict[str, Any] = {}
 
 
+class _Path(BaseModel):
+    """One path. `splits`: the sides where TCP connections end; `carries`: what goes through it; `knobs`: variables."""
+
+    model_config = ConfigDict(extra="forbid")
+    image: str = Field(min_length=1)
+    build: str | None = None
+    note: str = ""
+    url: str = ""
+    version: str = ""
+    sides: list[Side] = Field(default=list(SIDES), min_length=1)
+    splits: list[Side] = []
+    carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
+    encrypts: bool = False
+    knobs: list[str] = []
+
+
 class _File(BaseModel):
     """implementations.json."""
 
     model_config = ConfigDict(extra="forbid")
     schema_: int = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
     implementations: dict[str, _Entry] = Field(min_length=1)
+    paths: dict[str, _Path] = {}
 
 
 def implementations_schema() -> dict[str, Any]:
@@ -119,6 +137,31 @@ def _select(names: Iterable[str], choices: list[str], *, what: str, option: str)
 
 def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
     """The entries by name, those that are built first. Raises UsageError naming file, field and what was expected."""
+    entries = sorted(_read(path).implementations.items(), key=lambda item: item[1].build is None)
+    return {name: _implementation(name, entry) for name, entry in entries}
+
+
+def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
+    """The paths by name. Raises UsageError as `load_implementations` does."""
+    return {
+        name: PathEntry(
+            name=name,
+            image=entry.image,
+            url=entry.url,
+            version=entry.version,
+            build=entry.build,
+            note=entry.note,
+            sides=tuple(entry.sides),
+            splits=tuple(entry.splits),
+            carries=tuple(entry.carries),
+            encrypts=entry.encrypts,
+            knobs=tuple(entry.knobs),
+        )
+        for name, entry in _read(path).paths.items()
+    }
+
+
+def _read(path: Path) -> _File:
     try:
         text = path.read_text()
     except OSError as error:
@@ -133,11 +176,10 @@ def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementati
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
-    for name in file.implementations:
+    for name in (*file.implementations, *file.paths):
         if not name or set(name) & set("_/ ") or name.startswith("."):
             raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")
-    entries = sorted(file.implementations.items(), key=lambda item: item[1].build is None)
-    return {name: _implementation(name, entry) for name, entry in entries}
+    return file
 
 
 def _implementation(name: str, entry: _Entry) -> Implementation:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from runner.model.diagnosis import Diagnosis
+from runner.model.path import Crossing
 
 RESULT_SCHEMA = 1
 
@@ -187,6 +188,8 @@ class Result:
     limits: dict[str, float] = field(default_factory=dict)  # limit → the part of the transfer's time that it had
     diagnoses: tuple[Diagnosis, ...] = ()  # in order of time
     captures_kept: bool = True
+    crossing: Crossing | None = None  # of a job over a path
+    ground: LinkTruth | None = None  # of a job over a path: the segment behind the gateway; `truth` is the satellite's
 
     @property
     def refuted(self) -> tuple[Reading, ...]:

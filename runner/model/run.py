@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
 from runner.model.job import Job
+from runner.model.path import PathEntry
 from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME, protocol_of
 
 RUN_SCHEMA = 1
@@ -29,6 +30,23 @@ class LinkParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkloadRecord:
+    """What a case asks over paths: `forward` and `return_` of its case are then the satellite segment, of all packets.
+
+    `page`: a browser loads the reference page, else `file_sizes` are downloaded. The ground segment is behind the
+    gateway.
+    """
+
+    name: str
+    protocol: str  # http/1.1, h2, h3
+    page: bool
+    link: str  # name of both segments together
+    ground_forward: LinkParameters
+    ground_return: LinkParameters
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaseRecord:
     """A case as it was when the run was planned, so that the page needs no code of that day."""
 
@@ -47,6 +65,7 @@ class CaseRecord:
     name_length: int = 16
     chain_length: int = 1  # certificates of the server's chain
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+    workload: WorkloadRecord | None = None  # None: a case of pairs
 
     @property
     def protocol(self) -> str:
@@ -89,6 +108,7 @@ class Run:
     order: tuple[Job, ...]
     options: dict[str, str] = field(default_factory=dict)
     protocols: dict[str, str] = field(default_factory=dict)  # `<server>_<client>/<case>` → ALPN, where not the case's
+    paths: dict[str, PathEntry] = field(default_factory=dict)  # not empty: a run of paths, which are its clients
 
     def protocol(self, job: Job) -> str:
         """The ALPN of what the job's endpoints are asked to speak."""
