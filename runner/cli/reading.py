@@ -13,6 +13,7 @@ from runner.campaign import LOGS
 from runner.catalog import implementations_schema, load_catalog
 from runner.cli.base import SITE, draw_site, err, main, out
 from runner.errors import UsageError
+from runner.links import links_schema
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
@@ -106,8 +107,8 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 @main.command()
 @click.argument("name", metavar="FILE")
 def schema(name: str) -> None:
-    """The JSON Schema of a file format: run.json, result.json, evidence.json or implementations.json."""
-    schemas = {**store.schemas(), "implementations.json": implementations_schema()}
+    """The JSON Schema of a file format: run.json, result.json, evidence.json, implementations.json or links.json."""
+    schemas = {**store.schemas(), "implementations.json": implementations_schema(), "links.json": links_schema()}
     if name not in schemas:
         raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")
     click.echo(json.dumps(schemas[name], indent=1))

@@ -48,11 +48,11 @@ FORBIDDEN = {
 OWNERS = {
     "click": ("runner.cli",),
     "docker": ("runner.deploy",),
-    "paramiko": ("runner.deploy",),
+    "paramiko": ("runner.deploy.remote",),
     "jinja2": ("runner.render",),
     "plotly": ("runner.render",),
     "cryptography": ("runner.decode", "runner.inputs"),
-    "pydantic": ("runner.store", "runner.catalog"),
+    "pydantic": ("runner.store", "runner.catalog", "runner.links"),
 }
 SOURCES = sorted(
     path

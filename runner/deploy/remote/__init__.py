@@ -1,0 +1,1 @@
+"""Real links: endpoints on other hosts, through their Docker Engines, over SSH."""

@@ -1,0 +1,136 @@
+"""A real link: who stands at its ends, what was bought, and what was seen of it while a job ran. SI units."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.model.implementation import Role
+
+LINK_DOWN = "link"  # code of a job whose link did not carry it: the error of no implementation
+BUDGET_SPENT = "link-budget"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteHost:
+    """A host that is reached over SSH, and the Docker Engine there. `host_key` as OpenSSH writes it: `type base64`."""
+
+    name: str
+    user: str
+    address: str
+    port: int
+    host_key: str
+    key: Path | None  # the private key; None: those of the SSH agent
+    docker_socket: str = "/var/run/docker.sock"
+    roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealLink:
+    """One entry of links.json. Data rates in bit/s as advertised, volumes in bytes; `server` None: this host."""
+
+    name: str
+    client: RemoteHost
+    server: RemoteHost | None
+    forward_rate: int
+    return_rate: int
+    interface: str = ""  # of the client's host; empty: whichever leads to the server
+    server_interface: str = ""
+    server_addresses: tuple[str, ...] = ()  # candidates; empty: every address of the server's host
+    families: tuple[int, ...] = (4, 6)
+    udp_port: int = 443
+    probe_port: int = 57833
+    provider: str = ""
+    tariff: str = ""
+    budget_day: int | None = None
+    budget_month: int | None = None
+    quiet_hours: tuple[str, ...] = ()  # `18:00-23:00`, local time of this host
+    ssh_over_link: bool = False  # the client's host is managed over the link itself: what SSH carries counts, too
+    abbreviation: str = ""
+    timeout: float = 120.0  # seconds of a measurement
+    iterations: int = 5
+    comment: str = ""  # weather, dish, works on the roof: copied into every job
+
+    @property
+    def hosts(self) -> tuple[RemoteHost, ...]:
+        """The remote hosts, the client's first."""
+        return (self.client,) if self.server is None else (self.client, self.server)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealLinkRecord:
+    """What `run.json` says of a real link: enough to know it again, nothing that lets anyone in."""
+
+    name: str
+    client: str  # name of the host
+    server: str  # name of the host; empty: the runner's
+    provider: str
+    tariff: str
+    udp_port: int
+    families: tuple[int, ...]
+
+    @classmethod
+    def of(cls, link: RealLink) -> "RealLinkRecord":
+        return cls(
+            name=link.name,
+            client=link.client.name,
+            server=link.server.name if link.server else "",
+            provider=link.provider,
+            tariff=link.tariff,
+            udp_port=link.udp_port,
+            families=link.families,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The client host's clock against the server host's: client − server = `offset` + `drift` · (t − `at`).
+
+    Estimated from the exchanges with the least round-trip times, as NTP does (RFC 5905 §10). `uncertainty` takes both
+    ways of an empty link to be equally long; if they aren't, the error is at most `bound`, half the least RTT.
+    """
+
+    offset: float
+    drift: float  # seconds per second; 0 when the exchanges span too little time to tell
+    at: float  # seconds since 1970, server's clock
+    uncertainty: float
+    bound: float
+    exchanges: int  # that the estimate rests on
+
+    def ahead(self, time: float) -> float:
+        """Seconds by which the client's clock is ahead when the server's shows `time`."""
+        return self.offset + self.drift * (time - self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing:
+    """What the light probe saw in one phase of a job. Times in seconds; None: nothing came back."""
+
+    sent: int
+    received: int
+    rtt_min: float | None = None
+    rtt_median: float | None = None
+    rtt_max: float | None = None
+    longest_gap: float = 0.0  # between two answered probes, or an answered one and an end of the phase
+
+    @property
+    def loss(self) -> float:
+        """Fraction of the probes that were not answered."""
+        return 1 - self.received / self.sent if self.sent else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealLinkEvidence:
+    """What a job saw of the real link that it ran over."""
+
+    name: str
+    server_address: str
+    family: int
+    interface: str  # of the client's host
+    udp_port: int
+    translated: bool | None = None  # whether a NAT stands before the client; None: nobody could tell
+    clock: Clock | None = None
+    before: Probing | None = None
+    during: Probing | None = None
+    after: Probing | None = None
+    probe_data_rate: float = 0.0  # bit/s of IP packets in each direction, beside the transfer and not in its numbers
+    volume: int = 0  # bytes of IP packets over the link that this job is charged with, both directions
+    comment: str = ""

@@ -1,0 +1,19 @@
+"""Remote hosts for the tests: namespaces with an SSH server and a Docker Engine of their own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from runner.tests.deploy.remote.hosts import Host, lacking
+
+
+@pytest.fixture(scope="module")
+def remote_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One host, for the tests of a module that leave it as they found it."""
+    if reason := lacking():
+        pytest.skip(f"no remote host can be made: {reason}")
+    host = Host(tmp_path_factory.mktemp("remote"), 1)
+    try:
+        yield host.open()
+    finally:
+        host.close()

@@ -1,0 +1,239 @@
+"""Hosts behind a link, made of network namespaces: each with an SSH server, users and a Docker Engine of its own.
+
+Nothing of this host changes: the SSH server is unpacked, not installed, and its users stand in files that only the
+namespace sees. Everything ends with `close`, whatever happened before.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import docker
+from docker.errors import DockerException
+
+from runner.model.real_link import RemoteHost
+
+PACKAGES = ("openssh-server", "libwrap0")
+CACHE = Path(tempfile.gettempdir()) / f"bentpipe-test-sshd-{os.getuid()}"
+USER, UID, GID = "measure", 61234, 61235
+READY_SECONDS = 30.0
+
+
+def lacking() -> str:
+    """Why no host can be made here; empty when it can."""
+    if os.geteuid() != 0:
+        return "namespaces need root"
+    if missing := [tool for tool in ("dockerd", "nsenter", "unshare", "ip", "ssh-keygen") if not shutil.which(tool)]:
+        return f"without {', '.join(missing)}"
+    if not _sshd().is_file() and not _unpack():
+        return f"{' and '.join(PACKAGES)} can't be downloaded"
+    return ""
+
+
+def _sshd() -> Path:
+    installed = Path("/usr/sbin/sshd")
+    return installed if installed.is_file() else CACHE / "usr/sbin/sshd"
+
+
+def _unpack() -> bool:
+    if not shutil.which("apt-get"):
+        return False
+    CACHE.mkdir(mode=0o700, exist_ok=True)
+    done = subprocess.run(["apt-get", "download", *PACKAGES], cwd=CACHE, capture_output=True, check=False)
+    for package in CACHE.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, CACHE], check=True)
+    return done.returncode == 0 and _sshd().is_file()
+
+
+def run(*command: str | Path) -> str:
+    """What a command prints. Raises with its errors."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.stderr}"
+    return done.stdout
+
+
+class Host:
+    """One namespace. `number` (1 to 200) makes its addresses: 10.213.N.2, with this host at 10.213.N.1."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.name = f"bpt{os.getpid() % 100000}-{number}"
+        self.folder = folder / f"host{number}"
+        self.folder.mkdir(parents=True)
+        self.address, self.our_address = f"10.213.{number}.2", f"10.213.{number}.1"
+        self.data = self.folder / "docker"
+        self._anchor: subprocess.Popen[bytes] | None = None
+        self._sshd: subprocess.Popen[bytes] | None = None
+        self._dockerd: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+
+    def open(self, *, engine: bool = True) -> "Host":
+        """Namespace, management network, SSH server, and with `engine` a Docker Engine that answers."""
+        run("ip", "netns", "add", self.name)
+        ours = f"{self.name}m"
+        run("ip", "link", "add", ours, "type", "veth", "peer", "name", "mgmt0", "netns", self.name)
+        run("ip", "address", "add", f"{self.our_address}/30", "dev", ours)
+        run("ip", "link", "set", ours, "up")
+        for words in (f"address add {self.address}/30 dev mgmt0", "link set mgmt0 up", "link set lo up"):
+            run("ip", "-n", self.name, *words.split())
+        self._write_accounts()
+        script = (
+            f"set -e; hostname {self.name}; mount -t tmpfs tmpfs /run; mkdir -p /run/sshd; "
+            + "".join(f"mount --bind {self.folder}/{name} /etc/{name}; " for name in ("passwd", "group", "shadow"))
+            + f"echo > {self.folder}/anchored; exec sleep infinity"
+        )
+        self._anchor = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--mount", "--uts", "sh", "-c", script]
+        )
+        self._pid = self._anchor.pid
+        _until((self.folder / "anchored").exists, "the namespace")
+        self.authorize("key")
+        self.start_ssh()
+        if engine:
+            self.start_engine()
+        return self
+
+    def _write_accounts(self) -> None:
+        (self.folder / "passwd").write_text(
+            "root:x:0:0:root:/root:/bin/sh\nsshd:x:61233:65534::/run/sshd:/usr/sbin/nologin\n"
+            f"{USER}:x:{UID}:{GID}::/:/bin/sh\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
+        )
+        (self.folder / "group").write_text(f"root:x:0:\nnogroup:x:65534:\ndocker:x:{GID}:{USER}\n")
+        (self.folder / "shadow").write_text(f"root:*:1::::::\nsshd:*:1::::::\n{USER}:*:1::::::\n")
+        for name in ("host_key", "other_host_key", "key", "other_key"):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", self.folder / name)
+
+    def authorize(self, key: str) -> None:
+        """Let in who has this key, and nobody else."""
+        # Where the user's own process can read it: sshd opens it with his rights.
+        Path(f"/proc/{self._pid}/root/run/authorized_keys").write_text((self.folder / f"{key}.pub").read_text())
+
+    def remote(self, *, key: str = "key", host_key: str = "host_key", docker_socket: str = "") -> RemoteHost:
+        """What links.json would say of this host."""
+        return RemoteHost(
+            name=self.name,
+            user=USER,
+            address=self.address,
+            port=22,
+            host_key=" ".join((self.folder / f"{host_key}.pub").read_text().split()[:2]),
+            key=self.folder / key,
+            docker_socket=docker_socket or "/run/docker.sock",
+        )
+
+    def start_ssh(self, *, host_key: str = "host_key", options: str = "") -> None:
+        """Start the SSH server; `options` are lines of its configuration."""
+        config = self.folder / "sshd_config"
+        config.write_text(
+            f"ListenAddress 0.0.0.0\nHostKey {self.folder}/{host_key}\nAuthorizedKeysFile /run/authorized_keys\n"
+            "StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nMaxSessions 10\nLogLevel VERBOSE\n"
+            f"{options}\n"
+        )
+        libraries = ":".join(str(path.parent) for path in CACHE.rglob("libwrap.so.0"))
+        log = self.folder / "sshd.log"
+        with log.open("ab") as file:
+            self._sshd = self._inside([str(_sshd()), "-D", "-e", "-f", str(config)], file, LD_LIBRARY_PATH=libraries)
+        _until(lambda: b"Server listening" in log.read_bytes().rpartition(b"Received signal")[2], "sshd")
+
+    def stop_ssh(self) -> None:
+        """End the SSH server and every connection of it, without a word to their other ends."""
+        self._end(self._sshd)
+        for pid in self._processes("sshd"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        (self.folder / "sshd.log").unlink()
+
+    def start_engine(self) -> None:
+        """Start the Docker Engine and wait until it answers."""
+        self.data.mkdir(exist_ok=True)
+        with (self.folder / "dockerd.log").open("ab") as log:
+            self._dockerd = self._inside(
+                [
+                    *("dockerd", "--data-root", str(self.data), "--exec-root", "/run/docker"),
+                    *("--pidfile", "/run/docker.pid", "-H", "unix:///run/docker.sock", "--bridge=none"),
+                    *("--iptables=false", "--storage-driver=overlay2"),
+                ],
+                log,
+            )
+        _until(self._engine_answers, f"dockerd ({self.folder}/dockerd.log)")
+
+    def stop_engine(self) -> None:
+        """End the Docker Engine as its service manager would: its containers end with it."""
+        if self._dockerd is not None:
+            self._dockerd.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._dockerd.wait(20)
+        self._end(self._dockerd)
+
+    def _engine_answers(self) -> bool:
+        try:
+            self.engine().ping()
+        except (DockerException, OSError):
+            return False
+        return True
+
+    def engine(self) -> docker.DockerClient:
+        """A client beside the SSH server: what the tests themselves look with."""
+        return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=10)
+
+    def containers(self) -> list[str]:
+        """Names of all containers there, running or not."""
+        return [str(found.name) for found in self.engine().containers.list(all=True, ignore_removed=True)]
+
+    def _inside(self, command: list[str], output: IO[bytes], **environment: str) -> subprocess.Popen[bytes]:
+        enter = ["nsenter", "-t", str(self._pid), "--mount", "--net", "--uts", "--"]
+        return subprocess.Popen(
+            [*enter, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+
+    def _processes(self, name: str = "") -> list[int]:
+        """Process ids in this namespace of mounts, the anchor's own left out."""
+        mine = Path(f"/proc/{self._pid}/ns/mnt").readlink() if self._pid else None
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                inside = (process / "ns" / "mnt").readlink() == mine and int(process.name) != self._pid
+                if inside and name in (process / "comm").read_text():
+                    found.append(int(process.name))
+        return found
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes] | None) -> None:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """Remove everything: containers, engine, SSH server, namespace, files."""
+        with contextlib.suppress(DockerException, OSError, AssertionError):
+            for container in self.engine().containers.list(all=True, ignore_removed=True):
+                container.remove(force=True, v=True)
+        with contextlib.suppress(OSError):
+            self.stop_engine()
+        for _ in range(3):  # shims outlive their engine
+            for pid in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        self._end(self._sshd)
+        self._end(self._anchor)
+        for words in (["link", "del", f"{self.name}m"], ["netns", "del", self.name]):
+            subprocess.run(["ip", *words], capture_output=True, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} is not ready after {READY_SECONDS:.0f} s"
+        time.sleep(0.05)

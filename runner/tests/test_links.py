@@ -1,0 +1,138 @@
+"""links.json: what it says, and a sentence for each mistake in it."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.catalog import ROOT
+from runner.errors import UsageError
+from runner.links import load_links, select_links
+
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP3VOk5NGiuDOzE49FjV43ENMEkS4Cj3iLUlw4v3wYCd"
+GOOD = {
+    "schema": 1,
+    "hosts": {
+        "roof": {"ssh": "ssh://me@[2001:db8::1]:2222", "host_key": HOST_KEY + " a comment", "roles": ["client"]},
+        "other": {"ssh": "ssh://me@198.51.100.7", "host_key": HOST_KEY},
+    },
+    "links": {
+        "astra": {"client": "roof", "forward_rate": 20_000_000, "return_rate": 2_000_000, "families": [4]},
+        "leo": {"client": "other", "forward_rate": 1, "return_rate": 1, "udp_port": 4433, "probe_port": 4434},
+    },
+}
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def _file(path: Path, change: Change = lambda _: None) -> Path:
+    document = copy.deepcopy(GOOD)
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_file_becomes_links(tmp_path: Path) -> None:
+    links = load_links(_file(tmp_path / "links.json"))
+    link = links["astra"]
+    assert (link.client.user, link.client.address, link.client.port) == ("me", "2001:db8::1", 2222)
+    assert link.client.host_key == HOST_KEY
+    assert (link.server, link.udp_port, link.families) == (None, 443, (4,))
+    assert links["leo"].client.port == 22
+    assert [link.name for link in select_links(links, ("leo,astra", "leo"))] == ["leo", "astra"]
+
+
+def test_the_example_is_valid_but_for_its_keys(tmp_path: Path) -> None:
+    document = json.loads((ROOT / "links.example.json").read_text())
+    for host in document["hosts"].values():
+        del host["key"]
+    (tmp_path / "links.json").write_text(json.dumps(document))
+    assert set(load_links(tmp_path / "links.json")) == {"astra", "eutelsat"}
+
+
+def test_the_file_is_not_kept_in_the_repository() -> None:
+    assert "links.json" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def _host(**more: object) -> Change:
+    return lambda document: document["hosts"]["roof"].update(more)
+
+
+def _link(**more: object) -> Change:
+    return lambda document: document["links"]["astra"].update(more)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda document: document.update(schema=2), "field 'schema'"),
+        (lambda document: document.update(links={}), "field 'links'"),
+        (lambda document: document["links"].update({"A b": GOOD["links"]["astra"]}), "small letters"),  # type: ignore[index]
+        (_host(ssh="me@roof"), "'me@roof' is not a host: write ssh://USER@ADDRESS"),
+        (_host(ssh="ssh://roof"), "write ssh://USER@ADDRESS"),
+        (_host(ssh="ssh://me@roof:port"), "write ssh://USER@ADDRESS"),
+        (_host(ssh="ssh://me@roof/home"), "write ssh://USER@ADDRESS"),
+        (_host(ssh="ssh://me:secret@roof"), "a password in an SSH URL"),
+        (_host(host_key="AAAA"), "host_key is not a public key"),
+        (_host(host_key="ssh-ed25519 &&&"), "host_key is not a public key"),
+        (_host(host_key="ssh-ed25519 AAAAB3NzaC1yc2E="), "host_key is damaged"),
+        (_host(key="/no/such/key"), "there is no private key /no/such/key: make one with `ssh-keygen"),
+        (_host(docker_socket="docker.sock"), "not an absolute path"),
+        (_host(roles=["server"]), "host 'roof' is no client"),
+        (_host(agent=True), "field 'hosts.roof.agent'"),
+        (_link(client="rof"), "there is no host 'rof'. Choices: roof, other"),
+        (_link(client="other", server="other"), "client and server are one host"),
+        (_link(server="roof"), "host 'roof' is no server"),
+        (_link(forward_rate=0), "field 'links.astra.forward_rate'"),
+        (_link(forward_rate="20 Mbit/s"), "field 'links.astra.forward_rate'"),
+        (_link(families=[5]), "families are 4 and 6"),
+        (_link(udp_port=70000), "field 'links.astra.udp_port'"),
+        (_link(udp_port=57833), "both 57833"),
+        (_link(server_addresses=["roof"]), "'roof' is not an IP address"),
+        (_link(quiet_hours=["18-23"]), "'18-23' is not a span"),
+        (_link(budget_per_day=10, budget_per_month=9), "larger than budget_per_month"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_the_place(tmp_path: Path, change: Change, sentence: str) -> None:
+    path = _file(tmp_path / "links.json", change)
+    with pytest.raises(UsageError) as caught:
+        load_links(path)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_one_that_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"copy links\.example\.json to it"):
+        load_links(tmp_path / "links.json")
+    (tmp_path / "links.json").write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        load_links(tmp_path / "links.json")
+
+
+def test_keys_that_others_may_read_are_refused(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("")
+    key.chmod(0o644)
+    with pytest.raises(UsageError, match=f"run `chmod 600 {key}`"):
+        load_links(_file(tmp_path / "links.json", _host(key=str(key))))
+    public = tmp_path / "key.pub"
+    public.write_text("")
+    public.chmod(0o600)
+    with pytest.raises(UsageError, match="is the public key: name the private one"):
+        load_links(_file(tmp_path / "links.json", _host(key=str(public))))
+
+
+def test_selection_names_the_choices(tmp_path: Path) -> None:
+    links = load_links(_file(tmp_path / "links.json"))
+    with pytest.raises(UsageError, match=r"no link 'astre' in links\.json\. Did you mean astra\? Choices: astra, leo"):
+        select_links(links, ("astre",))
+
+
+def test_links_that_run_at_once_need_ports_of_their_own(tmp_path: Path) -> None:
+    links = load_links(_file(tmp_path / "links.json", lambda document: document["links"]["leo"].update(udp_port=443)))
+    with pytest.raises(UsageError, match="'astra' and 'leo' both want UDP port 443 of this host"):
+        select_links(links, ("astra", "leo"))
