@@ -11,8 +11,9 @@ from runner.trace import FirstFlight, TraceFacts
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
 _PARAMETERS = {"cca": "CCA", "iw": "IW", "ack": "ACK_FREQUENCY"}  # as in the line `applied: cca=… iw=… ack=…`
 _QLOG_HEAD = 256 * 1024  # bytes: the first metrics stand at the beginning of a file that may have many MiB
+# At most 18 digits: a window that doesn't fit into 64 bits is none, and Python refuses to convert very long numbers.
 # `recovery:parameters_set` or the first `recovery:metrics_updated` (qlog 0.3), as stacks spell them.
-_QLOG_WINDOW = re.compile(r'"(?:initial_congestion_window|congestion_window|cwnd)"\s*:\s*"?(\d+)')
+_QLOG_WINDOW = re.compile(r'"(?:initial_congestion_window|congestion_window|cwnd)"\s*:\s*"?(\d{1,18})(?!\d)')
 _QLOG_CONTROLLER = re.compile(r'"(?:congestion_control(?:ler)?(?:_type|_algorithm)?|cc_algorithm)"\s*:\s*"([^"]+)"')
 # Bytes: what windows count in until the path's MTU is known. RFC 9000 §14; 1280 B of IPv6 or IPv4; quic-go.
 _DATAGRAMS = (1200, 1232, 1252, 1280)

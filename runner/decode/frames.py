@@ -184,6 +184,8 @@ def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
 def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: list[Event]) -> int:
     kind, after = varint(plain, position)
     if kind == 0:
+        if plain[position]:
+            return 0  # not the shortest encoding (RFC 9000 §12.4), and no run of zeros begins here
         # A run of padding is one row: it ends at the first byte that is not 0.
         length = len(plain) - position - len(plain[position:].lstrip(b"\0"))
         rows.others += (rows.packet, frame, 0, NONE, NONE, length, NONE)

@@ -137,3 +137,13 @@ def test_acks_on_the_wire_confirm_or_refute_their_frequency(
     reading = of(judge(catalog, artifacts), "client", "ACK_FREQUENCY")["ACKs on the wire"]
     assert float(reading.found) == pytest.approx(2, abs=0.4)
     assert reading.holds is holds
+
+
+@pytest.mark.parametrize("window", ["9" * 5000, "9" * 400, "9" * 19])
+def test_a_qlog_with_an_impossible_window_tells_nothing(catalog: Catalog, recorded: Recorded, window: str) -> None:
+    artifacts = recorded("quinn_quinn/lossy")
+    folder = artifacts.folder / "server" / "qlog"
+    folder.mkdir()
+    (folder / "one.sqlog").write_text(f'{{"cwnd": {window}}}')
+    ask(artifacts, "server", IW="10")
+    assert "qlog" not in of(judge(catalog, artifacts), "server", "IW")

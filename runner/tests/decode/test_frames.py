@@ -123,6 +123,7 @@ def test_other_frames(text: str, expected: tuple[int, ...], payload: bytes | Non
         "06 00 bfffffff 61",
         "21",  # no such type
         "4008 00",  # STREAM in a type that is not the shortest encoding
+        "4000 00",  # PADDING likewise
         "ffffffffffffffff 00",  # the largest type
         "ff",  # a type that is cut off
     ],

@@ -1,0 +1,181 @@
+"""What is mutated: small recordings of this repository, opened packet by packet, so that frames change, too."""
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+from runner.analyse import load_truth
+from runner.decode import Trace, decode_capture
+from runner.decode.capture import open_capture
+from runner.decode.connection import Connection, KeyRing
+from runner.decode.decoder import Decoder
+from runner.decode.keylog import APPLICATION, Session, read_key_logs
+from runner.decode.network import read_datagrams
+from runner.decode.packets import LongHeader, PacketType, parse_long_header
+from runner.decode.protection import Protection, candidates
+from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDEX, NUMBER, PACKET_COLUMNS, SENDER, TYPE
+from runner.model.artifacts import Artifacts, Evidence
+from runner.model.result import LinkTruth
+from runner.store import load_evidence
+
+_TESTS = Path(__file__).parents[1]
+# One of each kind of handshake, header and frame, at most 27 kB: quick ones, because a million are wanted.
+RECORDINGS = (
+    "quinn_quinn/handshake",
+    "aioquic_aioquic/handshake",
+    "aioquic_aioquic/v2",
+    "quic-go_quinn/retry",
+    "quic-go_quinn/resumption",
+    "quic-go_quinn/zerortt",
+    "quic-go_quinn/http3",
+    "quinn_aioquic/chacha20",
+    "quinn_aioquic/ipv6",
+    "quinn_quinn/amplificationlimit",
+    "bad/keeps-connection-id-server",
+    "bad/no-key-update-client",
+    "bad/wrong-retry-tag",
+    "bad/second-connection",
+)
+_QLOG_BYTES = 16 * 1024  # of each qlog: metrics stand at its beginning
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A packet that was opened: where it is in the capture file, and what it takes to seal another payload into it."""
+
+    start: int
+    number_at: int
+    end: int
+    number: int
+    number_size: int
+    first: int  # its first byte, without header protection
+    plain: bytes
+    protection: Protection
+
+    def sealed(self, data: bytes, plain: bytes) -> bytes:
+        """The protected packet with another payload of the same length (RFC 9001 §5.3, §5.4)."""
+        number = (self.number & ((1 << 8 * self.number_size) - 1)).to_bytes(self.number_size)
+        header = bytes((self.first,)) + data[self.start + 1 : self.number_at] + number
+        aead: AESGCM | ChaCha20Poly1305 = self.protection.open.__self__  # type: ignore[attr-defined]
+        body = number + aead.encrypt((self.protection.iv ^ self.number).to_bytes(12), plain, header)
+        mask = self.protection.mask(body[4:20])
+        first = self.first ^ mask[0] & (0x0F if self.first & 0x80 else 0x1F)
+        masked = bytes(a ^ b for a, b in zip(number, mask[1:], strict=False))
+        return bytes((first,)) + header[1 : -self.number_size] + masked + body[self.number_size :]
+
+
+@dataclass(frozen=True, eq=False)
+class Seed:
+    """One recording: both captures as bytes and as opened packets, its key logs, what the harness wrote of it."""
+
+    name: str
+    captures: tuple[bytes, bytes]
+    opened: tuple[tuple[Sealed, ...], tuple[Sealed, ...]]
+    keys: bytes
+    traces: tuple[Trace, Trace]
+    evidence: Evidence
+    truth: LinkTruth | None
+    folder: Path
+
+
+@cache
+def seeds() -> tuple[Seed, ...]:
+    """All of them, opened."""
+    return tuple(_seed(name) for name in RECORDINGS)
+
+
+def _seed(name: str) -> Seed:
+    artifacts = Artifacts(_TESTS / "recordings" / name / "1")
+    evidence = load_evidence(artifacts)
+    if evidence is None:
+        raise ValueError(f"{artifacts.folder} has no evidence.json")
+    paths = artifacts.client_capture, artifacts.server_capture
+    logs = artifacts.key_logs
+    client, server = (tuple(_open(path, logs)) for path in paths)
+    return Seed(
+        name=name,
+        captures=(paths[0].read_bytes(), paths[1].read_bytes()),
+        opened=(client, server),
+        keys=b"".join(path.read_bytes() for path in logs),
+        traces=(decode_capture(paths[0], logs), decode_capture(paths[1], logs)),
+        evidence=evidence,
+        truth=load_truth(artifacts.link_truth),
+        folder=artifacts.folder,
+    )
+
+
+@cache
+def qlogs() -> tuple[bytes, ...]:
+    """The beginnings of real qlogs, JSON and JSON-SEQ."""
+    paths = sorted((_TESTS / "decode" / "recordings").rglob("*.sqlog.gz"))
+    paths += sorted((_TESTS / "trace" / "recordings").rglob("*.qlog.json.gz"))
+    return tuple(gzip.decompress(path.read_bytes())[:_QLOG_BYTES] for path in paths)
+
+
+def _open(capture: Path, key_logs: tuple[Path, ...]) -> Iterator[Sealed]:
+    """Every packet of the capture that the decoder could open."""
+    file, _ = open_capture(capture)
+    datagrams, sessions = read_datagrams(file), read_key_logs(key_logs)
+    decoder = Decoder(datagrams, sessions)
+    decoder.run(list(range(len(datagrams.start))))
+    flat = decoder.rows.packets
+    rows = sorted(
+        (flat[at : at + PACKET_COLUMNS] for at in range(0, len(flat), PACKET_COLUMNS)),
+        key=lambda row: (row[DATAGRAM], row[INDEX]),
+    )
+    position = 0
+    for row in rows:
+        if row[INDEX] == 0:
+            position = datagrams.start[row[DATAGRAM]]
+        end = datagrams.end[row[DATAGRAM]]
+        header = parse_long_header(file.data, position, end) if file.data[position] & 0x80 else None
+        if row[DECRYPTED] and row[NUMBER] >= 0:
+            connection = decoder.registry.connections[row[CONNECTION]]
+            protections = _protections(row, connection, header, sessions)
+            sealed = _unseal(file.data, position, header, end, row, connection, protections)
+            if sealed is not None:
+                yield sealed
+        position = header.end if header is not None else end
+
+
+def _protections(
+    row: list[int], connection: Connection, header: LongHeader | None, sessions: dict[bytes, Session]
+) -> list[Protection]:
+    side = connection.sides[row[SENDER]]
+    if header is not None:
+        if row[TYPE] == PacketType.INITIAL:
+            return connection.initial_options(header.version, row[SENDER])
+        return side.handshake if row[TYPE] == PacketType.HANDSHAKE else side.early
+    secret = sessions.get(connection.client_random or b"", {}).get(APPLICATION[row[SENDER]])
+    found = candidates(secret, connection.version or 0, connection.suite) if secret else []
+    for _ in range(row[GENERATION]):
+        found = [protection.next_generation() for protection in found]
+    return found
+
+
+def _unseal(
+    data: bytes,
+    start: int,
+    header: LongHeader | None,
+    end: int,
+    row: list[int],
+    connection: Connection,
+    protections: list[Protection],
+) -> Sealed | None:
+    """The packet at `start` with the protection that opens it."""
+    at = header.number_at if header is not None else start + 1 + connection.sides[row[SENDER]].cid_length
+    end = header.end if header is not None else end
+    for protection in protections:
+        first, _, size = KeyRing(protection).unmask(data, start, at)
+        if header is not None:
+            first = data[start] ^ (data[start] ^ first) & 0x0F
+        number = (row[NUMBER] & ((1 << 8 * size) - 1)).to_bytes(size)
+        associated = bytes((first,)) + data[start + 1 : at] + number
+        plain = KeyRing(protection).open_with(0, associated, data[at + size : end], row[NUMBER])
+        if plain is not None:
+            return Sealed(start, at, end, row[NUMBER], size, first, plain, protection)
+    return None

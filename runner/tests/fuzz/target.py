@@ -1,0 +1,227 @@
+"""What an input goes through. Whatever it holds, `CaptureError` alone may be raised, by the decoder."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from runner.analyse import analyse
+from runner.catalog import Catalog, load_catalog
+from runner.decode import Trace, decode_capture, job_invariants, rescue
+from runner.decode import to_json as trace_to_json
+from runner.decode.frames import FRAME_NAMES
+from runner.decode.schema import PACKET_TYPES, SPACES, TABLES
+from runner.errors import CaptureError
+from runner.explain import explained
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Result
+from runner.readback import readings
+from runner.store import save_evidence
+from runner.tests.fuzz import mutations
+from runner.tests.fuzz.seeds import Seed, qlogs, seeds
+from runner.trace import facts, sample, series
+from testcases.base import CaseEvidence
+
+# Shares of a thousand inputs. Captures go through the decoder; facts and checks take five times as long, so not all.
+_KINDS = {"bytes": 230, "records": 200, "frames": 300, "keys": 60, "qlogs": 200, "tables": 10}
+_DEEP = {"bytes": 0.03, "records": 0.05, "frames": 0.07, "keys": 0.03}
+_WHOLE = 0.05  # of the deep ones: the judge itself, with files
+# The search for lost keys takes half a second where it finds none: of 100 inputs, 97 give it a hundredth of that.
+_SHORT_SEARCH, _SHORT = 0.97, 3_000
+_REPORTED = 0.25  # of the captures: also as JSON
+_LONG = rescue._ATTEMPTS
+_ROWS = frozenset({"packet", "datagram", "connection"})  # columns that say the row of another table
+
+
+@cache
+def _catalog() -> Catalog:
+    return load_catalog()
+
+
+class Target:
+    """Takes inputs by number. `folder` is scratch, on a memory file system for speed."""
+
+    def __init__(self, folder: Path, series_seed: int) -> None:
+        self._folder = folder
+        self._series_seed = series_seed
+        self.counts: dict[str, int] = {}
+        """Inputs so far by kind, and how many went through facts and checks (`deep`)."""
+
+    def __call__(self, number: int) -> None:
+        """Make input `number` and put it through. Raises whatever the code under test raises."""
+        rng = Random(f"{self._series_seed}/{number}")
+        kind = rng.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
+        self._count(kind)
+        if kind == "qlogs":
+            self._qlog(rng)
+        elif kind == "tables":
+            self._tables(rng, rng.choice(seeds()))
+        else:
+            self._captures(rng, rng.choice(seeds()), kind)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _captures(self, rng: Random, seed: Seed, kind: str) -> None:
+        made = mutations.CAPTURE_KINDS[kind](rng, seed)
+        rescue._ATTEMPTS = _SHORT if rng.random() < _SHORT_SEARCH else _LONG
+        deep = rng.random() < _DEEP[kind]
+        if deep and rng.random() < _WHOLE:
+            self._judged(rng, seed, made)
+            return
+        keys = self._write("keys.log", made.keys)
+        try:
+            client = decode_capture(self._write("left.pcap", made.client), [keys])
+            server = seed.traces[1]
+            if made.server is not None and deep:
+                server = decode_capture(self._write("right.pcap", made.server), [keys])
+        except CaptureError:
+            return
+        if deep or rng.random() < _REPORTED:
+            json.dumps(trace_to_json(client), allow_nan=False)
+        if deep:
+            sides: tuple[Trace | None, Trace | None] = (client, server)
+            self._deep(seed, *rng.choice((sides, sides, (server, client), (client, None), (None, client))))
+
+    def _write(self, name: str, data: bytes) -> Path:
+        path = self._folder / name
+        path.write_bytes(data)
+        return path
+
+    def _deep(self, seed: Seed, client: Trace | None, server: Trace | None) -> None:
+        """Facts, numbers, plots, diagnoses, invariants, every check of every case."""
+        self._count("deep")
+        found = facts(client, server)
+        record = _catalog().cases["handshake"].record()
+        sizes = tuple(file.size for file in seed.evidence.files)
+        link = {"forward": record.forward, "return_": record.return_}
+        numbers = sample(client, server, found, file_sizes=sizes, **link)
+        drawn = series(client, server, found, numbers, file_sizes=sizes, **link)
+        json.dumps(drawn, allow_nan=False)
+        if client is not None and server is not None:
+            why = explained(client, server, found, numbers, record=record, truth=seed.truth)
+            assert all(isfinite(one.start) and isfinite(one.end) for one in why.diagnoses)
+            job_invariants(client, server, sizes)
+        readings(Artifacts(seed.folder), seed.evidence, found, numbers)
+        for case in _catalog().cases.values():
+            context = CaseEvidence(
+                facts=found, evidence=seed.evidence, case=case.record(), truth=seed.truth, protocol="hq-interop"
+            )
+            # The judge asks no check about a recording without a connection.
+            for check in (*case.preconditions, *case.capabilities, *case.checks) if found.connections else ():
+                for finding in check(context):
+                    json.dumps((finding.actual, finding.expected, finding.places, finding.times), allow_nan=False)
+
+    def _judged(self, rng: Random, seed: Seed, made: mutations.Captures) -> None:
+        """The judge on a job's folder, by a case at random, and its result as it is stored."""
+        self._count("deep")
+        self._count("judged")
+        for role in ("client", "server", "sim"):
+            (self._folder / "job" / role).mkdir(parents=True, exist_ok=True)
+        artifacts = Artifacts(self._folder / "job")
+        save_evidence(artifacts, seed.evidence)
+        artifacts.client_capture.write_bytes(made.client)
+        artifacts.server_capture.write_bytes(made.server or seed.captures[1])
+        (artifacts.folder / "client" / "keys.log").write_bytes(made.keys)
+        text = (seed.folder / "sim" / "truth.json").read_bytes()
+        artifacts.link_truth.write_bytes(text if rng.randrange(4) else mutations.changed_bytes(rng, text))
+        name = rng.choice(sorted(_catalog().cases))
+        case = _catalog().cases[name]
+        sizes = tuple(file.size for file in seed.evidence.files)
+        job = Job(server="s", client="c", case=name, iteration=1)
+        result = analyse(job, artifacts, case, replace(case.record(), file_sizes=sizes))
+        assert isinstance(result, Result)
+        json.dumps([finding.actual for finding in result.findings], allow_nan=False)
+
+    def _qlog(self, rng: Random) -> None:
+        seed = rng.choice(seeds())
+        folder = self._folder / "qlogs"
+        role = rng.choice(("client", "server"))
+        (folder / role / "qlog").mkdir(parents=True, exist_ok=True)
+        (folder / role / "qlog" / "any.sqlog").write_bytes(mutations.of_qlog(rng, rng.choice(qlogs())))
+        asked = rng.choice(({}, {"CCA": "cubic", "IW": "10", "ACK_FREQUENCY": "4"}))
+        endpoint = replace(seed.evidence.server, environment={**seed.evidence.server.environment, **asked})
+        readings(Artifacts(folder), replace(seed.evidence, client=endpoint, server=endpoint), None, None)
+
+    def _tables(self, rng: Random, seed: Seed) -> None:
+        """Tables that keep to the schema, with other values: what a run of somebody else may bring."""
+        side = rng.randrange(2)
+        trace = seed.traces[side]
+        changed = {}
+        for name in rng.sample(sorted(TABLES), rng.randint(1, 3)):
+            changed[name] = _changed_table(rng, getattr(trace, name), TABLES[name])
+        odd, other = replace(trace, **changed), seed.traces[1 - side]
+        self._deep(seed, *((odd, other) if side == 0 else (other, odd)))
+
+
+def _changed_table(rng: Random, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    rows = table.to_pylist()
+    for _ in range(rng.randint(1, 10) if rows else 0):
+        field = schema.field(rng.choice([name for name in schema.names if name not in _ROWS]))
+        row = rng.choice(rows)
+        donor = rng.choice(rows)[field.name]
+        known = _KNOWN.get((field.name, str(field.type)[:4]))
+        made = [donor, rng.choice(known) if known else _value(rng, field.type)]
+        made += [] if field.name in _NEVER_NULL else [None]
+        row[field.name] = rng.choice(made)
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+# What the decoder always knows.
+_NEVER_NULL = frozenset(
+    {"time_ns", "sender", "src", "dst", "src_port", "dst_port", "payload_length", "ip_length", "ecn", "ip_version"}
+    | {"index", "type", "length", "decrypted", "frame", "stream_id", "offset", "fin", "space", "largest", "delay_us"}
+    | {"ranges", "name", "retry", "early_data_offered", "client_hello_count", "certificate", "first_time_ns"}
+    | {"client_ip", "client_port", "server_ip", "server_port"}
+)
+# Columns of which the schema names the values, by the beginning of their type: `type` is a number in one table.
+_KNOWN: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("type", "dict"): PACKET_TYPES,
+    ("space", "dict"): SPACES,
+    ("name", "dict"): tuple(FRAME_NAMES.values()),
+    ("sender", "int8"): (-1, 0, 1),
+    ("ecn", "int8"): (0, 1, 2, 3),
+    ("ip_version", "int8"): (4, 6),
+    ("key_phase", "int8"): (0, 1),
+}
+_INTEGERS: tuple[tuple[pa.DataType, int, int], ...] = (
+    (pa.int8(), 0, 127),
+    (pa.int16(), 0, 2**15 - 1),
+    (pa.int32(), 0, 2**31 - 1),
+    (pa.int64(), 0, 2**62 - 1),
+    (pa.uint16(), 0, 2**16 - 1),
+    (pa.uint32(), 0, 2**32 - 1),
+)
+
+
+def _value(rng: Random, kind: pa.DataType) -> Any:
+    for integer, low, high in _INTEGERS:
+        if kind == integer:
+            return max(low, min(mutations.number(rng), high))
+    if pa.types.is_boolean(kind):
+        return bool(rng.randrange(2))
+    if pa.types.is_binary(kind):
+        return rng.randbytes(rng.choice((0, 1, 4, 8, 20, 300)))
+    if pa.types.is_list(kind):
+        return [_value(rng, kind.value_type) for _ in range(rng.randrange(4))]
+    if pa.types.is_struct(kind):
+        return {field.name: _value(rng, field.type) for field in kind}
+    return rng.choice(("", "initial", "1rtt", "stream", "ack", "{}", "[", '{"initial_max_data": -1}', "fe80::1"))
+
+
+def scratch() -> Path:
+    """Where inputs are written: memory, where the host has it."""
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) else Path("/tmp")
+
+
+Inputs = Callable[[int], object]
+"""Takes the number of an input, and makes and handles it."""
