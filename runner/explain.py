@@ -20,7 +20,9 @@ def explained(
 ) -> Explanation:
     """Why the job's transfer took its time; empty when its captures hold no response data."""
     transfer = Transfer(Recording(client_side, server_side))
-    return explain(transfer, facts, sample, forward=record.forward, return_=record.return_, truth=truth)
+    return explain(
+        transfer, facts, sample, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
+    )
 
 
 def marks(explanation: Explanation) -> dict[str, object]:

@@ -42,6 +42,7 @@ _FRACTIONS = {
     "efficiency",
     "efficiency_exact",
     "slow_start_bound",
+    "efficiency_of_bound",
     "steady_state_efficiency",
     "retransmission_ratio",
 }

@@ -42,5 +42,6 @@ def format_size(size: float) -> str:
     """A size in bytes for people, in binary multiples: `10 MiB`, `1.5 KiB`, `32 B`."""
     for factor, unit in ((1024**3, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= factor:
-            return f"{size / factor:.3g} {unit}"
+            scaled = size / factor
+            return f"{scaled:.3g} {unit}" if scaled < 999.5 else f"{scaled:.0f} {unit}"
     return f"{size:.0f} B"

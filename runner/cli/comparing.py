@@ -20,6 +20,13 @@ file_type = click.Path(dir_okay=False, path_type=Path)
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @click.option("--despite", multiple=True, metavar="TOPIC,…", help=f"Differences you know of: {', '.join(TOPICS)}.")
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 1000),
+    default=0.0,
+    metavar="PERCENT",
+    help="Report numbers that changed by this much at least; a retransmission ratio by as many points.",
+)
 @click.option("--all", "everything", is_flag=True, help="What did not change too.")
 @click.option("--json", "json_file", type=file_type, metavar="FILE", help="Everything, in SI units.")
 @click.option("--markdown", "markdown_file", type=file_type, metavar="FILE", help="The table, for a CI.")
@@ -28,6 +35,7 @@ def compare_(
     after: str,
     *,
     despite: tuple[str, ...],
+    least: float,
     everything: bool,
     json_file: Path | None,
     markdown_file: Path | None,
@@ -39,7 +47,9 @@ def compare_(
     topics = frozenset(split(despite))
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
-    found = compare(RunFolder.open(run_path(before)), RunFolder.open(run_path(after)), despite=topics)
+    found = compare(
+        RunFolder.open(run_path(before)), RunFolder.open(run_path(after)), despite=topics, least=least / 100
+    )
     for path, text in (
         (json_file, report.document(found)),
         (markdown_file, report.markdown(found, everything=everything)),

@@ -29,6 +29,7 @@ from runner.store import RunFolder
 
 # Metric → whether more of it is better.
 METRICS = {"goodput": True, "handshake_time": False, "ttlb": False, "retransmission_ratio": False}
+RATIOS = ("retransmission_ratio",)  # fractions already: what they change by is given in points
 _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 Key = tuple[str, str, str]  # server, client, case
 
@@ -39,6 +40,7 @@ class State(StrEnum):
     WORSE = "worse"
     BETTER = "better"
     OTHER = "other"  # between two outcomes that are no success
+    SMALL = "smaller than asked for"  # a change, but below `--least`
     ALIKE = "no change shown"
     TOO_FEW = "too few iterations"
 
@@ -54,6 +56,16 @@ class NumberChange:
     shift: Shift
     q: float | None = None
     state: State = State.TOO_FEW
+
+    @property
+    def relative(self) -> float:
+        """The shift's size as a fraction of the median before; of a ratio it is the shift itself, in its own unit.
+
+        Infinite where there was nothing before."""
+        moved = abs(self.shift.hodges_lehmann)
+        if self.metric in RATIOS:
+            return moved
+        return moved / self.shift.median_before if self.shift.median_before else float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +127,7 @@ class Comparison:
     notes: tuple[str, ...]
     tests: int  # that took part in the correction
     rate: float = FALSE_DISCOVERY_RATE
+    least: float = 0.0  # smallest relative change of a number that is reported, a fraction
 
     def states(self) -> list[State]:
         """Of every cell and metric that was compared."""
@@ -127,8 +140,8 @@ class Comparison:
         return 1 if State.WORSE in self.states() else 0
 
 
-def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozenset()) -> Comparison:
-    """What changed from `before` to `after`.
+def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozenset(), least: float = 0.0) -> Comparison:
+    """What changed from `before` to `after`; of a number, by the fraction `least` or more.
 
     Raises UsageError when their conditions differ in a topic that is not in `despite`, or when they share no cell.
     """
@@ -166,13 +179,20 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
         before=before.name,
         after=after.name,
         stacks=_stacks(before.run, after.run),
-        numbers=tuple(numbers),
+        numbers=tuple(_worth(one, least) for one in numbers),
         rates=tuple(rates),
         verdicts=tuple(verdicts),
         despite=found,
         notes=(*notes, *_enough(numbers, tests)),
         tests=tests,
+        least=least,
     )
+
+
+def _worth(change: NumberChange, least: float) -> NumberChange:
+    """With its change taken for small when it is below `least`. The correction has counted it all the same."""
+    shown = change.state in (State.WORSE, State.BETTER)
+    return replace(change, state=State.SMALL) if shown and change.relative < least else change
 
 
 def is_random(case: CaseRecord) -> bool:

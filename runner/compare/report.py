@@ -26,6 +26,7 @@ _SIGNS = {
     State.WORSE: ("▼ worse", "red"),
     State.BETTER: ("▲ better", "green"),
     State.OTHER: ("● other", "yellow"),
+    State.SMALL: ("~ below --least", "dim"),
     State.ALIKE: ("= no change shown", "dim"),
     State.TOO_FEW: ("? too few iterations", "dim"),
 }
@@ -107,9 +108,14 @@ def sentence(comparison: Comparison) -> str:
     worse, better, other = (states.count(state) for state in _SHOWN)
     asked = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
     more = f", {other} otherwise different" if other else ""
+    small = (
+        f"; {states.count(State.SMALL)} changes of less than {100 * comparison.least:g} % left out"
+        if comparison.least
+        else ""
+    )
     return (
         f"{comparison.before} → {comparison.after}: {worse} worse, {better} better{more}, of {asked}; "
-        f"{comparison.tests} tests at a false discovery rate of {comparison.rate:.0%}."
+        f"{comparison.tests} tests at a false discovery rate of {comparison.rate:.0%}{small}."
     )
 
 

@@ -13,6 +13,7 @@ from runner.diagnose import detectors
 from runner.diagnose.limits import Course, shares
 from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis, Span
+from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
 from runner.model.result import LinkTruth, Sample
 from runner.model.run import LinkParameters
 from runner.trace.nouns import TraceFacts
@@ -47,10 +48,11 @@ def explain(
     *,
     forward: LinkParameters,
     return_: LinkParameters,
+    path: PathImpairments = NO_PATH_IMPAIRMENTS,
     truth: LinkTruth | None = None,
 ) -> Explanation:
     """The partition of the time and all diagnoses, in order of time. Empty without response data in both captures."""
-    view = View.of(transfer, facts, sample, forward=forward, return_=return_, truth=truth)
+    view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth)
     if view is None:
         return Explanation()
     course = Course.of(view)

@@ -73,6 +73,15 @@ class Cells:
         return found
 
     @cached_property
+    def out(self) -> Bools:
+        """The path carried nothing, or nothing of what was sent."""
+        found = np.zeros(len(self.middle), dtype=bool)
+        for silence in (self.view.outage, self.view.black_hole):
+            if silence is not None:
+                found |= (self.middle >= silence.start) & (self.middle < silence.over)
+        return found
+
+    @cached_property
     def blocked(self) -> Bools:
         """The client's flow control allows less than two packets."""
         packet = float(np.median(self.view.flight.length))
@@ -107,9 +116,9 @@ class Cells:
 
     @cached_property
     def after_loss(self) -> Bools:
-        """The server learnt of a loss within the last two windows."""
-        losses = self.view.flight.losses
-        found: Bools = np.searchsorted(losses, self.sending, side="right") > np.searchsorted(
-            losses, self.sending - 2 * self.window
+        """The server learnt of a loss, or of CE, within the last two windows."""
+        signals = self.view.flight.signals
+        found: Bools = np.searchsorted(signals, self.sending, side="right") > np.searchsorted(
+            signals, self.sending - 2 * self.window
         )
         return found

@@ -38,6 +38,9 @@ class Flight:
     """When an ACK of a packet at least three numbers higher reached the server before one of it did (RFC 9002
     §6.1.1), infinity: never. The time threshold of §6.1.2 is not applied."""
 
+    marked: Floats
+    """When the client's reported count of CE rose, sorted."""
+
     @cached_property
     def _left(self) -> tuple[Floats, Floats]:
         gone = np.minimum(self.acked, self.lost)
@@ -63,6 +66,11 @@ class Flight:
         """When the server learnt of losses, sorted."""
         return np.sort(self.lost[np.isfinite(self.lost)])
 
+    @cached_property
+    def signals(self) -> Floats:
+        """When the server learnt of losses or of CE, to both of which it has to answer (RFC 9002 §7.1), sorted."""
+        return np.sort(np.concatenate([self.losses, self.marked]))
+
 
 def flight(recording: Recording, connection: int) -> Flight | None:
     """None without a capture at the server or at the client, or when nothing of the kind was sent."""
@@ -86,7 +94,16 @@ def flight(recording: Recording, connection: int) -> Flight | None:
         arrived=recording.arrival[row] != NULL if recording.arrival is not None else np.ones(len(row), dtype=bool),
         acked=acked,
         lost=lost,
+        marked=_marked(server, connection, origin),
     )
+
+
+def _marked(server: Vantage, connection: int, origin: int) -> Floats:
+    acks = server.ack_frames
+    mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
+    count = np.maximum.accumulate(np.append(0, acks["ce"][mine]))
+    times: Floats = (acks["time_ns"][mine][np.diff(count) > 0] - origin) / 1e9
+    return times
 
 
 def _outcome(server: Vantage, connection: int, number: Ints, time: Floats, origin: int) -> tuple[Floats, Floats]:

@@ -5,12 +5,13 @@ Until the first response byte it is the handshake and the request, but for the t
 From there on the time is cut into cells of 1/16 RTT at most. Around each lies a window of one RTT, the time in which a
 sender's feedback loop turns once (RFC 9002 §7). In this order:
 
-1. LINK: arrivals fill 90 % of the window at the forward data rate (less what the loss model takes behind it).
-2. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA leave less than two packets, here or in 40 % of the window.
-3. RECOVERY or HANDSHAKE: no response is pending; sent bytes are missing at the client, or a request is awaited.
-4. PACING or APPLICATION: the server rests, though less is in flight than half of what was a moment ago, and it learnt
+1. OUTAGE: the path carried nothing, by what was set and by the simulator's count.
+2. LINK: arrivals fill 90 % of the window at the forward data rate (less what the loss model takes behind it).
+3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA leave less than two packets, here or in 40 % of the window.
+4. RECOVERY or HANDSHAKE: no response is pending; sent bytes are missing at the client, or a request is awaited.
+5. PACING or APPLICATION: the server rests, though less is in flight than half of what was a moment ago, and it learnt
    of no loss for two RTTs, so that its window has room. At least three such rests about once per RTT are PACING.
-5. CONGESTION_WINDOW: all else, for a sender that neither fills the link nor is stopped by its peer waits for ACKs, or
+6. CONGESTION_WINDOW: all else, for a sender that neither fills the link nor is stopped by its peer waits for ACKs, or
    spreads its window over the RTT.
 
 A majority over half a window removes flicker. UNKNOWN is what the server's capture lacks.
@@ -96,6 +97,7 @@ def _classify(cells: Cells) -> Ints:
     spare = cells.resting & room & ~cells.after_loss & ~idle & (cells.in_flight < cells.view.bdp)
     blocked = cells.blocked | (cells.around(cells.blocked, cells.per_window) >= _BLOCKED_SHARE)
     conditions = [
+        cells.out,
         cells.utilisation >= _FULL,
         blocked & ~idle,
         idle & _whole(cells),
@@ -104,6 +106,7 @@ def _classify(cells: Cells) -> Ints:
         spare,
     ]
     limits = [
+        Limit.OUTAGE,
         Limit.LINK,
         Limit.RECEIVE_WINDOW,
         Limit.RECOVERY,

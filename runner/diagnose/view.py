@@ -7,7 +7,9 @@ import numpy as np
 
 from runner.decode.schema import SERVER
 from runner.diagnose.flight import Flight, Floats, flight
+from runner.diagnose.silence import Silence, black_hole, outage
 from runner.diagnose.window import Room
+from runner.model.impairments import PathImpairments
 from runner.model.result import LinkTruth, Sample
 from runner.model.run import LinkParameters
 from runner.model.scenario import IP_PACKET
@@ -28,6 +30,7 @@ class View:
     sample: Sample
     forward: LinkParameters
     return_: LinkParameters
+    path: PathImpairments
     truth: LinkTruth | None
     sent: StreamData
     received: StreamData
@@ -44,6 +47,7 @@ class View:
         *,
         forward: LinkParameters,
         return_: LinkParameters,
+        path: PathImpairments,
         truth: LinkTruth | None,
     ) -> "View | None":
         """None when the captures can't tell why: one is missing, or no response was seen in both."""
@@ -62,6 +66,7 @@ class View:
             sample=sample,
             forward=forward,
             return_=return_,
+            path=path,
             truth=truth,
             sent=sent,
             received=received,
@@ -89,6 +94,14 @@ class View:
         """Seconds from a packet's departure at the server to its arrival over an empty link, clocks included."""
         delays = one_way_delays(self.transfer.recording)
         return float(delays.min()) if len(delays) else self.forward.delay
+
+    @cached_property
+    def outage(self) -> Silence | None:
+        return outage(self.transfer.recording, self.path, self.truth, self.forward.delay)
+
+    @cached_property
+    def black_hole(self) -> Silence | None:
+        return black_hole(self.transfer.recording, self.flight, self.truth, self.shift)
 
     @cached_property
     def room(self) -> Room:

@@ -13,6 +13,7 @@ class Limit(StrEnum):
     PACING = "pacing"  # the window had room, yet the server sent in bursts and rested once per RTT
     LINK = "link"  # the forward link was full: the good case
     APPLICATION = "application"  # nothing in its way, and the server sent nothing
+    OUTAGE = "outage"  # the path carried nothing: what was set, and the simulator's count says that it hit
     RECOVERY = "recovery"  # everything had been sent once, some of it had to be sent again
     UNKNOWN = "unknown"
 

@@ -67,6 +67,7 @@ class Sample:
     efficiency: float | None = None  # goodput / forward data rate, eq. 4.2
     efficiency_exact: float | None = None  # … / (1 - loss), eq. 4.3
     slow_start_bound: float | None = None  # efficiency of ideal doubling from the observed initial window
+    efficiency_of_bound: float | None = None  # efficiency / slow_start_bound: 1 is what no slow start can beat
     steady_state_efficiency: float | None = None  # between 50 % and 95 % of the bytes
     first_server_1rtt: float | None = None  # from the client's first Initial, as all times below
     handshake_time: float | None = None  # to the client's receipt of HANDSHAKE_DONE (RFC 9001 §4.1.2)

@@ -6,10 +6,11 @@ from functools import cached_property
 from urllib.parse import quote
 
 from runner.model.job import Job
-from runner.model.result import Finding, Outcome, Reading, Result
+from runner.model.result import Finding, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
 from runner.stats import Attempts, Summary, count, median_iteration, rate_interval, summarise
+from runner.stats.modes import Modes, two_modes
 
 SIGNS = {
     Outcome.SUCCEEDED: "✓",
@@ -68,15 +69,24 @@ class Cell:
         return self.median or next((result.iteration for result in self.results), None)
 
     @cached_property
-    def summaries(self) -> dict[str, Summary]:
-        """By metric, over the iterations that succeeded and ran over the cell's protocol."""
-        samples = [
+    def _samples(self) -> list[Sample | None]:
+        """Of the iterations that succeeded and ran over the cell's protocol."""
+        return [
             result.sample
             for result in self.results
             if result.outcome is Outcome.SUCCEEDED and result.protocol in ("", self.protocol)
         ]
+
+    @cached_property
+    def modes(self) -> Modes | None:
+        """The two groups into which the goodputs (bit/s) of its iterations fall, None when they don't."""
+        return two_modes([sample.goodput for sample in self._samples if sample is not None and sample.goodput])
+
+    @cached_property
+    def summaries(self) -> dict[str, Summary]:
+        """By metric, over the iterations that succeeded and ran over the cell's protocol."""
         found = {
-            metric.key: summarise((value(sample, metric.key) for sample in samples), seed=self.seed)
+            metric.key: summarise((value(sample, metric.key) for sample in self._samples), seed=self.seed)
             for metric in METRICS
         }
         return {key: summary for key, summary in found.items() if summary is not None}

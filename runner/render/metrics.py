@@ -82,6 +82,15 @@ METRICS: tuple[Metric, ...] = (
         note="What no sender that starts slowly can beat on this link and file size.",
     ),
     Metric(
+        key="efficiency_of_bound",
+        label="η of the slow-start bound",
+        short="η / η_ss",
+        unit=_PERCENT,
+        group=_RATE,
+        formula="η / η_ss",
+        note="What is left of the difference to the line when slow start is not held against anybody.",
+    ),
+    Metric(
         key="steady_state_efficiency",
         label="steady-state η",
         short="steady η",

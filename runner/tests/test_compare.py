@@ -280,3 +280,41 @@ def test_the_command_has_exit_codes_and_files(tmp_path: Path) -> None:
     wrong = bentpipe("compare", str(tmp_path / "a"), str(tmp_path / "bb"), "--despite", "weather")
     assert wrong.returncode == 2
     assert "there is no topic 'weather'" in wrong.stderr
+
+
+@pytest.mark.parametrize(("least", "state"), [(0.0, State.WORSE), (0.05, State.WORSE), (0.15, State.SMALL)])
+def test_changes_below_the_least_that_was_asked_for_are_not_reported(
+    tmp_path: Path, least: float, state: State
+) -> None:
+    before, after = folder(tmp_path / "a", same), folder(tmp_path / "b", slower("kwik", 0.9))
+    found = compare(before, after, least=least)
+    changed = [one for one in found.numbers if one.server == "kwik" and one.metric == "goodput"]
+    assert [one.state for one in changed] == [state, state]
+    assert all(one.relative == pytest.approx(0.1, abs=0.02) for one in changed)
+    assert found.exit_code == (1 if state is State.WORSE else 0)
+    shown = [row for row in report.rows(found, everything=False) if row.fields[0].endswith("kwik")]
+    assert bool(shown) is (state is State.WORSE)
+    assert ("changes of less than 15 % left out" in report.sentence(found)) is (least == 0.15)
+
+
+def test_a_ratio_changes_by_points(tmp_path: Path) -> None:
+    def lossy(job: Job, result: Result) -> Result:
+        assert result.sample
+        ratio = 0.03 + job.iteration * 1e-4 if job.server == "kwik" else 0.0
+        return replace(result, sample=replace(result.sample, retransmission_ratio=ratio))
+
+    before, after = folder(tmp_path / "a", same), folder(tmp_path / "b", lossy)
+    for least, worse in ((0.02, 2), (0.05, 0)):
+        found = compare(before, after, least=least)
+        ratios = [one for one in found.numbers if one.metric == "retransmission_ratio"]
+        assert sum(one.state is State.WORSE for one in ratios) == worse
+
+
+def test_least_is_a_percentage(tmp_path: Path) -> None:
+    folder(tmp_path / "a", same), folder(tmp_path / "b", slower("kwik", 0.9))
+    pair = (str(tmp_path / "a"), str(tmp_path / "b"))
+    assert bentpipe("compare", *pair, "--least", "5").returncode == 1
+    assert bentpipe("compare", *pair, "--least", "15").returncode == 0
+    refused = bentpipe("compare", *pair, "--least", "-1")
+    assert refused.returncode == 2
+    assert "--least" in refused.stderr

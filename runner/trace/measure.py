@@ -42,13 +42,16 @@ def sample(
     rtt_min = float(rtts.min()) if len(rtts) else None
     delays = one_way_delays(recording) if recording.one_clock else np.empty(0)
     window, flight = transfer.initial_window_bytes, facts.first_flight
+    efficiency = goodput / forward.data_rate if goodput is not None else None
+    bound = _slow_start(file_size, forward, return_, rtt_min, window)
     sent, unique, retransmitted, spurious = _sent(transfer)
     return Sample(
         file_size=file_size,
         goodput=goodput,
-        efficiency=goodput / forward.data_rate if goodput is not None else None,
+        efficiency=efficiency,
         efficiency_exact=goodput / (forward.data_rate * (1 - forward.loss)) if goodput and forward.loss < 1 else None,
-        slow_start_bound=_slow_start(file_size, forward, return_, rtt_min, window),
+        slow_start_bound=bound,
+        efficiency_of_bound=efficiency / bound if efficiency is not None and bound else None,
         steady_state_efficiency=steady / forward.data_rate if steady is not None else None,
         first_server_1rtt=first_1rtt,
         handshake_time=_earliest(connection.handshake_confirmed for connection in facts.connections),

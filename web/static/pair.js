@@ -7,7 +7,7 @@ const bentpipe = (() => {
   const waiting = new Map();
   const marks = { first_server_1rtt: "first 1-RTT", handshake_confirmed: "handshake", ttfb: "TTFB", ttlb: "TTLB" };
 
-  const limits = ["handshake", "receive-window", "congestion-window", "pacing", "link", "application", "recovery", "unknown"];
+  const limits = ["handshake", "receive-window", "congestion-window", "pacing", "link", "application", "outage", "recovery", "unknown"];
 
   // delta-coded list → values
   function summed(list) {

@@ -1,10 +1,12 @@
-"""ACK frames with ECN counts (RFC 9000 §13.4, §19.3.2), which aioquic doesn't write."""
+"""ACK frames with ECN counts (RFC 9000 §13.4, §19.3.2), which aioquic doesn't write, nor heed."""
 
 from typing import ClassVar
 
 from aioquic import tls
+from aioquic.buffer import Buffer
+from aioquic.quic.congestion.base import K_MINIMUM_WINDOW
 from aioquic.quic.connection import ACK_FRAME_CAPACITY, QuicConnection, QuicReceiveContext
-from aioquic.quic.packet import QuicFrameType, push_ack_frame
+from aioquic.quic.packet import QuicFrameType, pull_ack_frame, push_ack_frame
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketSpace
 from sins import Chosen
@@ -23,6 +25,7 @@ class Acknowledgements(QuicConnection):
     """Packets that arrived, by packet number space and codepoint."""
     arriving: ClassVar[int] = _NOT_ECT
     """Codepoint of the datagram that is being delivered: aioquic hands none on."""
+    _reported_ce = 0
 
     def _payload_received(
         self, context: QuicReceiveContext, plain: bytes, crypto_frame_required: bool = False
@@ -56,6 +59,25 @@ class Acknowledgements(QuicConnection):
         if self.sin("acks-everything") and self._handshake_confirmed:
             padding = int(self.sin.value("size")) - builder._buffer.tell()
             builder._buffer.push_bytes(bytes(max(0, min(padding, builder.remaining_buffer_space))))
+
+    def _handle_ack_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
+        start = buf.tell()
+        super()._handle_ack_frame(context, frame_type, buf)
+        if frame_type == QuicFrameType.ACK_ECN and context.epoch is tls.Epoch.ONE_RTT:
+            buf.seek(start)
+            pull_ack_frame(buf)
+            ce = [buf.pull_uint_var() for _ in range(3)][-1]
+            if ce > self._reported_ce and not self.sin("ignores-ce"):
+                self._reduce_window(context.time)
+            self._reported_ce = max(self._reported_ce, ce)
+
+    def _reduce_window(self, now: float) -> None:
+        """As after a loss, once per RTT (RFC 9002 §7.1, §7.3.2)."""
+        control = self._loss._cc
+        if now > control._congestion_recovery_start_time + self._loss._rtt_smoothed:
+            control._congestion_recovery_start_time = now
+            least = K_MINIMUM_WINDOW * self._max_datagram_size
+            control.congestion_window = control.ssthresh = max(control.congestion_window // 2, least)
 
     def _counts(self, space: QuicPacketSpace) -> tuple[int, int, int]:
         """ECT(0), ECT(1) and CE to report, all 0 for a frame without counts."""

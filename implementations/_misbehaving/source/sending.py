@@ -1,5 +1,6 @@
-"""When and what is sent: pacing, pauses, early repeats, packet numbers."""
+"""When and what is sent: pacing, pauses, early repeats, sizes, packet numbers."""
 
+import random
 from collections import deque
 
 from aioquic import tls
@@ -14,6 +15,8 @@ _TICK = 0.001  # s between the datagrams of a burst
 _PING = b"\x01"
 _FORGED_BYTES = 32
 _TWO_BYTE_NUMBER = 1
+_EVERY_PATH = 1200  # bytes of a datagram (RFC 9000 §14)
+_BLACK_HOLE = 2  # probe timeouts in a row after which the path is taken to carry no more than that (RFC 8899 §4.3)
 
 Datagrams = list[tuple[bytes, NetworkAddress]]
 
@@ -28,6 +31,9 @@ class Sending(QuicConnection):
     _burst_sent = 0
     _skipped: int | None = None
     _next_skip = 0
+    _fallen = False
+    _window = 0
+    """Bytes of a congestion window that doesn't change, 0: aioquic's own."""
 
     def prepare_sending(self) -> None:
         """Before the first packet."""
@@ -36,13 +42,19 @@ class Sending(QuicConnection):
         control = self._loss._cc
         if self.sin("leaves-slow-start"):
             control.ssthresh = int(self.sin.value("window"))
+        self._window = self.sin.steady
+        if self.sin("sometimes-slow") and random.SystemRandom().random() < 0.5:
+            self._window = int(self.sin.value("window"))
+            print("slow this time", flush=True)
         if self.sin("bursts"):
             self._loss._pacer.update_rate = lambda **_: None
 
     def datagrams_to_send(self, now: float) -> Datagrams:
         self._now = now
-        if self.sin("small-datagrams") and self._handshake_confirmed:
-            self._max_datagram_size = int(self.sin.value("size"))
+        if self._handshake_confirmed:
+            self._set_size()
+        if self._window:
+            self._hold_window()
         if self.sin("collapses") and self._began is not None and now >= self._began + self.sin.value("at"):
             self._loss._cc.congestion_window = int(self.sin.value("window"))
         if self.sin("bursts") and self._began is not None:
@@ -57,6 +69,20 @@ class Sending(QuicConnection):
         if self._handshake_confirmed and self._packet_number > first and not self._close_event:
             datagrams += self._forge_more(first)
         return datagrams
+
+    def _set_size(self) -> None:
+        """The size of datagrams from now on."""
+        if self.sin("small-datagrams"):
+            self._max_datagram_size = int(self.sin.value("size"))
+        elif self.sin("raises-mtu"):
+            self._fallen |= self._loss._pto_count >= _BLACK_HOLE
+            self._max_datagram_size = _EVERY_PATH if self._fallen else int(self.sin.value("size"))
+
+    def _hold_window(self) -> None:
+        """Undo what acknowledgements and losses did to the congestion window and to the pacer."""
+        self._loss._cc.congestion_window = self._window
+        if self._loss._rtt_initialized:
+            self._loss._pacer.update_rate(congestion_window=self._window, smoothed_rtt=self._loss._rtt_smoothed)
 
     def get_timer(self) -> float | None:
         timer = super().get_timer()

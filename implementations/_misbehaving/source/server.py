@@ -43,7 +43,15 @@ class HttpServer(QuicConnectionProtocol):
         for http_event in self._http.handle_event(event):
             if isinstance(http_event, HeadersReceived):
                 path = unquote(dict(http_event.headers).get(b":path", b"").decode("ascii", "replace"))
-                self._answer(self._http, http_event.stream_id, path)
+                if self._quic.sin("answers-late"):
+                    later = self._quic.sin.value("time")
+                    self._loop.call_later(later, self._answer_late, self._http, http_event.stream_id, path)
+                else:
+                    self._answer(self._http, http_event.stream_id, path)
+
+    def _answer_late(self, http: H0Connection | H3Connection, stream_id: int, path: str) -> None:
+        self._answer(http, stream_id, path)
+        self.transmit()
 
     def _answer(self, http: H0Connection | H3Connection, stream_id: int, path: str) -> None:
         file = SERVED / path.strip("/")

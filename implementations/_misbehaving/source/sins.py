@@ -103,12 +103,26 @@ SINS: dict[str, Sin] = {
     "tiny-window": Sin(
         CLIENT, "a receive window of `window` bytes that doesn't grow", "RFC 9000 §4.2", {"window": 1 << 16}
     ),
+    "answers-late": Sin(SERVER, "waits `time` s before it answers a request", "RFC 9002 §7.8", {"time": 1}),
     "stalls": Sin(SERVER, "has nothing to send from `at` s on for `time` s", "RFC 9002 §7.8", {"at": 3, "time": 2}),
     "collapses": Sin(
         SERVER, "a congestion window of `window` bytes from `at` s on", "RFC 9002 §7.2", {"at": 3, "window": 150_000}
     ),
     "leaves-slow-start": Sin(
         SERVER, "slow start ends at `window` bytes without a loss", "RFC 9002 §7.3.1", {"window": 60_000}
+    ),
+    "sometimes-slow": Sin(
+        SERVER,
+        "in half of its processes, by lot, a congestion window of `window` bytes",
+        "thesis §5.6.5",
+        {"window": 30_000},
+    ),
+    "ignores-ce": Sin(SERVER, "sends on as before when CE is reported", "RFC 9002 §7.1"),
+    "raises-mtu": Sin(
+        SERVER,
+        "no sin: datagrams of `size` bytes, and of 1200 again after two probe timeouts in a row",
+        "RFC 9000 §14.3",
+        {"size": 1400},
     ),
     "acks-everything": Sin(CLIENT, "an ACK for every packet, padded to `size` bytes", "RFC 9000 §13.2", {"size": 200}),
 }
@@ -120,6 +134,8 @@ class Chosen:
 
     name: str
     values: Mapping[str, float]
+    steady: int = 0
+    """Bytes of a congestion window that holds from the first packet on, paced, whatever happens; 0: aioquic's own."""
 
     def __call__(self, name: str) -> bool:
         """Whether this is the sin."""
@@ -132,19 +148,22 @@ class Chosen:
     @property
     def sentence(self) -> str:
         """What is printed at the start."""
+        steady = f", steady={self.steady}" if self.steady else ""
         if not self.name:
-            return "sin: none"
+            return f"sin: none{steady}"
         values = "".join(f" {name}={value:g}" for name, value in self.values.items())
-        return f"sin: {self.name}{values} ({SINS[self.name].text})"
+        return f"sin: {self.name}{values}{steady} ({SINS[self.name].text})"
 
 
 def chosen(role: str) -> Chosen:
-    """What CLIENT_PARAMS or SERVER_PARAMS asks for: `sin=NAME VALUE=… …`. Ends the process when it can't be done."""
+    """What CLIENT_PARAMS or SERVER_PARAMS asks for: `sin=NAME VALUE=… …`, and of a server `steady=BYTES`, with a sin or
+    alone. Ends the process when it can't be done."""
     words = os.environ.get(f"{role.upper()}_PARAMS", "").replace(",", " ").split()
     asked = dict(word.partition("=")[::2] for word in words)
     name = asked.pop("sin", "")
+    steady = int(_number("steady", asked.pop("steady", "0"))) if role == "server" else 0
     if not name and not asked:
-        return Chosen("", {})
+        return Chosen("", {}, steady)
     able = {known: sin for known, sin in SINS.items() if role in sin.roles}
     if name not in able:
         sys.exit(f"There is no sin '{name}' of a {role}. Choices: {', '.join(able)}.")
@@ -152,8 +171,12 @@ def chosen(role: str) -> Chosen:
     for key, text in asked.items():
         if key not in values:
             sys.exit(f"{name} has no value '{key}'. Choices: {', '.join(values) or 'none'}.")
-        try:
-            values[key] = float(text)
-        except ValueError:
-            sys.exit(f"{key} is a number, not '{text}'.")
-    return Chosen(name, values)
+        values[key] = _number(key, text)
+    return Chosen(name, values, steady)
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        sys.exit(f"{key} is a number, not '{text}'.")

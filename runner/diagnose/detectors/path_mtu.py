@@ -6,11 +6,11 @@ import numpy as np
 
 from runner.diagnose.limits import Course
 from runner.model.diagnosis import Diagnosis
+from runner.units import format_duration
 
 _EVERY_PATH = 1200  # bytes of UDP payload; less is a matter of its own
 _SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
 _LEAST_DATAGRAMS = 500
-_LEAST_DROPS = 3
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
@@ -31,11 +31,19 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             vantage="server",
             section="RFC 9000 §14.3, thesis §5.6.9.3",
         )
-    if view.truth is not None and view.truth.forward.dropped_mtu >= _LEAST_DROPS:
+    hole = view.black_hole
+    if hole is not None and view.truth is not None:
+        went_on = np.isfinite(hole.over)
+        after = (
+            f"the next one arrived {format_duration(hole.over - hole.start)} later" if went_on else "none arrived again"
+        )
         yield Diagnosis(
             code="mtu-black-hole",
-            sentence=f"The path swallowed {view.truth.forward.dropped_mtu} packets of the server that were too large.",
-            start=view.begin,
-            end=view.last_byte,
-            section="RFC 9000 §14.3",
+            sentence=f"From {hole.start:.2f} s on the path swallowed {view.truth.forward.dropped_mtu} packets of the "
+            f"server that were too large; {after}.",
+            start=hole.start,
+            end=max(hole.start, min(hole.over, view.last_byte)),
+            packets=view.numbers(hole.swallowed),
+            vantage="server",
+            section="RFC 9000 §14.3, RFC 8899 §4.3",
         )

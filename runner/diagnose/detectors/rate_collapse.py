@@ -1,15 +1,18 @@
-"""In mid-transfer the data rate falls to a fraction of what it had been, and stays there."""
+"""In mid-transfer the data rate falls to a fraction of what it had been, stays there, and losses don't explain it."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
+from runner.diagnose.flight import Floats
 from runner.diagnose.limits import Course
 from runner.diagnose.rounds import longest
 from runner.model.diagnosis import Diagnosis, Limit
 from runner.units import format_data_rate, format_duration
 
 _FELL_TO = 0.3
+_HALVED = 0.5  # by NewReno for each RTT with losses (RFC 9002 §7.3.2); others keep more
+_BELOW = 0.6  # of what the halvings leave
 _LEAST_REACHED = 0.2  # of the link's data rate
 _LEAST_RTTS = 5
 _LEAST_SHARE = 0.1
@@ -17,8 +20,8 @@ _ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Below 30 % of the highest rate before, for 5 RTTs and 10 % of the time; not where the client or the application
-    was the limit."""
+    """Below 30 % of the highest rate before, for 5 RTTs and 10 % of the time; not where the client, the application or
+    an outage was the limit, and below 60 % of what halving the rate for each RTT with losses would leave."""
     cells, view = course.cells, course.view
     rate = cells.around(cells.utilisation, cells.per_window)
     highest = np.maximum.accumulate(rate)
@@ -30,6 +33,10 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     first, last = longest(low)
     start, end = float(cells.edges[first]), float(cells.edges[last])
     if end - start < max(_LEAST_RTTS * cells.window, _LEAST_SHARE * course.duration):
+        return
+    if _explained(
+        course, float(cells.middle[int(rate[: first + 1].argmax())]), start, rate[first:last] / highest[first]
+    ):
         return
     before, during = (
         round(float(value) * view.forward.data_rate) for value in (highest[first], rate[first:last].mean())
@@ -43,3 +50,13 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         share=(end - start) / course.duration,
         section="thesis §5.6.8",
     )
+
+
+def _explained(course: Course, high: float, fallen: float, share: Floats) -> bool:
+    """Whether losses between the highest rate and its fall leave no more, or the path had been silent."""
+    view, window = course.view, course.cells.window
+    signals = view.flight.signals + view.shift
+    signals = signals[(signals > high - window) & (signals <= fallen + window)]
+    halvings = len(np.unique(np.floor((signals - signals[:1]) / window)))
+    silent = any(one is not None and high <= one.over <= fallen + window for one in (view.outage, view.black_hole))
+    return silent or float(share.mean()) >= _BELOW * _HALVED**halvings

@@ -12,14 +12,18 @@ _LEAST_SHARE = 0.05
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 5 % of the time on."""
+    """From 5 % of the time on, and if less than the path holds was in flight meanwhile: more can't be held back."""
     spans = course.of_limit(Limit.RECEIVE_WINDOW)
     share = sum(span.end - span.start for span in spans) / course.duration
     if share < _LEAST_SHARE:
         return
     cells, view = course.cells, course.view
-    inside = (cells.middle >= spans[0].start) & (cells.middle <= spans[-1].end)
-    most = float(np.max(cells.in_flight[inside], initial=0.0))
+    inside = np.zeros(len(cells.middle), dtype=bool)
+    for span in spans:
+        inside |= (cells.middle >= span.start) & (cells.middle < span.end)
+    if not inside.any() or float(np.median(cells.in_flight[inside])) >= view.bdp:
+        return
+    most = float(cells.in_flight[inside].max())
     yield Diagnosis(
         code="receive-window",
         sentence=f"The client's flow control held the server back in {share:.0%} of the time: "

@@ -111,3 +111,15 @@ def test_the_sentence_counts_what_is_missing() -> None:
 
 def test_subscripts_are_escaped_text() -> None:
     assert words.subscript("η_ss < file_size") == "η<sub>ss</sub> &lt; file_size"
+
+
+def test_iterations_in_two_groups_are_told() -> None:
+    goodputs = (4.1e6, 8.2e6, 8.0e6, 4.0e6, 8.1e6, 4.05e6, 8.3e6, 8.2e6)
+    jobs = tuple(job(number) for number in range(1, 9))
+    results = {one: done(one, goodput=goodput) for one, goodput in zip(jobs, goodputs, strict=True)}
+    planned = run("r", {"sat": case("sat", iterations=8)}, jobs)
+    modes = cells(planned, results)["s", "c", "sat"].modes
+    assert modes is not None
+    assert (modes.lower, modes.upper) == (3, 5)
+    failed = results | {jobs[0]: done(jobs[0], Outcome.FAILED, goodput=4.1e6)}
+    assert cells(planned, failed)["s", "c", "sat"].modes is None

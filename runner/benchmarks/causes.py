@@ -1,0 +1,315 @@
+"""The labelled set: transfers whose cause is set on purpose, and the diagnoses that each cause must lead to.
+
+A label says what was set, never what a detector said. `expected` follows from it by arithmetic: a congestion window of
+0.3 BDP from the first packet on never fills the path, one of 2.6 BDP before a queue of 3 BDP makes packets wait for 1.6
+RTTs. `allowed` is what may follow, by chance or by a stack's own choice; everything else is wrong.
+
+The set has two halves, over other links, with other values and seeds: detectors may be looked at with `look`; `held` is
+for the numbers that are reported.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from runner.model.impairments import LinkImpairments, MtuFall, Outage, PathImpairments
+from runner.model.scenario import Link, Queue, Scenario
+from runner.model.variant import Variant
+
+MISBEHAVING = "misbehaving"
+LOOK, HELD = "look", "held"
+CELL = "bimodal"
+"""Of a cell's iterations together, not of one of them."""
+
+_FORWARD_DATAGRAM = 1165  # bytes of a file in one of misbehaving's datagrams
+_SHORT = 0.3  # s of RTT: up to here ten iterations take no longer than a minute
+_SMALLEST = frozenset({"mtu-not-raised"})
+_LOSSES = frozenset({"queue-overflow", "window-after-loss", "standing-queue"})
+"""What a loss-based controller does on its own when it looks for the end of the path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """A link on which causes are set, and how much each half of the set varies their values."""
+
+    name: str
+    part: str
+    data_rate: int
+    rtt: float
+    size: int
+    """Bytes of the file: some 15 BDP."""
+    vary: float
+    """A factor of what the causes set, so that the halves don't share values."""
+
+    @property
+    def bdp(self) -> int:
+        return round(self.data_rate * self.rtt / 8)
+
+    def scenario(self, name: str, *, queue: float = 2.0, loss: float = 0.0, back: int = 2_000_000) -> Scenario:
+        """The link with a queue in BDP, and a return link of `back` bit/s."""
+        forward = Link(data_rate=self.data_rate, delay=self.rtt / 2, queue=Queue(bdp=queue), loss=loss)
+        return_ = Link(data_rate=back, delay=self.rtt / 2, queue=Queue(packets=200))
+        return Scenario(name=name, forward=forward, return_=return_, source="labelled set")
+
+
+GROUNDS = (
+    Ground(name="a", part=LOOK, data_rate=4_000_000, rtt=0.1, size=1_000_000, vary=1.0),
+    Ground(name="b", part=LOOK, data_rate=4_000_000, rtt=0.6, size=2_500_000, vary=1.0),
+    Ground(name="c", part=HELD, data_rate=3_000_000, rtt=0.2, size=1_000_000, vary=0.85),
+    Ground(name="d", part=HELD, data_rate=5_000_000, rtt=0.4, size=2_500_000, vary=1.1),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """One transfer. `server` and `client` are stacks, or what misbehaving is asked for in its parameters."""
+
+    name: str
+    part: str
+    scenario: Scenario
+    size: int
+    server: str
+    client: str = ""
+    wire: str = "transfer"
+    expected: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
+    iterations: int = 1
+
+    @property
+    def server_variant(self) -> Variant:
+        return _variant(self.server, "SERVER_PARAMS")
+
+    @property
+    def client_variant(self) -> Variant:
+        return _variant(self.client, "CLIENT_PARAMS")
+
+
+def _variant(text: str, variable: str) -> Variant:
+    if "=" in text:
+        return Variant.of(MISBEHAVING, {variable: text})
+    return Variant.of(text or MISBEHAVING, {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cause:
+    """What `Labelled` needs beside its ground. `window` is that of `steady`, in BDP; 0: aioquic's own controller."""
+
+    server: str = ""
+    client: str = ""
+    window: float = 1.1
+    queue: float = 2.0
+    loss: float = 0.0
+    back: int = 2_000_000
+    share: float = 1.0
+    """Of the ground's file."""
+    forward: LinkImpairments | None = None
+    path: PathImpairments | None = None
+    wire: str = "transfer"
+    found: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+    grown: bool = False
+    """Datagrams of more than 1200 B."""
+    iterations: int = 1
+
+
+def _alone(ground: Ground) -> Mapping[str, _Cause]:
+    """Misbehaving against itself: one cause each."""
+    bdp, rtt, vary = ground.bdp, ground.rtt, ground.vary
+    part = lambda share: round(share * vary * bdp)  # noqa: E731 - bytes of a share of the path, a word in each line
+    duration = 8 * ground.size / ground.data_rate
+    return {
+        "clean": _Cause(),
+        "clean-large-window": _Cause(client=f"sin=tiny-window window={round(2.6 * bdp)}"),
+        "window-third": _Cause(client=f"sin=tiny-window window={part(0.3)}", found=("receive-window",), share=0.5),
+        "window-half": _Cause(client=f"sin=tiny-window window={part(0.55)}", found=("receive-window",), share=0.7),
+        "never-grows": _Cause(window=0.3 * vary, found=("window-never-grew",), share=0.5),
+        "leaves-slow-start": _Cause(
+            server=f"sin=leaves-slow-start window={max(part(0.35), 24_000)}",
+            window=0,
+            found=("slow-start-left-early",),
+            share=0.5,
+        ),
+        "stalls": _Cause(
+            server=f"sin=stalls at={0.4 * duration:.2f} time={max(0.6, 1.5 * rtt) * vary:.2f}",
+            found=("application-idle",),
+        ),
+        "answers-late": _Cause(server=f"sin=answers-late time={1.2 * vary:.2f}", found=("application-idle",)),
+        "collapses": _Cause(
+            server=f"sin=collapses at={0.4 * duration:.2f} window={max(part(0.08), 2_400)}",
+            found=("rate-collapse",),
+            share=0.6,
+        ),
+        "bursts": _Cause(
+            server=f"sin=bursts every={rtt:g} window={part(0.5)} rate={4 * ground.data_rate}",
+            window=0,
+            found=("bursts",),
+            share=0.6,
+        ),
+        "datagrams-twice": _Cause(server="sin=sends-twice", window=0.55, found=("sent-twice",), share=0.6),
+        "data-twice": _Cause(
+            server=f"sin=retransmits-early every=1 after={0.2 * rtt * vary:.3f}", found=("sent-twice",), share=0.6
+        ),
+        "early-repeats": _Cause(
+            server=f"sin=retransmits-early every={round(6 * vary)} after={0.3 * rtt:.3f}",
+            found=("spurious-retransmissions",),
+        ),
+        "out-of-order": _Cause(server=f"sin=out-of-order every={round(20 * vary)} by=8", found=("out-of-order",)),
+        "numbers-go-back": _Cause(
+            server=f"sin=numbers-go-back every={round(20 * vary)}", found=("packet-numbers",), share=0.6
+        ),
+        "numbers-reused": _Cause(
+            server=f"sin=reuses-packet-numbers every={round(20 * vary)}", found=("packet-numbers",), share=0.6
+        ),
+        "small-datagrams": _Cause(
+            server=f"sin=small-datagrams size={round(700 * vary)}",
+            found=("small-datagrams",),
+            may=("mtu-not-raised",),
+            share=0.6,
+            grown=True,
+        ),
+        "raises-mtu": _Cause(server=f"sin=raises-mtu size={round(1400 / max(vary, 1))}", grown=True),
+    }
+
+
+def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
+    """Misbehaving against itself: causes on the link, or that show there."""
+    rtt, vary = ground.rtt, ground.vary
+    duration = 8 * ground.size / ground.data_rate
+    packets = ground.size // _FORWARD_DATAGRAM
+    return {
+        "acks-everything": _Cause(client="sin=acks-everything", found=("dense-acks",)),
+        "return-full": _Cause(
+            client="sin=acks-everything size=400",
+            back=round(0.22 * ground.data_rate),
+            found=("dense-acks", "return-link-full"),
+            share=0.6,
+        ),
+        "overflows": _Cause(window=1.9, queue=0.5 * vary, found=("queue-overflow",), may=("retransmitted-tail",)),
+        "stands": _Cause(window=2.6 * max(1.0, vary), queue=3.5, found=("standing-queue",)),
+        "losses": _Cause(
+            window=0,
+            loss=0.02 * vary,
+            found=("window-after-loss",),
+            may=("retransmitted-tail",),
+            share=0.6 if rtt < _SHORT else 0.15,
+        ),
+        "losses-borne": _Cause(loss=0.01 * vary, may=("retransmitted-tail",)),
+        "tail-lost": _Cause(
+            forward=LinkImpairments(loss_list=((packets - 15, packets + 12),)), found=("retransmitted-tail",)
+        ),
+        "outage": _Cause(
+            path=PathImpairments(outage=Outage(start=0.4 * duration, duration=max(0.8, 1.5 * rtt) * vary)),
+            found=("outage",),
+        ),
+        "black-hole": _Cause(
+            server="sin=raises-mtu size=1400",
+            path=PathImpairments(mtu_fall=MtuFall(size=1300, start=0.4 * duration)),
+            found=("mtu-black-hole",),
+            grown=True,
+        ),
+        "ecn-not-reported": _Cause(
+            client="sin=no-ecn-counts",
+            wire="ecn",
+            forward=LinkImpairments(mark_packets=3),
+            window=1.4,
+            found=("ecn-not-reported",),
+        ),
+        "ecn-as-ect": _Cause(
+            client="sin=no-ce-counts",
+            wire="ecn",
+            forward=LinkImpairments(mark_packets=3),
+            window=1.4,
+            found=("ecn-not-reported",),
+        ),
+        "ecn-ignored": _Cause(wire="ecn", forward=LinkImpairments(mark_packets=3), window=1.4, found=("ecn-ignored",)),
+        "ecn-heeded": _Cause(
+            wire="ecn", forward=LinkImpairments(mark_packets=5), window=0, may=("slow-start-left-early",)
+        ),
+        "stalls-and-acks": _Cause(
+            server=f"sin=stalls at={0.5 * duration:.2f} time={max(0.7, 1.5 * rtt):.2f}",
+            client="sin=acks-everything",
+            found=("application-idle", "dense-acks"),
+        ),
+        "repeats-and-window": _Cause(
+            server="sin=retransmits-early every=7 after=0.02",
+            client=f"sin=tiny-window window={round(0.4 * ground.bdp)}",
+            found=("spurious-retransmissions", "receive-window"),
+            share=0.6,
+        ),
+    }
+
+
+def _of_cells(ground: Ground) -> Mapping[str, _Cause]:
+    """Causes that show in several iterations together."""
+    return {
+        "sometimes-slow": _Cause(
+            server=f"sin=sometimes-slow window={round(0.25 * ground.vary * ground.bdp)}",
+            may=("window-never-grew",),
+            found=(CELL,),
+            share=0.3,
+            iterations=10,
+        ),
+        "always-alike": _Cause(share=0.3, iterations=10),
+    }
+
+
+def _of_stacks(ground: Ground) -> Iterator[Labelled]:
+    """Real stacks, clean and with a cause that the link or the client sets."""
+
+    def one(name: str, server: str, client: str, *found: str, **given: object) -> Labelled:
+        loss, share = float(str(given.get("loss", 0.0))), float(str(given.get("share", 1.0)))
+        name = f"{name}-{ground.name}"
+        return Labelled(
+            name=name,
+            part=ground.part,
+            scenario=ground.scenario(name, loss=loss),
+            size=round(share * ground.size),
+            server=server,
+            client=client,
+            expected=frozenset(found),
+            allowed=_LOSSES | ({"mtu-not-raised"} if server == "aioquic" else frozenset()),
+        )
+
+    for server in ("quic-go", "quinn", "ngtcp2"):
+        yield one(f"clean-{server}", server, "quic-go" if server != "quic-go" else "quinn")
+    yield one("clean-aioquic", "aioquic", "quic-go")
+    window = f"sin=tiny-window window={round(0.4 * ground.vary * ground.bdp)}"
+    yield one("window-quic-go", "quic-go", window, "receive-window", share=0.5)
+    yield one("acks-quinn", "quinn", "sin=acks-everything", "dense-acks")
+    yield one("losses-quic-go", "quic-go", "quinn", "window-after-loss", loss=0.02, share=0.4)
+
+
+def labelled() -> tuple[Labelled, ...]:
+    """The whole set, in the order in which it is made."""
+    return tuple(one for ground in GROUNDS for one in (*_of_misbehaving(ground), *_of_stacks(ground)))
+
+
+def _of_misbehaving(ground: Ground) -> Iterator[Labelled]:
+    cells = _of_cells(ground) if ground.rtt < _SHORT else {}
+    for name, cause in {**_alone(ground), **_of_the_path(ground), **cells}.items():
+        yield _placed(f"{name}-{ground.name}", ground, cause)
+
+
+def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
+    scenario = ground.scenario(name, queue=cause.queue, loss=cause.loss, back=cause.back)
+    if cause.forward is not None:
+        scenario = replace(scenario, forward=replace(scenario.forward, impairments=cause.forward))
+    if cause.path is not None:
+        scenario = replace(scenario, impairments=cause.path)
+    size = round(cause.share * ground.size)
+    steady = f"steady={round(cause.window * ground.bdp)}" if cause.window else ""
+    expected = frozenset(cause.found)
+    # aioquic's datagrams have 1200 B for ever: from 500 of them on, that is to be said.
+    small = frozenset() if cause.grown else _SMALLEST
+    certain = size > 700 * _FORWARD_DATAGRAM
+    return Labelled(
+        name=name,
+        part=ground.part,
+        scenario=scenario,
+        size=size,
+        server=" ".join(word for word in (cause.server, steady) if word),
+        client=cause.client,
+        wire=cause.wire,
+        expected=expected | (small if certain else frozenset()),
+        allowed=frozenset(cause.may) | (frozenset() if certain else small),
+        iterations=cause.iterations,
+    )
