@@ -11,10 +11,11 @@ sender's feedback loop turns once (RFC 9002 §7). In this order:
 4. RECOVERY or HANDSHAKE: no response is pending; sent bytes are missing at the client, or a request is awaited.
 5. PACING or APPLICATION: the server rests, though less is in flight than half of what was a moment ago, and it learnt
    of no loss for two RTTs, so that its window has room. At least three such rests about once per RTT are PACING.
-6. CONGESTION_WINDOW: all else, for a sender that neither fills the link nor is stopped by its peer waits for ACKs, or
-   spreads its window over the RTT.
+6. CONGESTION_WINDOW: at least half of what was in flight a moment ago still is, so that the sender waits for ACKs or
+   spreads its window over the RTT; or it learnt of a loss, or of CE, within two RTTs, and answers to it.
 
-A majority over half a window removes flicker. UNKNOWN is what the server's capture lacks.
+A majority over half a window removes flicker. UNKNOWN is all else, and everything where the server's capture lacks
+packets.
 """
 
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ def _classify(cells: Cells) -> Ints:
         idle,
         spare & _rhythmic(cells, spare),
         spare,
+        ((cells.in_flight >= _SPARE * cells.peak) | cells.after_loss) & cells.view.transfer.sent_completely,
     ]
     limits = [
         Limit.OUTAGE,
@@ -113,9 +115,9 @@ def _classify(cells: Cells) -> Ints:
         Limit.HANDSHAKE,
         Limit.PACING,
         Limit.APPLICATION,
+        Limit.CONGESTION_WINDOW,
     ]
-    default = Limit.CONGESTION_WINDOW if cells.view.transfer.sent_completely else Limit.UNKNOWN
-    return np.select(conditions, [_ORDER.index(limit) for limit in limits], default=_ORDER.index(default))
+    return np.select(conditions, [_ORDER.index(limit) for limit in limits], default=_ORDER.index(Limit.UNKNOWN))
 
 
 def _whole(cells: Cells) -> Bools:
