@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,28 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any]) -> Any:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDocument:
+    """A whole run in one file: what the site offers for download."""
+
+    schema: int = RUN_SCHEMA
+    run: Run
+    results: list[Result]
+
+
+_DOCUMENT = TypeAdapter(RunDocument)
+
+
+def run_document(folder: "RunFolder") -> bytes:
+    """Everything of a run as one JSON document, in the terms of `run.json` and `result.json`."""
+    return to_json(RunDocument(run=folder.run, results=list(folder.results().values())), _DOCUMENT)
+
+
+def run_document_schema() -> bytes:
+    """Its JSON Schema."""
+    return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
 def schemas() -> dict[str, dict[str, Any]]:

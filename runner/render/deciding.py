@@ -115,7 +115,7 @@ def decisions(run: Run, table: Cells) -> list[Decision]:
 def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Decision:
     medians = {(cell.server, cell.client): cell.summaries["goodput"].median for cell in group}
     goodputs = {(cell.server, cell.client): list(_goodputs(cell)) for cell in group}
-    by_controller = ((_controller(run.implementations, server), value) for (server, _), value in medians.items())
+    by_controller = ((controller(run.implementations, server), value) for (server, _), value in medians.items())
     servers, clients = (ranking(medians, place=place, seed=run.seed, more_is_better=True) for place in (0, 1))
     return Decision(
         case=case,
@@ -135,7 +135,8 @@ def _goodputs(cell: Cell) -> Iterable[float]:
             yield result.sample.goodput
 
 
-def _controller(implementations: Mapping[str, ImplementationRecord], server: str) -> str:
+def controller(implementations: Mapping[str, ImplementationRecord], server: str) -> str:
+    """Of a stack as its variant or its entry names it."""
     record = implementations.get(server)
     if record is None:
         return "unknown"

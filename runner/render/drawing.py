@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from runner.render.metrics import digits
 from runner.render.series import Frames, Points, Series, curve
 
-_SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_MARGIN = 88, 26, 1.5
+_SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_MARGIN = 176, 52, 3
 _MARK_LABELS = {
     "first_server_1rtt": "1-RTT",
     "handshake_confirmed": "handshake",
@@ -42,6 +42,31 @@ class _Frame:
 
     def line(self, points: Iterable[tuple[float, float]]) -> str:
         """`points` attribute of a polyline; what lies beyond `x_end` is cut off by interpolation."""
+        inside = self._inside(points)
+        flat = [value for x, y in inside for value in (self.x(x), self.y(y))]
+        return " ".join(["%.1f,%.1f"] * len(inside)) % tuple(flat)
+
+    def path(self, points: Iterable[tuple[float, float]]) -> str:
+        """`d` attribute of a path in whole units: short, for the many small drawings of a matrix."""
+        parts: list[str] = []
+        at: tuple[int, int] | None = None
+        step: tuple[int, int] = (0, 0)
+        for x, y in self._inside(points):
+            place = (round(self.x(x)), round(self.y(y)))
+            if at is None:
+                parts.append(f"M{place[0]} {place[1]}l")
+            elif place != at:
+                moved = (place[0] - at[0], place[1] - at[1])
+                if parts[1:] and moved[0] * step[1] == moved[1] * step[0] and moved[0] * step[0] >= 0:
+                    step = (step[0] + moved[0], step[1] + moved[1])
+                    parts[-1] = f"{step[0]} {step[1]}"
+                else:
+                    step = moved
+                    parts.append(f"{step[0]} {step[1]}")
+            at = place
+        return parts[0] + " ".join(parts[1:]) if len(parts) > 1 else ""
+
+    def _inside(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         inside: list[tuple[float, float]] = []
         for x, y in points:
             if x > self.x_end:
@@ -50,7 +75,7 @@ class _Frame:
                     inside.append((self.x_end, y0 + (y - y0) * (self.x_end - x0) / (x - x0)))
                 break
             inside.append((x, y))
-        return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in inside)
+        return inside
 
 
 def sparkline(series: Series | None) -> Markup:
@@ -69,11 +94,11 @@ def sparkline(series: Series | None) -> Markup:
         y_end=float(series.file_size),
     )
     bound = series.slow_start or series.ideal
-    reference = f'<polyline class="ref" points="{frame.line(bound)}"/>' if bound else ""
+    reference = f'<path class="ref" d="{frame.path(bound)}"/>' if bound else ""
     points = [(end * x / 1000, series.file_size * y / 1000) for x, y in series.spark]
     return Markup(
         f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" preserveAspectRatio="none" '
-        f'aria-hidden="true">{reference}<polyline points="{frame.line(points)}"/></svg>'
+        f'aria-hidden="true">{reference}<path d="{frame.path(points)}"/></svg>'
     )
 
 

@@ -256,7 +256,9 @@ METRICS: tuple[Metric, ...] = (
 BY_KEY: dict[str, Metric] = {metric.key: metric for metric in METRICS}
 
 # What the matrix can show in its cells. The first is what it shows with scripts off, and what is coloured.
-SWITCHABLE = ("efficiency", "goodput", "ttlb", "handshake_time", "retransmission_ratio")
+SWITCHABLE = ("efficiency", "goodput", "ttlb", "retransmission_ratio", "handshake_time")
+STATISTICS = ("median", "mean")
+"""Of the iterations of a cell, as fields of `Summary`. The first is what stands there with scripts off."""
 
 
 def value(sample: Sample | None, key: str) -> float | None:

@@ -124,10 +124,8 @@ def joined(frames: Frames) -> Frames:
     )
 
 
-def plot_document(series: Series, *, full: bool) -> dict[str, Any]:
-    """What the interactive plot loads of an iteration: its `series.json`, with joined frames unless `full`."""
-    if full:
-        return series.document
+def plot_document(series: Series) -> dict[str, Any]:
+    """What the interactive plot loads of an iteration that is not in front: its `series.json` with joined frames."""
     return series.document | {name: _coded(joined(getattr(series, name))) for name in ("client", "server")}
 
 

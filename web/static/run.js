@@ -1,17 +1,20 @@
-// Filters and the number shown in the matrices. The state is the URL's fragment: #show=goodput&clients=quinn,aioquic&cases=sat
+// Filters and the number shown in the matrices. The state is the URL's fragment: #show=goodput&of=mean&clients=quinn,aioquic&cases=sat
 "use strict";
 (() => {
-  const form = document.querySelector("form.filters");
+  const form = document.getElementById("filters");
   const units = JSON.parse(document.getElementById("units").textContent);
-  const dimensions = ["servers", "clients", "cases"];
-  const boxes = (name) => [...form.querySelectorAll(`input[name="${name}"]`)];
+  const dimensions = { servers: "server", clients: "client", cases: "case" };
   const narrow = "\u202f";
+  const rules = document.head.appendChild(document.createElement("style"));
+  const boxes = (name) => [...form.querySelectorAll(`input[name="${name}"]`)];
+  const matrices = [...document.querySelectorAll(".matrix[data-case]")].map((section) => ({ section, shown: "efficiency/median" }));
 
   // three significant digits, at most two decimals, as the templates print them
   function digits(value) {
     const size = Math.abs(value);
     const places = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
-    return value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+    const text = value.toFixed(places);
+    return size < 1000 ? text : text.replace(/\B(?=(\d{3})+$)/g, ",");
   }
 
   function text(metric, value) {
@@ -19,11 +22,16 @@
     return `${digits(value * factor)}${narrow}${unit}`;
   }
 
+  function choose(name, value) {
+    const radio = form.querySelector(`input[name="${name}"][value="${CSS.escape(value || "")}"]`);
+    (radio || form.querySelector(`input[name="${name}"]`)).checked = true;
+  }
+
   function read() {
     const state = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
-    const show = form.querySelector(`input[name="show"][value="${CSS.escape(state.get("show") || "")}"]`);
-    (show || form.querySelector('input[name="show"]')).checked = true;
-    for (const name of dimensions) {
+    choose("show", state.get("show"));
+    choose("of", state.get("of"));
+    for (const name in dimensions) {
       const wanted = state.has(name) ? new Set(state.get(name).split(",").map(decodeURIComponent)) : null;
       for (const box of boxes(name)) box.checked = !wanted || wanted.has(box.value);
     }
@@ -31,9 +39,11 @@
 
   function write() {
     const parts = [];
-    const show = form.elements.show.value;
-    if (show !== "efficiency") parts.push(`show=${show}`);
-    for (const name of dimensions) {
+    for (const name of ["show", "of"]) {
+      const all = [...form.querySelectorAll(`input[name="${name}"]`)];
+      if (!all[0].checked) parts.push(`${name}=${form.elements[name].value}`);
+    }
+    for (const name in dimensions) {
       const all = boxes(name);
       const checked = all.filter((box) => box.checked);
       if (checked.length < all.length) {
@@ -45,68 +55,107 @@
     }
   }
 
+  // One style sheet hides what is not chosen: much faster than touching thousands of cells.
   function apply() {
-    const chosen = {};
-    for (const name of dimensions) {
+    const hidden = [];
+    for (const name in dimensions) {
       const all = boxes(name);
-      chosen[name] = new Set(all.filter((box) => box.checked).map((box) => box.value));
-      const count = form.querySelector(`[data-count="${name}"]`);
-      count.textContent = chosen[name].size === all.length ? "all" : `${chosen[name].size} of ${all.length}`;
+      const off = all.filter((box) => !box.checked).map((box) => box.value);
+      const left = all.length - off.length;
+      form.querySelector(`[data-count="${name}"]`).textContent = off.length ? `${left} of ${all.length}` : "all";
+      hidden.push(...off.map((value) => `[data-${dimensions[name]}="${CSS.escape(value)}"]`));
     }
-    for (const [attribute, name] of [["server", "servers"], ["client", "clients"], ["case", "cases"]]) {
-      for (const element of document.querySelectorAll(`[data-${attribute}]`)) {
-        element.toggleAttribute("data-hidden-" + attribute, !chosen[name].has(element.dataset[attribute]));
-        element.hidden = ["server", "client", "case"].some((one) => element.hasAttribute("data-hidden-" + one));
-      }
-    }
+    rules.textContent = hidden.length ? `${hidden.join(",")}{display:none!important}` : "";
+    const chosen = {};
+    for (const name in dimensions) chosen[name] = new Set(boxes(name).filter((box) => box.checked).map((box) => box.value));
     for (const group of document.querySelectorAll("#failures .group")) {
-      group.hidden = !group.querySelector("tbody tr:not([hidden])");
+      group.hidden = ![...group.querySelectorAll("tbody tr")].some(
+        (row) => chosen.servers.has(row.dataset.server) && chosen.clients.has(row.dataset.client) && chosen.cases.has(row.dataset.case),
+      );
     }
     const tests = document.querySelector("[data-tests]");
-    if (tests) tests.hidden = ![...tests.querySelectorAll("dt[data-case]")].some((one) => !one.hidden);
-    show(form.elements.show.value);
-  }
-
-  function show(metric) {
+    if (tests) tests.hidden = ![...tests.querySelectorAll("dt[data-case]")].some((one) => chosen.cases.has(one.dataset.case));
+    const shown = `${form.elements.show.value}/${form.elements.of.value}`;
     const label = form.querySelector("input[name=show]:checked + span").textContent;
-    for (const one of document.querySelectorAll("[data-shown]")) one.textContent = label;
-    for (const matrix of document.querySelectorAll(".matrix[data-case]")) {
-      const columns = new Map();
-      const every = new Map();
-      for (const row of matrix.querySelectorAll("tbody tr:not([hidden])")) {
-        const inRow = new Map();
-        for (const cell of row.querySelectorAll("td[data-values]:not([hidden])")) {
-          const values = JSON.parse(cell.dataset.values);
-          const value = values[metric];
-          print(cell, metric, values);
-          if (value === undefined) continue;
-          const column = cell.dataset.client;
-          if (!columns.has(column)) columns.set(column, new Map());
-          for (const group of [inRow, every, columns.get(column)]) {
-            group.set(cell.dataset.label, [...(group.get(cell.dataset.label) || []), value]);
-          }
-        }
-        mean(row.querySelector('[data-mean="row"]'), metric, inRow);
-      }
-      for (const cell of matrix.querySelectorAll('[data-mean="column"]')) {
-        mean(cell, metric, columns.get(cell.dataset.client) || new Map());
-      }
-      mean(matrix.querySelector('[data-mean="all"]'), metric, every);
-    }
+    for (const one of document.querySelectorAll("[data-shown]")) one.textContent = `${form.elements.of.value} ${label}`;
+    later(shown, chosen);
   }
 
-  function print(cell, metric, values) {
+  // What is on the screen first, the other matrices when there is time.
+  let turn = 0;
+  function later(shown, chosen) {
+    const mine = ++turn;
+    const bottom = innerHeight;
+    const waiting = [];
+    for (const matrix of matrices) {
+      const box = matrix.section.getBoundingClientRect();
+      if (box.bottom >= 0 && box.top <= bottom) draw(matrix, shown, chosen);
+      else waiting.push(matrix);
+    }
+    const next = () => {
+      if (mine !== turn || !waiting.length) return;
+      draw(waiting.shift(), shown, chosen);
+      soon(next);
+    };
+    soon(next);
+  }
+
+  function soon(work) {
+    if (window.requestIdleCallback) requestIdleCallback(work, { timeout: 100 });
+    else setTimeout(work);
+  }
+
+  function prepare(matrix) {
+    matrix.numbers = JSON.parse(matrix.section.querySelector(".numbers-of").textContent);
+    const table = matrix.section.querySelector("table.cells");
+    matrix.clients = [...table.tHead.rows[0].querySelectorAll("th[data-client]")].map((cell) => cell.dataset.client);
+    matrix.rows = [...table.tBodies[0].rows].map((row) => ({
+      server: row.dataset.server,
+      cells: [...row.cells].slice(1, -1),
+      mean: row.cells[row.cells.length - 1],
+    }));
+    matrix.foot = [...table.tFoot.rows[0].cells].slice(1);
+  }
+
+  function draw(matrix, shown, chosen) {
+    if (!matrix.numbers) prepare(matrix);
+    const [metric, statistic] = shown.split("/");
+    const values = matrix.numbers[shown];
+    const second = metric === "goodput" ? "efficiency" : "goodput";
+    const seconds = matrix.numbers[`${second}/${statistic}`];
+    const width = matrix.clients.length;
+    const columns = matrix.clients.map(() => new Map());
+    const every = new Map();
+    matrix.rows.forEach((row, y) => {
+      const inRow = new Map();
+      row.cells.forEach((cell, x) => {
+        const at = y * width + x;
+        const label = matrix.numbers.labels[at];
+        if (label === null) return;
+        if (matrix.shown !== shown) print(cell, metric, values[at], second, seconds[at]);
+        if (values[at] === null || !chosen.servers.has(row.server) || !chosen.clients.has(matrix.clients[x])) return;
+        for (const group of [inRow, every, columns[x]]) group.set(label, [...(group.get(label) || []), values[at]]);
+      });
+      mean(row.mean, metric, inRow);
+    });
+    columns.forEach((column, x) => mean(matrix.foot[x], metric, column));
+    mean(matrix.foot[width], metric, every);
+    matrix.shown = shown;
+  }
+
+  function print(cell, metric, value, second, other) {
     const [factor, unit] = units[metric];
     const number = cell.querySelector("b");
-    number.textContent = values[metric] === undefined ? "–" : digits(values[metric] * factor);
-    if (values[metric] !== undefined) {
+    if (value === null) {
+      number.textContent = "–";
+    } else {
+      number.textContent = digits(value * factor);
       const small = document.createElement("small");
       small.textContent = unit === "%" ? unit : narrow + unit;
       number.append(small);
     }
-    const second = metric === "goodput" ? "efficiency" : "goodput";
-    const prefix = metric === "goodput" ? `η${narrow}` : "";
-    cell.querySelector(".second").textContent = values[second] === undefined ? "" : prefix + text(second, values[second]);
+    const prefix = second === "efficiency" ? `η${narrow}` : "";
+    cell.querySelector(".second").textContent = other === null ? "" : prefix + text(second, other);
   }
 
   // one line per protocol: cells with different labels have no common mean
@@ -141,5 +190,5 @@
     apply();
   });
   read();
-  apply();
+  if (location.hash.includes("=")) apply();
 })();

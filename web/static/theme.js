@@ -46,3 +46,31 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
 })();
+// The run selector: a link to the list of runs, and with scripts a menu made from static/runs.js.
+document.addEventListener("DOMContentLoaded", () => {
+  const link = document.getElementById("run");
+  const runs = window.bentpipeRuns;
+  if (!runs || runs.length < 2) return;
+  const { root, run } = document.body.dataset;
+  const menu = document.createElement("details");
+  menu.className = "menu";
+  const summary = document.createElement("summary");
+  summary.textContent = link.textContent;
+  const list = document.createElement("ul");
+  for (const [name, moment] of runs) {
+    const one = document.createElement("a");
+    one.href = `${root}${encodeURIComponent(name)}/index.html`;
+    one.textContent = name;
+    if (name === run) one.setAttribute("aria-current", "page");
+    const small = document.createElement("small");
+    small.textContent = ` ${moment}`;
+    one.append(small);
+    list.appendChild(document.createElement("li")).append(one);
+  }
+  const all = document.createElement("a");
+  all.href = link.href;
+  all.textContent = "All runs";
+  list.appendChild(document.createElement("li")).append(all);
+  menu.append(summary, list);
+  link.replaceWith(menu);
+});

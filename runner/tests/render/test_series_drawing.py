@@ -95,9 +95,8 @@ def test_joining_makes_a_smooth_transfer_small_and_leaves_retransmissions() -> N
     assert (after.kind == 1).sum() == 1
 
 
-def test_the_iteration_in_front_keeps_every_frame(series: Series) -> None:
-    assert plot_document(series, full=True) == series.document
-    assert plot_document(series, full=False)["client"]["length"] == [1000, 1000, 500]
+def test_iterations_behind_have_joined_frames(series: Series) -> None:
+    assert plot_document(series)["client"]["length"] == [1000, 1000, 500]
 
 
 def points(svg: str, name: str) -> list[tuple[float, float]]:
@@ -106,20 +105,33 @@ def points(svg: str, name: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (pair.split(",") for pair in match[1].split())]
 
 
+def places(svg: str) -> list[list[tuple[int, int]]]:
+    """Corners of each path of a sparkline."""
+    found = []
+    for first, rest in re.findall(r'd="M([^l]*)l([^"]*)"', svg):
+        x, y = (int(value) for value in first.split())
+        corners = [(x, y)]
+        steps = [int(value) for value in rest.split()]
+        for dx, dy in zip(steps[::2], steps[1::2], strict=True):
+            x, y = x + dx, y + dy
+            corners.append((x, y))
+        found.append(corners)
+    return found
+
+
 def test_the_sparkline_stays_in_its_box_and_cuts_the_bound(series: Series) -> None:
     svg = str(sparkline(series))
-    curve_points = points(svg, "")
-    assert all(0 <= x <= 88 and 0 <= y <= 26 for x, y in curve_points + points(svg, "ref"))
-    assert curve_points[-1] == (86.5, 1.5)
+    reference, curve_points = places(svg)
+    assert all(0 <= x <= 176 and 0 <= y <= 52 for x, y in curve_points + reference)
+    assert curve_points[-1] == (173, 3)
     assert sparkline(None) == ""
 
 
 def test_a_bound_beyond_the_time_shown_is_cut_where_the_plot_ends(tmp_path: Path) -> None:
     bounds = {"ideal": [], "slow_start": [[0, 0], [0.004, 2500]]}
     slow = load_series(stored(tmp_path / "series.json", bounds=bounds))
-    x, y = points(str(sparkline(slow)), "ref")[-1]
-    assert x == 86.5
-    assert y == pytest.approx(13.0, abs=0.1)
+    reference, _ = places(str(sparkline(slow)))
+    assert reference[-1] == (173, 26)
 
 
 def test_the_offset_plot_shows_both_vantage_points_retransmissions_and_instants(series: Series) -> None:

@@ -77,12 +77,13 @@ def pages(site: Path) -> dict[Path, Page]:
 
 
 def test_there_is_a_page_for_each_run_and_each_cell(site: Path, pages: dict[Path, Page]) -> None:
+    places = ("implementations", "scenarios", "figures", "downloads")
     assert {path.relative_to(site).as_posix() for path in pages if path.name == "index.html"} == {
         "index.html",
-        "recorded/index.html",
-        "rare & old/index.html",
+        *(f"{run}/index.html" for run in ("recorded", "rare & old")),
+        *(f"{run}/{place}/index.html" for run in ("recorded", "rare & old") for place in places),
     }
-    assert sum(path.name == "goodput.html" for path in pages) == 3
+    assert sum(path.name == "goodput.html" and path.parent.name != "scenarios" for path in pages) == 3
     assert "recorded" in pages[site / "index.html"].text.split("·")[0]  # the newest run comes first
 
 

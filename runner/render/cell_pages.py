@@ -1,0 +1,71 @@
+"""One page per cell: the pair in a case, with its plots and files. Only those whose files changed are drawn."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner.model.job import Job
+from runner.render import drawing, pair, parallel
+from runner.render.cells import Cell
+from runner.render.files import Download, publish
+from runner.render.manifest import digest, folder_state
+from runner.render.series import Series, load_series, plot_document
+from runner.render.view import RunView
+from runner.render.writer import Writer
+
+_LEAST = 24  # cells for which forking pays
+
+
+def draw_cells(view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Draw the pages of all cells whose inputs are not those of `known`; returns digest and sparkline by name."""
+    siblings: dict[str, list[Cell]] = {}
+    for cell in view.table.values():
+        siblings.setdefault(cell.pair, []).append(cell)
+    record = (view.folder.path / "run.json").read_bytes()
+    of_pairs = {pair_name: digest([record, *map(_said, group)]) for pair_name, group in siblings.items()}
+    drawn: dict[str, tuple[str, str]] = {}
+    waiting: list[tuple[str, str, Cell]] = []
+    for cell in view.table.values():
+        name = f"{view.name}/{cell.pair}/{cell.case.name}"
+        state = folder_state(view.folder.path / cell.pair / cell.case.name, depth=3)
+        inputs = digest([of_pairs[cell.pair], state])
+        if name in known and known[name][0] == inputs:
+            drawn[name] = known[name]
+        else:
+            waiting.append((name, inputs, cell))
+    sparks = parallel.every(waiting, lambda one: _draw(view, writer, one[2], siblings[one[2].pair]), least=_LEAST)
+    return drawn | {name: (inputs, spark) for (name, inputs, _), spark in zip(waiting, sparks, strict=True)}
+
+
+def _said(cell: Cell) -> tuple[object, ...]:
+    """What the pages of the pair's other cases say of it."""
+    efficiency = cell.summaries.get("efficiency")
+    return cell.case.name, cell.css, cell.says, efficiency.median if efficiency is not None else None
+
+
+def _draw(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> str:
+    inside = f"{view.name}/{cell.pair}/{cell.case.name}"
+    shutil.rmtree(writer.root / inside, ignore_errors=True)
+    series, downloads = _job_files(view, writer, cell)
+    told = pair.context(view.run, cell, series=series, downloads=downloads) | {"same_pair": siblings}
+    writer.page(f"{inside}.html", "pair.html", view, told)
+    return str(drawing.sparkline(series.get(cell.shown or 0)))
+
+
+def _job_files(view: RunView, writer: Writer, cell: Cell) -> tuple[dict[int, Series], dict[int, list[Download]]]:
+    series: dict[int, Series] = {}
+    downloads: dict[int, list[Download]] = {}
+    for result in cell.results:
+        job = Job(server=cell.server, client=cell.client, case=cell.case.name, iteration=result.iteration)
+        artifacts = view.folder.artifacts(job)
+        inside = Path(view.name) / job.path
+        downloads[result.iteration] = publish(artifacts, staging=writer.root / inside, final=writer.final / inside)
+        if (found := load_series(artifacts.series)) is not None:
+            series[result.iteration] = found
+            if result.iteration == cell.shown:
+                text = artifacts.series.read_text(encoding="utf-8").strip()
+            else:
+                text = json.dumps(plot_document(found), separators=(",", ":"))
+            (writer.root / inside / "series.js").write_text(f"bentpipe.series({result.iteration},{text});\n")
+    return series, downloads

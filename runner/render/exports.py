@@ -1,0 +1,198 @@
+"""A run for other programs: the public runner's `result.json`, rows of jobs and of cells, badges."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.model.result import Outcome, Result, Sample
+from runner.model.run import Kind
+from runner.render.cells import Cell
+from runner.render.metrics import BY_KEY, METRICS
+from runner.render.view import RunView
+from runner.stats.ranking import Place
+
+Row = dict[str, Any]
+_PUBLIC = {Outcome.SUCCEEDED: "succeeded", Outcome.FAILED: "failed", Outcome.UNSUPPORTED: "unsupported"}
+_SAMPLE = tuple(field.name for field in fields(Sample))
+_DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
+
+
+def public_result(view: RunView) -> bytes:
+    """`result.json` as the QUIC Interop Runner writes it (interop.py) and its page reads it (web/script.js).
+
+    Lists of pairs go by client, then by server. What has no word there, a job that the harness spoiled or skipped, is
+    left out like a job that was not run. `details` of a measurement: mean ± deviation of the goodput in kbit/s.
+    """
+    run = view.run
+    results: list[list[Row]] = []
+    measurements: list[list[Row]] = []
+    for client in view.clients:
+        for server in view.servers:
+            of_pair = [
+                view.table[server, client, case] for case in view.scenarios if (server, client, case) in view.table
+            ]
+            results.append([_public_cell(cell) for cell in of_pair if _told(cell, Kind.TEST_CASE)])
+            measurements.append([_public_cell(cell) for cell in of_pair if _told(cell, Kind.MEASUREMENT)])
+    ends = [one.started_unix_s + one.wall_s for one in view.results.values()]
+    document = {
+        "start_time": run.started_unix_s,
+        "end_time": max([run.started_unix_s, *ends]),
+        "log_dir": view.name,
+        "servers": view.servers,
+        "clients": view.clients,
+        "urls": {name: one.url for name, one in run.implementations.items()},
+        "tests": {
+            case.abbreviation: {"name": case.name, "desc": case.description, "timeout": case.timeout}
+            for case in run.cases.values()
+        },
+        "quic_draft": 34,  # the last draft, which became RFC 9000
+        "quic_version": "0x1",
+        "results": results,
+        "measurements": measurements,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False).encode()
+
+
+def _told(cell: Cell, kind: Kind) -> bool:
+    return cell.case.kind is kind and cell.outcome in _PUBLIC
+
+
+def _public_cell(cell: Cell) -> Row:
+    assert cell.outcome is not None  # _told
+    found: Row = {"abbr": cell.case.abbreviation, "name": cell.case.name, "result": _PUBLIC[cell.outcome]}
+    if cell.case.kind is Kind.MEASUREMENT:
+        goodput = cell.summaries.get("goodput")
+        deviation = 0.0 if goodput is None or goodput.deviation is None else goodput.deviation
+        found["details"] = "" if goodput is None else f"{goodput.mean / 1e3:.0f} (± {deviation / 1e3:.0f}) kbps"
+    return found
+
+
+def job_rows(view: RunView) -> list[Row]:
+    """One row per stored job. SI units; None where unknown."""
+    return [_job_row(result) for result in view.results.values()]
+
+
+def _job_row(result: Result) -> Row:
+    finding = result.findings[0] if result.findings else None
+    row: Row = {
+        "server": result.server,
+        "client": result.client,
+        "case": result.case,
+        "iteration": result.iteration,
+        "outcome": result.outcome.value,
+        "protocol": result.protocol,
+        "finding": finding.code if finding else "",
+        "finding_role": finding.role if finding else "",
+        "attempts": result.attempts,
+        "started_unix_s": result.started_unix_s,
+        "wall_s": result.wall_s,
+        "cpu_pressure": result.cpu_pressure,
+        "diagnoses": " ".join(sorted({one.code for one in result.diagnoses})),
+    }
+    row |= {name: getattr(result.sample, name, None) for name in _SAMPLE}
+    for way, truth in (
+        ("forward", result.truth and result.truth.forward),
+        ("return", result.truth and result.truth.return_),
+    ):
+        row |= {f"{way}_{name}": getattr(truth, name, None) for name in _DROPS}
+    return row
+
+
+def cell_rows(view: RunView) -> list[Row]:
+    """One row per cell and metric: the summary over the iterations that succeeded. SI units."""
+    rows = []
+    for cell in view.table.values():
+        for metric in METRICS:
+            summary = cell.summaries.get(metric.key)
+            if summary is None:
+                continue
+            rows.append(
+                {
+                    "server": cell.server,
+                    "client": cell.client,
+                    "case": cell.case.name,
+                    "kind": cell.case.kind.value,
+                    "protocol": cell.protocol,
+                    "successes": cell.attempts.successes,
+                    "attempts": cell.attempts.attempts,
+                    "metric": metric.key,
+                    "n": summary.n,
+                    "median": summary.median,
+                    "low": summary.low,
+                    "high": summary.high,
+                    "mean": summary.mean,
+                    "deviation": summary.deviation,
+                    "minimum": summary.minimum,
+                    "maximum": summary.maximum,
+                }
+            )
+    return rows
+
+
+def as_csv(rows: Sequence[Row]) -> bytes:
+    """With a header; empty where a value is unknown."""
+    file = io.StringIO(newline="")
+    if rows:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return file.getvalue().encode("utf-8", "replace")
+
+
+def as_parquet(rows: Sequence[Row]) -> bytes:
+    """The same table."""
+    sink = pa.BufferOutputStream()
+    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    pq.write_table(pa.table(columns), sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def badge(label: str, value: str, *, good: bool | None) -> bytes:
+    """An SVG badge with two fields. Its colour repeats what its words say."""
+    colour = {True: "#0f6a5b", False: "#a1310b", None: "#225fa6"}[good]
+    left, right = (round(6.6 * len(text) + 14) for text in (label, value))
+    title = escape(f"{label}: {value}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{title.replace(chr(34), "&quot;")}"><title>{title}</title>'
+        f'<rect width="{left}" height="20" rx="3" fill="#3b434c"/>'
+        f'<rect x="{left - 3}" width="{right + 3}" height="20" rx="3" fill="{colour}"/>'
+        f'<rect x="{left - 3}" width="6" height="20" fill="{colour}"/>'
+        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{left / 2:.1f}" y="14" textLength="{left - 14}">{escape(label)}</text>'
+        f'<text x="{left + right / 2:.1f}" y="14" textLength="{right - 14}">{escape(value)}</text></g></svg>\n'
+    ).encode()
+
+
+def badges(view: RunView) -> dict[str, bytes]:
+    """By file name: of each stack and role the share of test cases that passed, and its rank in each measurement."""
+    found = {}
+    for role in ("server", "client"):
+        for name in view.servers if role == "server" else view.clients:
+            cells = [cell for cell in view.table.values() if getattr(cell, role) == name]
+            tests = [
+                cell
+                for cell in cells
+                if cell.case.kind is Kind.TEST_CASE and cell.css in ("succeeded", "failed", "mixed")
+            ]
+            good = sum(cell.css == "succeeded" for cell in tests)
+            if tests:
+                badge_name = f"{name}-{role}-tests.svg"
+                found[badge_name] = badge(
+                    f"{name} {role}", f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests)
+                )
+            for one in view.decided:
+                places: list[Place] = one.servers if role == "server" else one.clients
+                for place in places:
+                    if place.name == name and not one.label:
+                        rate = BY_KEY["goodput"].text(place.summary.median)
+                        rank = f"bentpipe {one.case.name}: rank {place.rank} of {len(places)}, {rate}"
+                        found[f"{name}-{role}-{one.case.name}.svg"] = badge(f"{name} {role}", rank, good=None)
+    return found

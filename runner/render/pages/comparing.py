@@ -1,0 +1,177 @@
+"""Scenario against scenario by server or controller; variants beside their stack; this run and the one before."""
+
+from itertools import combinations
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.compare import report
+from runner.model.run import Kind
+from runner.render.cells import Cell
+from runner.render.charts import Axis, Mark, scatter
+from runner.render.deciding import controller
+from runner.render.metrics import BY_KEY, NARROW
+from runner.render.pages import Page, Pages
+from runner.render.view import RunView
+from runner.stats.ranking import Correlation, spearman
+
+NAV = (3, "Compare", "compare.html")
+_MOST_PAIRS = 15  # of measurements: six of them
+_VARIANT_METRICS = ("efficiency", "goodput", "ttlb", "handshake_time", "retransmission_ratio")
+
+
+def pages(view: RunView) -> Pages:
+    """One page."""
+    grid = _grid(view)
+    told: dict[str, Any] = {
+        "grid": [
+            {
+                "one": one,
+                "other": other,
+                "by_server": _scatter(view, one, other, "server"),
+                "by_controller": _scatter(view, one, other, "controller"),
+                "correlation": _correlation(view, one, other),
+            }
+            for one, other in grid
+        ],
+        "left_out": len(list(combinations(_measurements(view), 2))) - len(grid),
+        "server_groups": list(groups(view, "server").items()),
+        "controller_groups": list(groups(view, "controller").items()),
+        "variants": _variants(view),
+        "variant_metrics": [BY_KEY[key] for key in _VARIANT_METRICS],
+        "two_runs": _two_runs(view),
+        "changes": view.changes,
+        "previous": view.previous,
+        "every_change": _every_change(view),
+        "head": report.HEAD,
+    }
+    yield Page("compare.html", "compare.html", told)
+
+
+def _measurements(view: RunView) -> list[str]:
+    """Cases of which cells have an efficiency: measurements; without one, test cases that move enough."""
+    known = {cell.case.name for cell in view.measured if "efficiency" in cell.summaries and not cell.label}
+    named = [name for name in view.scenarios if name in known]
+    return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
+
+
+def _grid(view: RunView) -> list[tuple[str, str]]:
+    return list(combinations(_measurements(view), 2))[:_MOST_PAIRS]
+
+
+def groups(view: RunView, by: str) -> dict[str, int]:
+    """Number of each group by its name: servers, or congestion controllers as their entries name them."""
+    if by == "server":
+        return {name: number for number, name in enumerate(view.servers)}
+    names = sorted({controller(view.run.implementations, name) for name in view.servers})
+    return {name: number for number, name in enumerate(names)}
+
+
+def _medians(view: RunView, case: str, metric: str) -> dict[tuple[str, str], Cell]:
+    return {
+        (cell.server, cell.client): cell for cell in view.cells_of(case) if metric in cell.summaries and not cell.label
+    }
+
+
+def scatter_marks(view: RunView, one: str, other: str, by: str) -> list[Mark]:
+    """A mark per pair that has an efficiency in both cases, in per cent."""
+    x, y = (_medians(view, case, "efficiency") for case in (one, other))
+    numbers = groups(view, by)
+    found = []
+    for pair in x.keys() & y.keys():
+        server, client = pair
+        values = [100 * cells[pair].summaries["efficiency"].median for cells in (x, y)]
+        name = server if by == "server" else controller(view.run.implementations, server)
+        found.append(
+            Mark(
+                x=values[0],
+                y=values[1],
+                title=f"{client} → {server} ({controller(view.run.implementations, server)}): "
+                f"{one} {values[0]:.1f}{NARROW}%, {other} {values[1]:.1f}{NARROW}%",
+                href=y[pair].href,
+                group=numbers[name],
+            )
+        )
+    return sorted(found, key=lambda mark: mark.title)
+
+
+def _scatter(view: RunView, one: str, other: str, by: str) -> Markup:
+    return scatter(
+        scatter_marks(view, one, other, by),
+        Axis(label=f"η in {one} (%)", end=100.0),
+        Axis(label=f"η in {other} (%)", end=100.0),
+        title=f"Efficiency in {other} against {one}, by {by}",
+        diagonal=True,
+    )
+
+
+def _correlation(view: RunView, one: str, other: str) -> Correlation | None:
+    marks = scatter_marks(view, one, other, "server")
+    return spearman([mark.x for mark in marks], [mark.y for mark in marks])
+
+
+def _variants(view: RunView) -> list[dict[str, Any]]:
+    """By stack that has variants in this run: it and they, in each measurement, over the same opposite stacks."""
+    found = []
+    stacks = view.run.implementations
+    for name in dict.fromkeys(one.variant_of for one in stacks.values() if one.variant_of):
+        family = [name, *(one.name for one in stacks.values() if one.variant_of == name)]
+        for role in ("server", "client"):
+            rows = [(member, _numbers(view, role, member)) for member in family]
+            rows = [(member, numbers) for member, numbers in rows if numbers]
+            if len(rows) > 1:
+                cases = [case for case in view.scenarios if any(case in numbers for _, numbers in rows)]
+                found.append({"stack": name, "role": role, "rows": rows, "cases": cases})
+    return found
+
+
+def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]:
+    """By case, the median over the opposite role of each metric."""
+    found: dict[str, dict[str, float]] = {}
+    for case in view.scenarios:
+        cells = [cell for cell in view.cells_of(case) if getattr(cell, role) == name and not cell.label]
+        for metric in _VARIANT_METRICS:
+            known = sorted(cell.summaries[metric].median for cell in cells if metric in cell.summaries)
+            if known:
+                found.setdefault(case, {})[metric] = known[len(known) // 2]
+    return found
+
+
+def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
+    """Goodput of each pair before and now, a chart per measurement."""
+    if view.previous is None:
+        return []
+    before = RunView(view.previous, [view.previous])
+    goodput = BY_KEY["goodput"]
+    found = []
+    for case in _measurements(view):
+        old, new = _medians(before, case, "goodput"), _medians(view, case, "goodput")
+        numbers = groups(view, "server")
+        marks = [
+            Mark(
+                x=old[pair].summaries["goodput"].median * goodput.unit.factor,
+                y=new[pair].summaries["goodput"].median * goodput.unit.factor,
+                title=f"{pair[1]} → {pair[0]}: {goodput.text(old[pair].summaries['goodput'].median)} before, "
+                f"{goodput.text(new[pair].summaries['goodput'].median)} now",
+                href=new[pair].href,
+                group=numbers.get(pair[0], 0),
+            )
+            for pair in sorted(old.keys() & new.keys())
+        ]
+        end = 1.04 * max((max(mark.x, mark.y) for mark in marks), default=0.0)
+        chart = scatter(
+            marks,
+            Axis(label=f"{view.previous.name} (Mbit/s)", end=end),
+            Axis(label=f"{view.name} (Mbit/s)", end=end),
+            title=f"Goodput in {case}: {view.name} against {view.previous.name}",
+            diagonal=True,
+        )
+        if chart:
+            found.append((case, chart))
+    return found
+
+
+def _every_change(view: RunView) -> list[tuple[str, tuple[str, ...]]]:
+    if view.changes is None:
+        return []
+    return [(row.state.value, row.fields) for row in report.rows(view.changes, everything=False)]

@@ -1,0 +1,51 @@
+"""Everything of a run for other programs, and what is in each file."""
+
+from typing import Any
+from urllib.parse import quote
+
+from runner.render import exports
+from runner.render.pages import Asset, Page, Pages
+from runner.render.view import RunView
+from runner.store import run_document, run_document_schema
+
+NAV = (5, "Downloads", "downloads/index.html")
+
+
+def pages(view: RunView) -> Pages:
+    """The files and their list."""
+    jobs, cells = exports.job_rows(view), exports.cell_rows(view)
+    files: list[tuple[str, bytes, str]] = [
+        (
+            "result.json",
+            exports.public_result(view),
+            "The matrix in the format of the public QUIC Interop Runner; its web page reads it.",
+        ),
+        (
+            "downloads/run.json",
+            run_document(view.folder),
+            "Everything: the plan and all results as they are stored, in SI units.",
+        ),
+        ("downloads/run.schema.json", run_document_schema(), "JSON Schema of run.json."),
+        (
+            "downloads/jobs.csv",
+            exports.as_csv(jobs),
+            "A row per job: outcome, finding, every number of the iteration, drops on the link.",
+        ),
+        ("downloads/jobs.parquet", exports.as_parquet(jobs), "The same for columns: pandas, polars, DuckDB, R."),
+        (
+            "downloads/cells.csv",
+            exports.as_csv(cells),
+            "A row per cell and metric: median with interval, mean, deviation, n.",
+        ),
+        ("downloads/cells.parquet", exports.as_parquet(cells), "The same for columns."),
+    ]
+    for path, content, _ in files:
+        yield Asset(path, content)
+    badges = exports.badges(view)
+    for name, content in badges.items():
+        yield Asset(f"badges/{name}", content)
+    told: dict[str, Any] = {
+        "files": [(path, len(content), words) for path, content, words in files],
+        "badges": [(name, f"badges/{quote(name)}") for name in sorted(badges)],
+    }
+    yield Page("downloads/index.html", "downloads.html", told)

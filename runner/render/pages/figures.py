@@ -1,0 +1,54 @@
+"""Counterparts of the thesis' figures 5.1 to 5.24, made from this run. Each as SVG and CSV; PNG is made by the page."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.render import exports, statistics_figures, time_figures, trace_figures
+from runner.render.pages import Asset, Page, Pages
+from runner.render.standalone import standalone
+from runner.render.view import RunView
+
+NAV = (4, "Figures", "figures/index.html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What a figure became: panels (caption, SVG), the rows of its CSV, and why it is empty when it is."""
+
+    number: str
+    title: str
+    panels: Sequence[tuple[str, Markup]] = ()
+    rows: Sequence[dict[str, Any]] = ()
+    text: str = ""
+    missing: str = ""
+    href: str = ""
+    files: list[tuple[str, str]] = field(default_factory=list)  # words, path relative to the run
+
+
+def pages(view: RunView) -> Pages:
+    """One page with all figures, and their files."""
+    drawn = []
+    figures: list[Callable[[RunView], dict[str, Any]]] = [
+        *statistics_figures.FIGURES,
+        *trace_figures.FIGURES,
+        *time_figures.FIGURES,
+    ]
+    for figure in figures:
+        told = figure(view)
+        panels = [(caption, svg) for caption, svg in told.pop("panels", ()) if svg]
+        rows = told.pop("rows", ())
+        one = Drawn(panels=panels, rows=rows, **told)
+        stem = f"figures/{one.number.replace('.', '-').replace(' ', '')}"
+        for number, (_, svg) in enumerate(one.panels):
+            path = f"{stem}{'' if len(one.panels) == 1 else '-' + str(number + 1)}.svg"
+            one.files.append(("SVG" if len(one.panels) == 1 else f"SVG {number + 1}", path))
+            yield Asset(path, standalone(svg))
+        if one.rows and one.panels:
+            one.files.append(("CSV", f"{stem}.csv"))
+            yield Asset(f"{stem}.csv", exports.as_csv(list(one.rows)))
+        drawn.append(one)
+    drawn.sort(key=lambda one: [int(part) for part in one.number.split(".")])
+    yield Page("figures/index.html", "figures.html", {"figures": drawn})

@@ -1,0 +1,166 @@
+"""A stack, as server and as client in all cases; and the list of all stacks."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from runner.model.run import Kind
+from runner.render import gather
+from runner.render.cells import Cell
+from runner.render.charts import Axis, Mark, Strip, lines, strips
+from runner.render.metrics import BY_KEY
+from runner.render.pages import Page, Pages
+from runner.render.view import RunView, case_href, stack_href, stack_path
+from runner.stats import Attempts, Summary, summarise
+from runner.stats.ranking import Place
+
+NAV = (1, "Implementations", "implementations/index.html")
+ROLES = ("server", "client")
+_BASE = "../"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InCase:
+    """A stack in one measurement: by role its place in the ranking, its efficiencies, its successes."""
+
+    case: str
+    label: str
+    places: dict[str, Place]
+    ranked: dict[str, int]  # how many have a place in that role
+    efficiency: dict[str, Summary]
+    attempts: dict[str, Attempts]
+
+
+def pages(view: RunView) -> Pages:
+    """One page per stack, and the list."""
+    yield Page("implementations/index.html", "implementations.html", _list(view))
+    for name in view.stacks:
+        yield Page(stack_path(name), "implementation.html", _one(view, name))
+
+
+def _of(view: RunView, name: str, role: str) -> list[Cell]:
+    return [cell for cell in view.table.values() if getattr(cell, role) == name]
+
+
+def in_cases(view: RunView, name: str) -> list[InCase]:
+    """Every measurement in which the stack has a number."""
+    found = []
+    for one in view.decided:
+        places = {"server": one.servers, "client": one.clients}
+        mine = {role: place for role in ROLES for place in places[role] if place.name == name}
+        if not mine:
+            continue
+        cells = {
+            role: [c for c in _of(view, name, role) if c.case == one.case and c.label == one.label] for role in ROLES
+        }
+        efficiency = {
+            role: summary
+            for role in ROLES
+            if (summary := summarise(_efficiencies(cells[role]), seed=view.run.seed)) is not None
+        }
+        found.append(
+            InCase(
+                case=one.case.name,
+                label=one.label,
+                places=mine,
+                ranked={role: len(places[role]) for role in ROLES},
+                efficiency=efficiency,
+                attempts={role: gather.attempts(cells[role]) for role in ROLES},
+            )
+        )
+    return found
+
+
+def _efficiencies(cells: list[Cell]) -> list[float]:
+    return [cell.summaries["efficiency"].median for cell in cells if "efficiency" in cell.summaries]
+
+
+def _list(view: RunView) -> dict[str, Any]:
+    rows = []
+    for name in view.stacks:
+        tests = {role: [c for c in _of(view, name, role) if c.case.kind is Kind.TEST_CASE] for role in ROLES}
+        rows.append(
+            {
+                "name": name,
+                "stack": view.run.implementations.get(name),
+                "tests": {role: gather.attempts(cells) for role, cells in tests.items()},
+                "cases": {(one.case, one.label): one for one in in_cases(view, name)},
+            }
+        )
+    return {"rows": rows, "columns": [(one.case.name, one.label) for one in view.decided], "roles": ROLES}
+
+
+def _one(view: RunView, name: str) -> dict[str, Any]:
+    cells = {role: _of(view, name, role) for role in ROLES}
+    both = list({id(cell): cell for role in ROLES for cell in cells[role]}.values())
+    return {
+        "name": name,
+        "stack": view.run.implementations.get(name),
+        "roles": [role for role in ROLES if cells[role]],
+        "cases": in_cases(view, name),
+        "chart": _chart(view, name, cells),
+        "tests": _tests(view, cells),
+        "typical": {role: gather.typical(cells[role]) for role in ROLES},
+        "limits": {role: gather.limits(gather.measurements(cells[role]) or cells[role]) for role in ROLES},
+        "applied": gather.applied(both, name),
+        "history": _history(view, name),
+        "efficiency": BY_KEY["efficiency"],
+        "goodput": BY_KEY["goodput"],
+    }
+
+
+def _chart(view: RunView, name: str, cells: dict[str, list[Cell]]) -> Markup:
+    rows = []
+    for case in view.scenarios:
+        for group, role in enumerate(ROLES):
+            chosen = [cell for cell in cells[role] if cell.case.name == case and not cell.label]
+            marks = gather.marks(gather.measurements(chosen), "efficiency", base=_BASE)
+            if marks:
+                href = _BASE + case_href(case)
+                rows.append(
+                    Strip(label=f"{case}, as {role}", marks=marks, group=group, href=href, note=f"n {len(marks)}")
+                )
+    axis = Axis(label="median efficiency η of each pair (%)", end=100.0)
+    return strips(rows, axis, title=f"Efficiency of {name} in all measurements, by role")
+
+
+def _tests(view: RunView, cells: dict[str, list[Cell]]) -> list[dict[str, Any]]:
+    """By test case and role: how many cells are good, and those that are not."""
+    found = []
+    for case in view.scenarios:
+        if view.run.cases[case].kind is not Kind.TEST_CASE:
+            continue
+        roles = {role: [c for c in cells[role] if c.case.name == case and c.results] for role in ROLES}
+        if any(roles.values()):
+            bad = {role: [c for c in roles[role] if c.css in ("failed", "mixed", "error")] for role in ROLES}
+            none = {role: sum(c.css in ("unsupported", "skipped") for c in roles[role]) for role in ROLES}
+            found.append({"case": view.run.cases[case], "cells": roles, "bad": bad, "none": none})
+    return found
+
+
+def _history(view: RunView, name: str) -> Markup:
+    """Median goodput as server over the runs of this plan."""
+    if len(view.alike) < 2:
+        return Markup()
+    series: dict[str, list[Mark]] = {}
+    for folder in view.alike:
+        earlier = view if folder is view.folder else RunView(folder, [folder])
+        for case in earlier.scenarios:
+            chosen = gather.measurements(
+                [earlier.table[key] for key in earlier.table if key[0] == name and key[2] == case]
+            )
+            medians = [cell.summaries["goodput"].median for cell in chosen if "goodput" in cell.summaries]
+            if (summary := summarise(medians, seed=view.run.seed)) is not None:
+                goodput = BY_KEY["goodput"]
+                mark = Mark(
+                    x=folder.run.started_unix_s,
+                    y=summary.median * goodput.unit.factor,
+                    title=f"{folder.name}, {case}: {goodput.text(summary.median)}, n {summary.n}",
+                    href=f"../../{quote(folder.name)}/{stack_href(name)}",
+                )
+                series.setdefault(case, []).append(mark)
+    days = Axis(label="begin of the run (UTC)", dates=True)
+    rates = Axis(label="median goodput (Mbit/s)")
+    return lines(list(series.items()), days, rates, title=f"Median goodput of {name} as server, by run")

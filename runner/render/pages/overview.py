@@ -1,0 +1,195 @@
+"""The overview of one run: sentences, what changed, what failed, the matrices."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.compare import report
+from runner.model.result import Finding
+from runner.model.run import CaseRecord, Kind
+from runner.render import telling, words
+from runner.render.cells import Cell, ordered_cases
+from runner.render.colour import step_of
+from runner.render.deciding import DEFINITIONS, agreements
+from runner.render.metrics import BY_KEY, METRICS, STATISTICS, SWITCHABLE
+from runner.render.pages import Page, Pages
+from runner.render.view import RunView
+
+NAV = (0, "Overview", "index.html")
+Means = Mapping[str, float]  # mean efficiency by label of the cells
+_MOST_CHANGES = 40
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """A cell of a measurement: its numbers in SI units by metric, its colour, its sparkline."""
+
+    cell: Cell | None
+    values: Mapping[str, float]  # medians of what the matrix can show
+    spark: Markup
+
+    @property
+    def shade(self) -> str:
+        """Class of the colour scale; empty without η."""
+        return f"e{step_of(self.values['efficiency'])}" if "efficiency" in self.values else ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One measurement: `rows` by server, in each the cells by client. Means are those of the cells' medians, by label:
+    cells of different protocols have no common mean."""
+
+    case: CaseRecord
+    clients: list[str]
+    rows: list[tuple[str, list[MatrixCell], Means]]
+    column_means: list[Means]
+    overall: Means
+    numbers: dict[str, Any]
+    links: list[tuple[str, list[str]]]
+    transfer: list[str]
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """All findings of one code. `cells` with the iterations concerned."""
+
+    code: str
+    requirement: str
+    section: str
+    jobs: int
+    cells: list[tuple[Cell, Finding, list[int]]]
+    share: float  # of the jobs that have a finding
+
+    @property
+    def whom(self) -> str:
+        """The stack that most of its cells have in common, when that is most of several."""
+        roles = Counter((getattr(cell, role), role) for cell, _, _ in self.cells for role in ("server", "client"))
+        (name, role), cells = roles.most_common(1)[0]
+        return f"{cells} of {len(self.cells)} cells with {name} as {role}" if 1 < len(self.cells) < 2 * cells else ""
+
+
+def pages(view: RunView) -> Pages:
+    """The one page that a run opens with."""
+    yield Page("index.html", "run.html", context(view))
+
+
+def context(view: RunView) -> dict[str, Any]:
+    """Everything that `run.html` prints."""
+    run, table = view.run, view.table
+    tests = [case for case in ordered_cases(run, Kind.TEST_CASE) if any(key[2] == case.name for key in table)]
+    decided = view.decided
+    changes = view.changes
+    return {
+        "sentences": telling.sentences(view, decided),
+        "previous": view.previous,
+        "changes": changes,
+        "changed": changed_rows(view)[:_MOST_CHANGES],
+        "change_head": report.HEAD,
+        "servers": view.servers,
+        "clients": view.clients,
+        "matrices": [_matrix(case, view) for case in ordered_cases(run, Kind.MEASUREMENT)],
+        "tests": tests,
+        "test_links": [(case, words.links(case)) for case in tests],
+        "test_rows": [
+            (server, [[table.get((server, client, case.name)) for case in tests] for client in view.clients])
+            for server in view.servers
+        ],
+        "labels": sorted({cell.label for cell in table.values()} - {""}),
+        "refuted": any(cell.refuted for cell in table.values()),
+        "failures": failures(table.values()),
+        "decisions": decided,
+        "agreements": agreements(run, table),
+        "deciding": DEFINITIONS,
+        "metrics": METRICS,
+        "switchable": [BY_KEY[key] for key in SWITCHABLE],
+        "statistics": STATISTICS,
+        "units": {key: (BY_KEY[key].unit.factor, BY_KEY[key].unit.name) for key in SWITCHABLE},
+    }
+
+
+def changed_rows(view: RunView) -> list[tuple[str, tuple[str, ...], str]]:
+    """State, fields under `report.HEAD`, and the URL of the cell's page, of all that changed since the run before."""
+    if view.changes is None:
+        return []
+    hrefs = {(f"{cell.client} → {cell.server}", cell.case.name): cell.href for cell in view.table.values()}
+    found = report.rows(view.changes, everything=False)
+    return [(row.state.value, row.fields, hrefs.get((row.fields[0], row.fields[1]), "")) for row in found]
+
+
+def _matrix(case: CaseRecord, view: RunView) -> Matrix:
+    rows = []
+    for server in view.servers:
+        row = [_matrix_cell((server, client, case.name), view) for client in view.clients]
+        rows.append((server, row, _means(row)))
+    columns = [[row[index] for _, row, _ in rows] for index in range(len(view.clients))]
+    every = [cell for _, row, _ in rows for cell in row]
+    return Matrix(
+        case=case,
+        clients=view.clients,
+        rows=rows,
+        column_means=[_means(column) for column in columns],
+        overall=_means(every),
+        numbers=_numbers(every),
+        links=words.links(case),
+        transfer=words.transfer_facts(case, [one.cell for one in every if one.cell is not None]),
+    )
+
+
+def _matrix_cell(key: tuple[str, str, str], view: RunView) -> MatrixCell:
+    cell = view.table.get(key)
+    summaries = cell.summaries if cell is not None else {}
+    return MatrixCell(
+        cell=cell,
+        values={name: summaries[name].median for name in SWITCHABLE if name in summaries},
+        spark=view.sparks.get(key, Markup()),
+    )
+
+
+def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
+    """What the script shows instead: by `metric/statistic` a list over all cells, row by row; null where unknown."""
+    cells = [one.cell if one.cell is not None and "efficiency" in one.values else None for one in every]
+    found: dict[str, Any] = {"labels": [cell.label if cell is not None else None for cell in cells]}
+    for key in SWITCHABLE:
+        for statistic in STATISTICS:
+            values = (getattr(cell.summaries.get(key), statistic, None) if cell is not None else None for cell in cells)
+            found[f"{key}/{statistic}"] = [None if value is None else float(f"{value:.6g}") for value in values]
+    return found
+
+
+def _means(group: Iterable[MatrixCell]) -> Means:
+    """Of the cells with η, by label, those without one first."""
+    found: dict[str, list[float]] = {}
+    for one in group:
+        if one.cell is not None and "efficiency" in one.values:
+            found.setdefault(one.cell.label, []).append(one.values["efficiency"])
+    return {label: fmean(found[label]) for label in sorted(found)}
+
+
+def failures(table: Iterable[Cell]) -> list[FailureGroup]:
+    """By code, the most frequent first."""
+    found: dict[str, dict[str, tuple[Cell, Finding, list[int]]]] = {}
+    for cell in table:
+        for result in cell.results:
+            for finding in result.findings:
+                by_cell = found.setdefault(finding.code, {})
+                by_cell.setdefault(cell.href, (cell, finding, []))[2].append(result.iteration)
+    groups = []
+    total = sum(len(iterations) for by_cell in found.values() for _, _, iterations in by_cell.values())
+    for code, by_cell in found.items():
+        entries = list(by_cell.values())
+        first = entries[0][1]
+        groups.append(
+            FailureGroup(
+                code=code,
+                requirement=first.requirement,
+                section=first.section,
+                jobs=sum(len(iterations) for _, _, iterations in entries),
+                cells=entries,
+                share=sum(len(iterations) for _, _, iterations in entries) / total,
+            )
+        )
+    return sorted(groups, key=lambda group: (-group.jobs, group.code))

@@ -1,0 +1,124 @@
+"""A case: its link, its bound, how the pairs are spread, what the link did to them; and the list of all cases."""
+
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.model.result import DirectionTruth, LinkTruth
+from runner.model.run import Kind
+from runner.render import gather, words
+from runner.render.cells import Cell
+from runner.render.charts import Axis, Strip, strips
+from runner.render.metrics import BY_KEY
+from runner.render.pages import Page, Pages
+from runner.render.view import RunView, case_path, stack_href
+from runner.stats import Summary, summarise
+
+NAV = (2, "Scenarios", "scenarios/index.html")
+_BASE = "../"
+_DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
+
+
+def pages(view: RunView) -> Pages:
+    """One page per case, and the list."""
+    yield Page("scenarios/index.html", "scenarios.html", {"rows": [_row(view, name) for name in view.scenarios]})
+    for name in view.scenarios:
+        yield Page(case_path(name), "scenario.html", _one(view, name))
+
+
+def _row(view: RunView, name: str) -> dict[str, Any]:
+    cells = view.cells_of(name)
+    return {
+        "case": view.run.cases[name],
+        "links": words.links(view.run.cases[name]),
+        "attempts": gather.attempts(cells),
+        "efficiency": _over_pairs(view, cells, "efficiency"),
+        "bound": _over_pairs(view, cells, "slow_start_bound"),
+    }
+
+
+def _over_pairs(view: RunView, cells: list[Cell], metric: str) -> Summary | None:
+    values = [cell.summaries[metric].median for cell in cells if metric in cell.summaries and not cell.label]
+    return summarise(values, seed=view.run.seed)
+
+
+def _one(view: RunView, name: str) -> dict[str, Any]:
+    case = view.run.cases[name]
+    cells = view.cells_of(name)
+    rtt = case.forward.delay + case.return_.delay
+    return {
+        "case": case,
+        "links": words.links(case),
+        "transfer": words.transfer_facts(case, cells),
+        "bdp": rtt * case.forward.data_rate / 8,
+        "queue_share": case.forward.queue_packets * 1500 / max(rtt * case.forward.data_rate / 8, 1.0),
+        "cells": cells,
+        "attempts": gather.attempts(cells),
+        "decisions": [one for one in view.decided if one.case == case],
+        "by_server": _chart(view, cells, "server"),
+        "by_client": _chart(view, cells, "client"),
+        "numbers": [
+            (BY_KEY[key], summary)
+            for key in ("efficiency", "goodput", "slow_start_bound", "ttlb", "handshake_time", "retransmission_ratio")
+            if (summary := _over_pairs(view, cells, key)) is not None
+        ],
+        "limits": gather.limits(cells),
+        "typical": gather.typical(cells),
+        "truth": _truth(cells),
+        "measurement": case.kind is Kind.MEASUREMENT,
+    }
+
+
+def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
+    """Efficiency by stack in one role, with the slow-start bound that most of the pairs have."""
+    rows = []
+    for name in view.servers if role == "server" else view.clients:
+        chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.label]
+        marks = gather.marks(chosen, "efficiency", base=_BASE)
+        if marks:
+            rows.append(
+                Strip(
+                    label=name,
+                    marks=marks,
+                    group=0 if role == "server" else 1,
+                    href=_BASE + stack_href(name),
+                    note=f"n {len(marks)}",
+                )
+            )
+    rows.sort(key=lambda row: -sorted(mark.x for mark in row.marks)[len(row.marks) // 2])
+    bound = _over_pairs(view, cells, "slow_start_bound")
+    axis = Axis(
+        label="median efficiency η of each pair (%)",
+        end=100.0,
+        reference=None if bound is None else 100 * bound.median,
+        reference_label="slow-start bound, median",
+    )
+    case = cells[0].case.name if cells else ""
+    return strips(rows, axis, title=f"Efficiency in {case} by {role}")
+
+
+def _truth(cells: list[Cell]) -> dict[str, Any] | None:
+    """What the simulator did over all jobs of the case: sums of packets, the worst lateness."""
+    truths = [result.truth for cell in cells for result in cell.results if result.truth is not None]
+    if not truths:
+        return None
+    return {
+        "jobs": len(truths),
+        "ways": [("forward", _sum(truths, "forward")), ("return", _sum(truths, "return_"))],
+        "lateness_p99": sorted(one.lateness_p99 for one in truths)[len(truths) // 2],
+        "lateness_max": max(one.lateness_max for one in truths),
+        "socket_drops": sum(one.socket_drops for one in truths),
+    }
+
+
+def _sum(truths: list[LinkTruth], way: str) -> dict[str, float]:
+    ways: list[DirectionTruth] = [getattr(one, way) for one in truths]
+    packets = sum(one.packets_in for one in ways)
+    found: dict[str, float] = {name: sum(getattr(one, name) for one in ways) for name in _DROPS}
+    return found | {
+        "packets": packets,
+        "loss": found["dropped_loss"] / packets if packets else 0.0,
+        "full": sum(one.dropped_queue > 0 for one in ways),
+        "queue_mean": sum(one.queue_mean_packets for one in ways) / len(ways),
+        "queue_max": max(one.queue_max_packets for one in ways),
+    }

@@ -1,0 +1,51 @@
+"""A chart as a file of its own: with the colours of a light page written out, for programs that know no variables."""
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from runner.render.charts import GROUPS
+
+_STYLE = Path(__file__).resolve().parents[2] / "web" / "static" / "style.css"
+_PAIR = re.compile(r"light-dark\((#[0-9a-f]+),\s*#[0-9a-f]+\)")
+_PROPERTY = re.compile(r"(--[\w-]+):\s*([^;]+);")
+_RULE = re.compile(r"^((?:svg\.(?:chart|offset|heat)|svg |\.mark|\.g\d)[^{\n]*)\{([^}]*)\}", re.MULTILINE)
+_VARIABLE = re.compile(r"var\((--[\w-]+)\)")
+
+
+@lru_cache(maxsize=1)
+def _style() -> str:
+    text = _PAIR.sub(r"\1", _STYLE.read_text(encoding="utf-8"))
+    known = dict(_PROPERTY.findall(text.partition("}")[0]))
+    groups = dict(re.findall(r"^\.g(\d) \{ --g: ([^;]+); \}", text, re.MULTILINE))
+
+    def plain(value: str) -> str:
+        return _VARIABLE.sub(lambda found: known.get(found[1], found[0]), value)
+
+    rules = ["text{font-family:sans-serif}"]
+    for selector, body in _RULE.findall(text):
+        if _bare(selector) == "svg":
+            continue  # the room that the page gives it
+        if "var(--g)" not in body:
+            rules.append(f"{_bare(selector)}{{{plain(body)}}}" if "--g:" not in body else "")
+            continue
+        for number in range(GROUPS):
+            coloured = plain(body.replace("var(--g)", plain(groups.get(str(number), "#000"))))
+            rules.append(f".g{number}{_bare(selector)}{{{coloured}}}")
+    return "".join(rules)
+
+
+def _bare(selector: str) -> str:
+    """Without the class of the drawing: the file holds one drawing only."""
+    return re.sub(r"^svg(\.\w+)? ?", "", selector.strip()) or "svg"
+
+
+def standalone(svg: str) -> bytes:
+    """`svg`, as the page has it inline, as a file."""
+    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
+    opened = str(svg).replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1)
+    # Links lead to pages that the file does not travel with.
+    plain = re.sub(r"</?a\b[^>]*>", "", opened)
+    head, rest = plain.split(">", 1)
+    back = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
+    return f"{head}><style>{_style()}</style>{back}{rest}\n".encode()

@@ -1,0 +1,207 @@
+"""Figures 5.21 to 5.24 of the thesis: against other results, over runs, over the time of a run."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.model.result import Outcome
+from runner.render.charts import Axis, Mark, Strip, lines, scatter, strips
+from runner.render.statistics_figures import Figure, cases_of, plain
+from runner.render.view import RunView
+from runner.stats import summarise
+
+
+def before_and_now(view: RunView) -> Figure:
+    """Figure 5.21: there against the public runner's values, here against the run before."""
+    rows: list[dict[str, Any]] = []
+    found = []
+    if view.previous is not None:
+        earlier = RunView(view.previous, [view.previous])
+        for case in cases_of(view):
+            for group, (name, one) in enumerate(((view.previous.name, earlier), (view.name, view))):
+                cells = [cell for cell in plain(one, case) if "goodput" in cell.summaries]
+                marks = [Mark(x=c.summaries["goodput"].mean / 1e6, title=f"{c.client} → {c.server}") for c in cells]
+                found.append(Strip(label=f"{case}, {name}", marks=marks, group=group, note=f"n {len(marks)}"))
+                rows += [
+                    {
+                        "run": name,
+                        "server": c.server,
+                        "client": c.client,
+                        "case": case,
+                        "goodput_mean": c.summaries["goodput"].mean,
+                    }
+                    for c in cells
+                ]
+    chart = strips(
+        found, Axis(label="mean goodput (Mbit/s)"), title="Mean goodput of each pair, this run and the one before"
+    )
+    return {
+        "number": "5.21",
+        "title": "Against other results",
+        "panels": [("", chart)] if found else [],
+        "rows": rows,
+        "text": "The thesis compares with the public runner; this is the run before of the same plan.",
+        "missing": "No earlier run of this plan, made on the same host, is on this site.",
+    }
+
+
+def over_runs(view: RunView) -> Figure:
+    """Figure 5.22: by server, over the runs of the plan."""
+    rows: list[dict[str, Any]] = []
+    panels: list[tuple[str, Markup]] = []
+    series: dict[str, dict[str, list[Mark]]] = {}
+    for folder in view.alike if len(view.alike) > 1 else ():
+        one = view if folder is view.folder else RunView(folder, [folder])
+        for case in cases_of(one)[:2]:
+            for server in one.servers:
+                means = [
+                    c.summaries["goodput"].mean
+                    for c in plain(one, case)
+                    if c.server == server and "goodput" in c.summaries
+                ]
+                summary = summarise(means, seed=view.run.seed)
+                if summary is not None:
+                    rows.append(
+                        {
+                            "run": folder.name,
+                            "started_unix_s": folder.run.started_unix_s,
+                            "server": server,
+                            "case": case,
+                            "goodput_mean": summary.mean,
+                            "n": summary.n,
+                        }
+                    )
+                    mark = Mark(
+                        x=folder.run.started_unix_s,
+                        y=summary.mean / 1e6,
+                        title=f"{folder.name}, {server}: {summary.mean / 1e6:.2f} Mbit/s",
+                    )
+                    series.setdefault(case, {}).setdefault(server, []).append(mark)
+    for case, servers in series.items():
+        panels.append(
+            (
+                case,
+                lines(
+                    list(servers.items()),
+                    Axis(label="begin of the run (UTC)", dates=True),
+                    Axis(label="mean goodput (Mbit/s)"),
+                    title=f"Goodput in {case} by server over the runs",
+                ),
+            )
+        )
+    return {
+        "number": "5.22",
+        "title": "Over several runs, by server",
+        "panels": panels,
+        "rows": rows,
+        "missing": "It takes two runs of this plan, made on the same host.",
+    }
+
+
+def conditions(view: RunView) -> Figure:
+    """Figure 5.23: the thesis shows the weather; an emulated link has the load of its host instead."""
+    rows = []
+    pressure, late = [], []
+    for job, result in view.results.items():
+        if not result.started_unix_s:
+            continue
+        if result.cpu_pressure is not None:
+            pressure.append(Mark(x=result.started_unix_s, y=100 * result.cpu_pressure, title=str(job)))
+        if result.truth is not None:
+            late.append(Mark(x=result.started_unix_s, y=1e3 * result.truth.lateness_p99, title=str(job), group=1))
+        rows.append(
+            {
+                "job": str(job),
+                "started_unix_s": result.started_unix_s,
+                "cpu_pressure": result.cpu_pressure,
+                "lateness_p99_s": result.truth and result.truth.lateness_p99,
+            }
+        )
+    clock = Axis(label="begin of the job (UTC)", dates=True)
+    panels = [
+        (
+            "time in which some task waited for a CPU",
+            scatter(pressure, clock, Axis(label="CPU pressure (%)"), title="CPU pressure over time", size=(860, 300)),
+        ),
+        (
+            "99th percentile of the simulator's lateness",
+            scatter(late, clock, Axis(label="lateness (ms)"), title="Lateness over time", size=(860, 300)),
+        ),
+    ]
+    return {
+        "number": "5.23",
+        "title": "Conditions while it was measured",
+        "panels": panels,
+        "rows": rows,
+        "text": "The thesis shows the weather over its dishes. Of an emulated link it is the load of the host.",
+        "missing": "No job recorded its conditions.",
+    }
+
+
+def over_time(view: RunView) -> Figure:
+    """Figure 5.24: every value over the time of the run and over the time of day, with lines of least squares."""
+    rows, along, daily = [], [], []
+    for case in cases_of(view):
+        for cell in plain(view, case):
+            for result in cell.results:
+                if result.sample is None or result.sample.efficiency is None or not result.started_unix_s:
+                    continue
+                if result.outcome is not Outcome.SUCCEEDED:
+                    continue
+                at = result.started_unix_s
+                moment = datetime.fromtimestamp(at, UTC)
+                hour = moment.hour + moment.minute / 60 + moment.second / 3600
+                group = cases_of(view).index(case)
+                value = 100 * result.sample.efficiency
+                title = f"{cell.client} → {cell.server}, {case}"
+                along.append(Mark(x=at, y=value, title=title, group=group))
+                daily.append(Mark(x=hour, y=value, title=title, group=group))
+                rows.append(
+                    {
+                        "server": cell.server,
+                        "client": cell.client,
+                        "case": case,
+                        "iteration": result.iteration,
+                        "started_unix_s": at,
+                        "hour_utc": hour,
+                        "efficiency": result.sample.efficiency,
+                        "goodput": result.sample.goodput,
+                    }
+                )
+    panels = [
+        (
+            "over the run",
+            scatter(
+                along,
+                Axis(label="begin of the job (UTC)", dates=True),
+                Axis(label="η (%)", end=100.0),
+                title="Efficiency over time",
+                size=(860, 320),
+                trend=True,
+            ),
+        ),
+        (
+            "over the day",
+            scatter(
+                daily,
+                Axis(label="hour of the day (UTC)", end=24.0),
+                Axis(label="η (%)", end=100.0),
+                title="Efficiency over the time of day",
+                size=(860, 320),
+                trend=True,
+            ),
+        ),
+    ]
+    return {
+        "number": "5.24",
+        "title": "All values over time",
+        "panels": panels,
+        "rows": rows,
+        "text": "Dashed: least squares. In a shuffled order a slope would tell of the host and not of the stacks.",
+        "missing": "No job has a value and a time.",
+    }
+
+
+FIGURES: tuple[Callable[[RunView], Figure], ...] = (before_and_now, over_runs, conditions, over_time)

@@ -1,0 +1,163 @@
+"""Which trace of a run shows a pattern, and its plots: offset, data rates, a magnified detail."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from runner.model.job import Job
+from runner.model.result import Result
+from runner.render import drawing
+from runner.render.cells import Cell
+from runner.render.charts import Axis, Mark, curves, scatter
+from runner.render.metrics import BY_KEY
+from runner.render.series import Series, joined, load_series
+from runner.render.view import RunView
+
+Row = dict[str, object]
+_MOST_OTHERS = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One iteration of a cell, chosen for `why`; `start` and `end` bound what it is to show, in seconds."""
+
+    cell: Cell
+    result: Result
+    why: str
+    start: float = 0.0
+    end: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.client} → {self.cell.server}, {self.cell.case.name}, iteration {self.result.iteration}"
+
+
+def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
+    """Iterations with numbers, of cells that move enough for a curve."""
+    for cell in view.measured:
+        for result in cell.results:
+            if result.sample is not None and result.sample.goodput is not None:
+                yield cell, result
+
+
+def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str) -> Trace | None:
+    """The iteration of the highest score; None when none has a score."""
+    found = [(value, cell, one) for cell, one in candidates(view) if (value := score(cell, one)) is not None]
+    if not found:
+        return None
+    _, cell, result = max(found, key=lambda entry: entry[0])
+    return Trace(cell=cell, result=result, why=why)
+
+
+def diagnosed(view: RunView, *codes: str) -> Trace | None:
+    """The iteration in which one of these diagnoses has the greatest share."""
+    found = [
+        (one.share or 0.0, cell, result, one)
+        for cell, result in candidates(view)
+        for one in result.diagnoses
+        if one.code in codes
+    ]
+    if not found:
+        return None
+    _, cell, result, one = max(found, key=lambda entry: entry[0])
+    return Trace(cell=cell, result=result, why=one.sentence, start=one.start, end=one.end)
+
+
+def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
+    """What the iteration's plots are drawn from."""
+    job = Job(server=cell.server, client=cell.client, case=cell.case.name, iteration=iteration)
+    return load_series(view.folder.artifacts(job).series)
+
+
+def offset(view: RunView, trace: Trace) -> Markup:
+    """Offset versus time, the cell's other iterations behind it."""
+    front = series_of(view, trace.cell, trace.result.iteration)
+    rest = [one.iteration for one in trace.cell.results if one.iteration != trace.result.iteration][:_MOST_OTHERS]
+    others = [one for one in (series_of(view, trace.cell, iteration) for iteration in rest) if one is not None]
+    return drawing.offset_plot(front, others, title=f"Offset versus time, {trace.name}")
+
+
+def rates(view: RunView, trace: Trace) -> Markup:
+    """Data rates at the client, as in figure 5.7b: with headers, goodput alone, and the return link."""
+    series = series_of(view, trace.cell, trace.result.iteration)
+    if series is None:
+        return Markup()
+    rate = series.document["rate"]
+    step = float(rate["interval_s"])
+    named = (("forward, IP", "forward_raw"), ("forward, goodput", "forward_goodput"), ("return, IP", "return_raw"))
+    lines = [
+        (words, [(step * (index + 0.5), value / 1e6) for index, value in enumerate(rate[key])]) for words, key in named
+    ]
+    return curves(lines, Axis(label="time (s)"), Axis(label="data rate (Mbit/s)"), title=f"Data rates, {trace.name}")
+
+
+def detail(view: RunView, trace: Trace) -> Markup:
+    """STREAM frames one by one where the pattern begins, as sent."""
+    series = series_of(view, trace.cell, trace.result.iteration)
+    if series is None:
+        return Markup()
+    frames = series.server
+    width = max(0.05, min(0.3, (trace.end - trace.start) / 4))
+    inside = (frames.time >= 1e6 * trace.start) & (frames.time <= 1e6 * (trace.start + width))
+    if not inside.any():
+        return Markup()
+    low = int(frames.offset[inside].min())
+    marks = [
+        Mark(
+            x=at / 1e3 - 1e3 * trace.start,
+            y=(place - low) / 1024,
+            group=2 if kind else 0,
+            title=f"{at / 1e6:.4f} s, offset {place}",
+        )
+        for at, place, kind in zip(
+            frames.time[inside].tolist(), frames.offset[inside].tolist(), frames.kind[inside].tolist(), strict=True
+        )
+    ]
+    return scatter(
+        marks[:2000],
+        Axis(label=f"ms after {trace.start:.3f} s"),
+        Axis(label=f"offset above {low / 2**20:.2f} MiB (KiB)"),
+        title=f"Detail, {trace.name}",
+        size=(860, 380),
+    )
+
+
+def rows(view: RunView, trace: Trace) -> list[Row]:
+    """Frames at both vantage points, joined where they continue each other within a pixel."""
+    series = series_of(view, trace.cell, trace.result.iteration)
+    if series is None:
+        return []
+    found: list[Row] = []
+    for vantage in ("client", "server"):
+        frames = joined(getattr(series, vantage))
+        kinds = np.array(["new", "retransmission", "spurious"])[frames.kind].tolist()
+        found += [
+            {
+                "client": trace.cell.client,
+                "server": trace.cell.server,
+                "case": trace.cell.case.name,
+                "iteration": trace.result.iteration,
+                "vantage": vantage,
+                "time_s": at / 1e6,
+                "offset": place,
+                "length": length,
+                "kind": kind,
+            }
+            for at, place, length, kind in zip(
+                frames.time.tolist(), frames.offset.tolist(), frames.length.tolist(), kinds, strict=True
+            )
+        ]
+    return found
+
+
+def told(trace: Trace) -> str:
+    """Its numbers in a sentence."""
+    sample = trace.result.sample
+    assert sample is not None  # candidates
+    efficiency, goodput = BY_KEY["efficiency"], BY_KEY["goodput"]
+    return (
+        f"{trace.name}: η {efficiency.text(sample.efficiency)}, {goodput.text(sample.goodput)}, "
+        f"TTLB {BY_KEY['ttlb'].text(sample.ttlb)}. {trace.why}"
+    )

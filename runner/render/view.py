@@ -1,0 +1,161 @@
+"""What pages are drawn from: one run with its cells, the run before it, and all runs of the site."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from runner.compare import compare
+from runner.compare.compare import Comparison
+from runner.compare.conditions import differences
+from runner.errors import UsageError
+from runner.model.job import Job
+from runner.model.result import Result
+from runner.model.run import Kind, Run
+from runner.render.cells import Cell, Cells, cells, names, ordered_cases
+from runner.render.deciding import Decision, decisions
+from runner.store import RunFolder
+
+Key = tuple[str, str, str]  # server, client, case
+_ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
+
+
+class StoredRun(RunFolder):
+    """A run whose results are read once."""
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "StoredRun":
+        """The same run."""
+        return cls(folder.path, folder.run)
+
+    @cached_property
+    def _results(self) -> dict[Job, Result]:
+        return super().results()
+
+    def results(self) -> dict[Job, Result]:
+        """As of the first call."""
+        return self._results
+
+    @cached_property
+    def planned(self) -> frozenset[Key]:
+        """The cells that were planned."""
+        return frozenset((job.server, job.client, job.case) for job in self.run.order)
+
+
+@dataclass
+class RunView:
+    """One run as its pages see it. `folders`: all runs of the site, the newest first. `sparks` by cell, once drawn."""
+
+    folder: StoredRun
+    folders: Sequence[StoredRun]
+    sparks: dict[Key, Markup] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def run(self) -> Run:
+        return self.folder.run
+
+    @property
+    def results(self) -> dict[Job, Result]:
+        return self.folder.results()
+
+    @cached_property
+    def table(self) -> Cells:
+        return cells(self.run, self.results)
+
+    @cached_property
+    def servers(self) -> list[str]:
+        return names(self.run.servers, {server for server, _, _ in self.table})
+
+    @cached_property
+    def clients(self) -> list[str]:
+        return names(self.run.clients, {client for _, client, _ in self.table})
+
+    @cached_property
+    def stacks(self) -> list[str]:
+        """Every stack, whatever its role."""
+        return list(dict.fromkeys((*self.servers, *self.clients)))
+
+    @cached_property
+    def measured(self) -> list[Cell]:
+        """Cells that have a goodput, of test cases too where they transfer files long enough to have one."""
+        return [cell for cell in self.table.values() if "goodput" in cell.summaries]
+
+    @cached_property
+    def keys_by_name(self) -> dict[str, Key]:
+        """Of each cell, by `<pair>/<case>`."""
+        return {f"{cell.pair}/{cell.case.name}": key for key, cell in self.table.items()}
+
+    def cells_of(self, case: str) -> list[Cell]:
+        """In the order of servers and clients."""
+        found = ((server, client, case) for server in self.servers for client in self.clients)
+        return [self.table[key] for key in found if key in self.table]
+
+    @cached_property
+    def decided(self) -> list[Decision]:
+        """Who decides each measurement."""
+        return decisions(self.run, self.table)
+
+    @cached_property
+    def previous(self) -> StoredRun | None:
+        """The newest earlier run of the same plan, made under the same conditions."""
+        return previous(self.folder, self.folders)
+
+    @cached_property
+    def changes(self) -> Comparison | None:
+        """What changed since `previous`; None without one, or where they share nothing that can be compared."""
+        if self.previous is None:
+            return None
+        try:
+            return compare(self.previous, self.folder)
+        except UsageError:
+            return None
+
+    @cached_property
+    def alike(self) -> list[StoredRun]:
+        """This run and all earlier ones of its plan and conditions, the oldest first."""
+        found = [one for one in self.folders if one is self.folder or _same_plan(one, self.folder)]
+        earlier = [one for one in found if one.run.started_unix_s <= self.run.started_unix_s]
+        return sorted(earlier, key=lambda one: one.run.started_unix_s)
+
+    @cached_property
+    def scenarios(self) -> list[str]:
+        """Names of the cases that have a page: measurements first, then the test cases."""
+        return [case.name for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) for case in ordered_cases(self.run, kind)]
+
+
+def previous(folder: StoredRun, folders: Sequence[StoredRun]) -> StoredRun | None:
+    """The newest of `folders` that is older than `folder`, of its plan and made under its conditions."""
+    older = [one for one in folders if one.run.started_unix_s < folder.run.started_unix_s]
+    ordered = sorted(older, key=lambda one: -one.run.started_unix_s)
+    return next((one for one in ordered if _same_plan(one, folder)), None)
+
+
+def _same_plan(one: StoredRun, other: StoredRun) -> bool:
+    shared = len(one.planned & other.planned)
+    return shared > _ALIKE * len(other.planned) and not differences(one.run, other.run)
+
+
+def stack_path(name: str) -> str:
+    """Path of a stack's page in the run's folder."""
+    return f"implementations/{name}.html"
+
+
+def stack_href(name: str) -> str:
+    """Its URL."""
+    return quote(stack_path(name))
+
+
+def case_path(name: str) -> str:
+    """Path of a case's page in the run's folder."""
+    return f"scenarios/{name}.html"
+
+
+def case_href(name: str) -> str:
+    """Its URL."""
+    return quote(case_path(name))

@@ -1,0 +1,125 @@
+"""Templates, and the files of the site under one root."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import plotly
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from runner.render import charts, colour, drawing, words
+from runner.render.cells import SIGNS
+from runner.render.manifest import MARKER
+from runner.render.metrics import BY_KEY, digits
+from runner.render.pages import navigation
+from runner.render.view import RunView, case_href, stack_href
+from runner.units import format_data_rate, format_duration, format_size
+
+WEB = Path(__file__).resolve().parents[2] / "web"
+STATIC = "static"
+BADGES = "badges"
+SITE_FILES = ("index.html", "runs.html", "atom.xml", "logs.json", MARKER)
+RESERVED = (STATIC, BADGES, *SITE_FILES)
+"""Names in the site's folder that no run may have."""
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(WEB / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "moment": words.moment,
+        "duration": format_duration,
+        "data_rate": format_data_rate,
+        "size": format_size,
+        "digits": digits,
+        "url": quote,
+        "host": words.host_text,
+        "subscript": words.subscript,
+        "limit_class": drawing.limit_class,
+        "shade": lambda fraction: f"e{colour.step_of(fraction)}",
+        "stack_href": stack_href,
+        "case_href": case_href,
+    }
+    found.globals |= {
+        "signs": SIGNS,
+        "by_key": BY_KEY,
+        "steps": colour.STEPS,
+        "amount": words.amount,
+        "mark_of": charts.key,
+        "navigation": navigation(),
+    }
+    return found
+
+
+class Writer:
+    """Writes below `root`, which is to become `final`."""
+
+    def __init__(self, root: Path, final: Path) -> None:
+        self.root = root
+        self.final = final
+        self.templates = _environment()
+
+    def static(self) -> None:
+        """What all pages load."""
+        shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
+        (self.root / STATIC / "scale.css").write_text(colour.stylesheet())
+        library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+        shutil.copyfile(library, self.root / STATIC / "plotly.min.js")
+
+    def page(self, path: str, template: str, view: RunView, told: Mapping[str, Any]) -> None:
+        """A page of a run, `path` relative to the site. One of the site itself reaches the run's by name."""
+        deep = path.count("/")
+        base = "../" * (deep - 1) if deep else f"{quote(view.name)}/"
+        here = path.partition("/")[2] or path
+        self._write(path, template, {"root": "../" * deep, "base": base, "here": here, **_of(view), **told})
+
+    def site_page(self, path: str, template: str, view: RunView, told: Mapping[str, Any]) -> None:
+        """A page of all runs; its navigation is that of `view`."""
+        self._write(path, template, {"root": "", "base": f"{quote(view.name)}/", "here": path, **_of(view), **told})
+
+    def _write(self, path: str, template: str, told: Mapping[str, Any]) -> None:
+        self.file(path, self.templates.get_template(template).render(told).encode())
+
+    def file(self, path: str, content: bytes) -> None:
+        """Replaced whole: nobody sees half of it."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_bytes(content)
+        temporary.replace(target)
+
+    def tidy(self, cells: Iterable[str], pages: Iterable[str]) -> None:
+        """Remove what is no part of the site. `cells` as `<run>/<pair>/<case>`, `pages` as `<run>/<path>`."""
+        kept: dict[str, set[str]] = {"": set(RESERVED)}
+        for path in (*pages, *(f"{cell}.html" for cell in cells), *cells):
+            parts = path.split("/")
+            for deep in range(len(parts)):
+                kept.setdefault("/".join(parts[:deep]), set()).add(parts[deep])
+        # Folders of jobs are not named: their cell was drawn as a whole.
+        for folder, names in kept.items():
+            if (self.root / folder).is_dir():
+                _only(self.root / folder, names)
+
+
+def _only(folder: Path, kept: set[str]) -> None:
+    for entry in folder.iterdir():
+        if entry.name not in kept:
+            _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _of(view: RunView) -> dict[str, Any]:
+    return {"run": view.run, "folder": view.name, "view": view}

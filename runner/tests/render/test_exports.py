@@ -1,0 +1,124 @@
+"""What other programs read: the public runner's format, our JSON, CSV, Parquet, badges, the feed, standalone SVG."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow.parquet as pq
+import pytest
+
+from runner.model.result import Outcome
+from runner.render import render
+from runner.render.exports import as_csv, badge, public_result
+from runner.render.view import RunView, StoredRun
+from runner.store import RunFolder, run_document_schema
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def view_of(folder: RunFolder) -> RunView:
+    stored = StoredRun.of(folder)
+    return RunView(stored, [stored])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logs = tmp_path_factory.mktemp("logs")
+    later = recorded_run(logs / "recorded")
+    earlier = RunFolder.create(logs / "earlier", replace(later.run, started_unix_s=later.run.started_unix_s - 1))
+    for job, result in later.results().items():
+        bad = job.case == "handshake" and job.server == "quinn"
+        earlier.save_result(replace(result, outcome=Outcome.FAILED) if bad else result)
+    render([later, earlier, rare_run(logs / "rare")], logs / "site")
+    return logs / "site"
+
+
+def test_the_public_format_goes_by_client_then_server(tmp_path: Path) -> None:
+    document = json.loads(public_result(view_of(rare_run(tmp_path / "rare"))))
+    assert (
+        len(document["results"]) == len(document["measurements"]) == len(document["servers"]) * len(document["clients"])
+    )
+    evil = "<b>&\"'"
+    assert (document["servers"], document["clients"]) == (["alpha", evil], ["alpha", evil])
+    # alpha → alpha: one of three iterations succeeded, so the cell failed; its number stays in the details
+    assert document["measurements"][0] == [
+        {"abbr": "SAT", "name": "sat", "result": "failed", "details": "8000 (± 0) kbps"}
+    ]
+    # client alpha, server evil: unsupported; client evil, server evil: never run
+    assert document["measurements"][1][0]["result"] == "unsupported"
+    assert document["measurements"][3] == []
+    assert document["results"][2] == [{"abbr": "HS", "name": "hs", "result": "failed"}]
+    assert set(document["tests"]) == {"SAT", "HS"}
+
+
+def test_what_the_harness_spoiled_is_not_told_to_the_public_runner_s_page(tmp_path: Path) -> None:
+    folder = two_protocols_run(tmp_path / "run")
+    for result in folder.results().values():
+        folder.save_result(replace(result, outcome=Outcome.ERROR))
+    assert json.loads(public_result(view_of(folder)))["measurements"] == [[], [], []]
+
+
+def test_all_files_of_the_downloads_can_be_read(site: Path) -> None:
+    folder = site / "recorded" / "downloads"
+    document = json.loads((folder / "run.json").read_text())
+    assert set(document) == {"schema", "run", "results"} == set(json.loads(run_document_schema())["properties"])
+    rows = list(csv.DictReader(io.StringIO((folder / "jobs.csv").read_text())))
+    assert len(rows) == len(document["results"]) == pq.read_table(folder / "jobs.parquet").num_rows
+    by_name = {(row["server"], row["client"], row["case"]): row for row in rows}
+    for result in document["results"]:
+        row = by_name[result["server"], result["client"], result["case"]]
+        if result["sample"] and result["sample"]["goodput"]:
+            assert float(row["goodput"]) == result["sample"]["goodput"]
+    cells = list(csv.DictReader(io.StringIO((folder / "cells.csv").read_text())))
+    assert {row["metric"] for row in cells} >= {"goodput", "efficiency", "ttlb"}
+
+
+def test_without_rows_a_table_is_empty() -> None:
+    assert as_csv([]) == b""
+
+
+def test_the_feed_has_an_entry_per_run_and_what_changed(site: Path) -> None:
+    feed = ElementTree.parse(site / "atom.xml").getroot()
+    entries = feed.findall(f"{ATOM}entry")
+    assert len(entries) == 3
+    ids = [entry.findtext(f"{ATOM}id") for entry in entries]
+    assert len(set(ids)) == 3
+    first = entries[0]
+    assert first.findtext(f"{ATOM}title") == "recorded: 1 better"
+    assert "earlier → recorded" in (first.findtext(f"{ATOM}summary") or "")
+    link = first.find(f"{ATOM}link")
+    assert link is not None
+    assert (site / link.get("href", "")).is_file()
+    assert json.loads((site / "logs.json").read_text())[-1] == "recorded"
+
+
+def test_badges_say_the_same_in_words_and_colour() -> None:
+    root = ElementTree.fromstring(badge("a <b> server", '"1" of 2', good=False))
+    assert root.get("aria-label") == 'a <b> server: "1" of 2'
+    assert [text.text for text in root.iter(f"{SVG}text")] == ["a <b> server", '"1" of 2']
+    assert badge("a", "b", good=True) != badge("a", "b", good=False)
+
+
+def test_there_are_badges_of_the_run_and_of_the_newest(site: Path) -> None:
+    assert (site / "recorded/badges/quinn-server-tests.svg").is_file()
+    assert (site / "badges/quinn-server-tests.svg").read_bytes() == (
+        site / "recorded/badges/quinn-server-tests.svg"
+    ).read_bytes()
+
+
+def test_figures_stand_alone(site: Path) -> None:
+    drawn = list((site / "recorded/figures").glob("*.svg"))
+    assert {path.stem.split("-")[1] for path in drawn} >= {"1", "2", "3", "4", "7", "9"}
+    for path in drawn:
+        text = path.read_text()
+        ElementTree.fromstring(text)
+        assert "var(" not in text, path
+        assert "light-dark" not in text, path
+        assert "<a " not in text, path
+    rows = list(csv.DictReader(io.StringIO((site / "recorded/figures/5-7.csv").read_text())))
+    assert {row["vantage"] for row in rows} == {"client", "server"}

@@ -1,0 +1,101 @@
+"""Only what changed is drawn again, and the outcome is that of a drawing from nothing."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.model.job import Job
+from runner.render import render
+from runner.store import RunFolder
+from runner.tests.render.folders import rare_run, recorded_run
+
+JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[RunFolder]:
+    return [recorded_run(tmp_path / "logs" / "recorded"), rare_run(tmp_path / "logs" / "rare")]
+
+
+def state(site: Path) -> dict[str, int]:
+    """When each file was written; links aside."""
+    found = {}
+    for folder, folders, files in os.walk(site):
+        folders[:] = [name for name in folders if not (Path(folder) / name).is_symlink()]
+        for name in files:
+            path = Path(folder) / name
+            found[path.relative_to(site).as_posix()] = path.stat().st_mtime_ns
+    return found
+
+
+def content(site: Path) -> dict[str, bytes]:
+    return {name: (site / name).read_bytes() for name in state(site)}
+
+
+def test_nothing_is_drawn_twice(runs: list[RunFolder], tmp_path: Path) -> None:
+    render(runs, tmp_path / "site")
+    before = state(tmp_path / "site")
+    render(runs, tmp_path / "site")
+    after = state(tmp_path / "site")
+    assert {name for name in after if after[name] != before.get(name)} == {".bentpipe-site"}
+    assert after.keys() == before.keys()
+
+
+def test_a_changed_job_draws_its_cell_and_its_run(runs: list[RunFolder], tmp_path: Path) -> None:
+    render(runs, tmp_path / "site")
+    before = state(tmp_path / "site")
+    result = runs[0].result(JOB)
+    assert result is not None
+    runs[0].save_result(replace(result, wall_s=result.wall_s + 100))
+    render(runs, tmp_path / "site")
+    after = state(tmp_path / "site")
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert "recorded/quinn_quinn/goodput.html" in changed
+    assert "recorded/index.html" in changed
+    assert "index.html" in changed
+    assert not [name for name in changed if name.startswith(("rare/", "static/plotly", "recorded/aioquic_aioquic"))]
+    render(runs, tmp_path / "anew")
+    assert content(tmp_path / "anew") == content(tmp_path / "site")
+
+
+def test_what_is_no_longer_there_goes(runs: list[RunFolder], tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    render(runs, site)
+    shutil.rmtree(runs[0].path / "quinn_quinn" / "goodput")
+    runs[0].save_run(replace(runs[0].run, order=tuple(job for job in runs[0].run.order if job != JOB)))
+    (site / "recorded" / "quinn_quinn" / "stale.html").write_text("old")
+    (site / "stale").mkdir()
+    render(runs[:1], site)
+    assert not (site / "rare").exists()
+    assert not (site / "stale").exists()
+    assert not (site / "recorded" / "quinn_quinn" / "stale.html").exists()
+    assert not (site / "recorded" / "quinn_quinn" / "goodput").exists()
+    assert not (site / "recorded" / "quinn_quinn" / "goodput.html").exists()
+    assert (site / "recorded" / "quinn_quinn" / "handshake.html").exists()
+    render(runs[:1], tmp_path / "anew")
+    assert content(tmp_path / "anew") == content(site)
+
+
+def test_an_interrupted_drawing_is_begun_anew(
+    runs: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    render(runs, site)
+    result = runs[0].result(JOB)
+    assert result is not None
+    runs[0].save_result(replace(result, wall_s=1000.0))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("runner.render.writer.Writer.tidy", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            render(runs, site)
+    runs[0].save_result(result)
+    render(runs, site)
+    render(runs, tmp_path / "anew")
+    assert content(tmp_path / "anew") == content(site)

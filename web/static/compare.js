@@ -1,0 +1,16 @@
+// Which colouring of the scatters is shown: #by=controller. Without scripts both stand below each other.
+"use strict";
+(() => {
+  const form = document.getElementById("colour");
+  if (!form) return;
+  const wanted = new URLSearchParams(location.hash.slice(1)).get("by");
+  if (wanted === "controller") form.elements.by.value = wanted;
+  const apply = () => {
+    for (const one of document.querySelectorAll("[data-by]")) one.hidden = one.dataset.by !== form.elements.by.value;
+  };
+  form.addEventListener("change", () => {
+    history.replaceState(null, "", `#by=${form.elements.by.value}`);
+    apply();
+  });
+  apply();
+})();
