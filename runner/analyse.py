@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner import store
-from runner.decode import Trace, cached_decode, job_invariants, load_tables
+from runner.decode import Trace, cached_decode, job_invariants, load_tables, on_server_clock
 from runner.diagnose import Explanation
 from runner.errors import CaptureError
 from runner.explain import explained, marks
@@ -29,7 +29,7 @@ _LATENESS_TEST_CASE = 25e-3
 # Codes of deploy for an image whose first process the engine could not start: no such command, wrong architecture.
 _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 # Errors that another attempt would not mend.
-_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed"})
+_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload"})
 # What recordings of older simulators don't count.
 _IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
@@ -179,6 +179,8 @@ def _unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:
 
 def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> str | None:
     """Why the job's numbers can't be trusted, None when they can (design.md, Lanes)."""
+    if evidence.real_link is not None:
+        return _host_disturbed(evidence, record)
     if truth is None:
         return "the simulator left no truth summary"
     return _link_disturbed(truth, record) or _host_disturbed(evidence, record)
@@ -322,6 +324,8 @@ class _Traces:
             return cls(problem=str(error))
         if client_side is None or server_side is None:
             return cls(problem="a capture is missing")
+        if evidence.real_link is not None and evidence.real_link.clock is not None:
+            client_side = on_server_clock(client_side, evidence.real_link.clock)
         found = facts(client_side, server_side)
         numbers = sample(
             client_side,

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from runner.catalog import ROOT, Catalog
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.job import Job
+from runner.model.real_link import RealLink
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import ImplementationRecord, Run, protocol_key
+from runner.over_links import bound_all
 from runner.plan import Selection, declared_unsupported, jobs, protocol
 from runner.store import RunFolder
 
@@ -57,9 +60,11 @@ def new_run(
     image_ids: Mapping[str, str],
     image_digests: Mapping[str, str] | None = None,
     timeout_scale: float,
+    links: Mapping[str, RealLink] = MappingProxyType({}),
 ) -> Run:
     """The record of a run that begins now. Without `seed`, one is drawn.
 
+    `links`: real ones by the case that runs over them.
     `image_ids`, and `image_digests` of published images, are by stack, for its variants too.
     """
     seed = secrets.randbits(31) if seed is None else seed
@@ -67,6 +72,7 @@ def new_run(
         name: replace(record, timeout=record.timeout * timeout_scale)
         for name, record in ((name, catalog.cases[name].record()) for name in selection.cases)
     }
+    cases = bound_all(cases, links)
     order = jobs(selection, cases, shuffle_seed=seed if shuffled else None)
     return Run(
         name=path.name,

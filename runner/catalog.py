@@ -114,9 +114,14 @@ class Catalog:
         return tuple(name for name in chosen if name not in self.absent)
 
     def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named cases, by name or abbreviation; all when none is named. Raises UsageError with the choices."""
+        """The named cases, by name or abbreviation; all of emulated links when none is named.
+
+        Raises UsageError with the choices.
+        """
         by_abbreviation = {case.abbreviation.lower(): name for name, case in self.cases.items()}
         given = [by_abbreviation.get(name.lower(), name) for name in split(names)]
+        if not given:
+            return tuple(name for name, case in self.cases.items() if not case.is_real)
         return _select(given, list(self.cases), what="case", option="--case")
 
 

@@ -5,6 +5,7 @@ Endpoint images are strangers: an archive of theirs may hold links, devices, a s
 
 import hashlib
 import io
+import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,6 +115,25 @@ def extract(
     except tarfile.TarError as error:
         done.skip("the rest", f"the archive is broken: {error}")
     return done
+
+
+def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
+    """Copy the first regular file of an archive to `target`, `budget` bytes at most. Returns its size in bytes.
+
+    Raises LaneError without one.
+    """
+    try:
+        with tarfile.open(fileobj=_Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
+            for member in archive:
+                source = archive.extractfile(member) if member.isreg() else None
+                if source is None or member.size > budget:
+                    continue
+                with target.open("wb") as file:
+                    shutil.copyfileobj(source, file, _BLOCK)
+                return member.size
+    except tarfile.TarError as error:
+        raise LaneError("archive-broken", f"The archive of {target.name} is broken: {error}") from error
+    raise LaneError("archive-broken", f"The archive of {target.name} holds no file of at most {budget} B.")
 
 
 def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> str | None:

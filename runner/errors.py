@@ -25,6 +25,10 @@ class LaneError(BentpipeError):
         self.code = code
 
 
+class BudgetError(BentpipeError):
+    """A link's volume for a day or a month is used up: its jobs stay undone, other links go on. Exit code 3."""
+
+
 class InterruptedRunError(BentpipeError):
     """The user ended the run; what was done is stored. The sentence has the command that resumes. Exit code 3."""
 

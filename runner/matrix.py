@@ -1,5 +1,6 @@
 """`run`, from options to results: set-up, plan, probe, lanes, loop. What holds the stages together and nothing else."""
 
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,11 +9,15 @@ from rich.console import Console
 from runner import campaign, plan, terminal
 from runner.catalog import IMPLEMENTATIONS, Catalog
 from runner.deploy.emulated import Emulated
+from runner.deploy.remote.real import RealLinks
 from runner.deploy.setup import prepare
-from runner.errors import InterruptedRunError, SetupError, UsageError
+from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
+from runner.links import LINKS, load_links, select_links
 from runner.model.job import Job
+from runner.model.real_link import RealLink
 from runner.model.result import Outcome, Result
 from runner.model.run import Run
+from runner.over_links import assign, refuse_real, with_measurements
 from runner.pause import Pause
 from runner.retention import Retention
 from runner.run import Campaign
@@ -43,6 +48,8 @@ class MatrixOptions:
     pause: str | None = None
     timeout_scale: float = 1.0
     keep_captures: str = "median"
+    links: tuple[str, ...] = ()
+    links_file: Path = LINKS
     yes: bool = False
     extra_cas: Path | None = None
 
@@ -51,10 +58,13 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
     catalog = load_present(options.implementations)
     width = Width.parse(options.lanes)
+    path = campaign.run_path(options.name)
+    links = _links(options, path)
+    if links:
+        catalog, width = with_measurements(catalog, links), _one_lane_per_link(options, links)
     if options.pause:
         Pause.parse(options.pause)  # refused before anything is built
-    path = campaign.run_path(options.name)
-    placed = _selection(options, catalog, path, out)
+    placed, over = _selection(options, catalog, path, out, links=links)
     catalog, selection = placed.catalog, placed.selection
     if not (selection.servers and selection.clients):
         missing = ", ".join(stack.image for stack in catalog.implementations.values())
@@ -71,6 +81,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         image_ids=ready.ids,
         image_digests=ready.digests,
         timeout_scale=options.timeout_scale,
+        links=over,
     )
     folder = RunFolder(path, wanted)
     with folder.locked():
@@ -79,15 +90,35 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         retry = frozenset(Outcome(name) for name in options.retry)
         todo = plan.remaining(order, done, retry)
         if todo:
-            done |= _execute(folder, catalog, todo, options=options, width=width, out=out)
+            done |= _execute(folder, catalog, todo, options=options, width=width, links=links, out=out)
         else:
             out.print(f"Nothing is left to run: {len(order)} jobs of {path} are done.")
     out.print(terminal.summary_table({job: done[job] for job in order if job in done}, folder.run.cases))
     return {job: done[job] for job in order if job in done}
 
 
-def _selection(options: MatrixOptions, catalog: Catalog, path: Path, out: Console) -> Placed:
-    """What is selected, with its variants; without any selection on a run that exists, what that run has."""
+def _links(options: MatrixOptions, path: Path) -> tuple[RealLink, ...]:
+    """The links that are named; without a name, those of a run that goes on."""
+    names = options.links
+    if not names and (path / "run.json").is_file():
+        records = RunFolder.open(path).run.cases.values()
+        names = tuple(dict.fromkeys(record.real_link.name for record in records if record.real_link))
+    return select_links(load_links(options.links_file), names) if names else ()
+
+
+def _one_lane_per_link(options: MatrixOptions, links: tuple[RealLink, ...]) -> Width:
+    if options.lanes != "1":
+        raise UsageError(f"--lanes {options.lanes}: a link carries one job at a time; leave --lanes out with --link.")
+    return Width(now=len(links), most=len(links))
+
+
+def _selection(
+    options: MatrixOptions, catalog: Catalog, path: Path, out: Console, *, links: tuple[RealLink, ...]
+) -> tuple[Placed, dict[str, RealLink]]:
+    """What is selected, with its variants, and the link of each case that runs over a real one.
+
+    Without any selection on a run that exists, what that run has.
+    """
     asked = parse_all(options.variants, catalog.implementations)
     servers, clients, cases = options.servers, options.clients, options.cases
     if (path / "run.json").is_file():
@@ -95,11 +126,15 @@ def _selection(options: MatrixOptions, catalog: Catalog, path: Path, out: Consol
         catalog = with_variants_of(catalog, run)
         if not (servers or clients or cases or options.iterations):
             servers, clients, cases = run.servers, run.clients, tuple(run.cases)
+    over = assign(catalog, links, cases) if links else {}
+    cases = tuple(over) or cases
     selection = campaign.select(catalog, servers=servers, clients=clients, cases=cases, iterations=options.iterations)
     for variant in asked:
         for sentence in doubts(variant, catalog.implementations[variant.stack]):
             out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
-    return place(catalog, selection, asked)
+    if not links:
+        refuse_real(catalog, selection.cases)
+    return place(catalog, selection, asked), over
 
 
 def _open(path: Path, wanted: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
@@ -126,28 +161,35 @@ def _execute(
     *,
     options: MatrixOptions,
     width: Width,
+    links: tuple[RealLink, ...],
     out: Console,
 ) -> dict[Job, Result]:
     """Probe, run, and say how to go on when it was interrupted."""
     run = folder.run
     cost = plan.estimate(todo, run.cases)
     out.print(
-        f"{len(todo)} jobs into {folder.path}, seed {run.seed}, about {format_duration(cost.seconds)} with one lane, "
+        f"{len(todo)} jobs into {folder.path}, seed {run.seed}, about {format_duration(cost.seconds)} one by one, "
         f"{format_size(cost.bytes_default)} on disk.",
         soft_wrap=True,
     )
     pause = Pause.parse(options.pause) if options.pause else None
-    with Emulated.open(run, lanes=width.most) as deployment:
-        not_compliant = deployment.probe(folder.path / "compliance.json", todo)
+    with ExitStack() as stack:
+        emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.most))
+        not_compliant = emulated.probe(folder.path / "compliance.json", todo)
         for (name, role), reason in not_compliant.items():
             out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
+        real = None
+        if links:
+            stack.pop_all().close()  # the lane was for the probe alone
+            real = stack.enter_context(_over_links(run, links, out))
         with RunWatch(out) as watch:
             work = Campaign(
                 folder=folder,
                 cases=catalog.cases,
                 todo=todo,
                 presets=campaign.presets(catalog, todo, not_compliant),
-                deployment=deployment,
+                deployment=real or emulated,
+                lane_of=real.lane_of if real else None,
                 width=width,
                 retention=Retention(options.keep_captures),
                 watch=watch,
@@ -156,11 +198,29 @@ def _execute(
             try:
                 with stopping(work):
                     results = work.execute()
+            except BudgetError as error:
+                raise BudgetError(f"{error} {_how_to_resume(folder)}") from error
             except SetupError as error:
                 raise SetupError(f"{error} {_how_to_resume(folder)}") from error
     if work.stopped:
         raise InterruptedRunError(f"Stopped after {len(results)} of {len(todo)} jobs. {_how_to_resume(folder)}")
     return results
+
+
+def _over_links(run: Run, links: tuple[RealLink, ...], out: Console) -> AbstractContextManager[RealLinks]:
+    """The hosts of the links, made ready; what is done there is told."""
+    told = [""]
+
+    def report(image: str, sent: int, size: int) -> None:
+        tenth = f"  {image}: {10 * sent // max(1, size) * 10} % of {format_size(size)}"
+        if tenth != told[0]:
+            out.print(tenth, soft_wrap=True)
+            told[0] = tenth
+
+    ledger = campaign.LOGS / "volume.json"
+    return RealLinks.open(
+        run, links, ledger=ledger, say=lambda line: out.print(line, soft_wrap=True, markup=False), report=report
+    )
 
 
 def _how_to_resume(folder: RunFolder) -> str:

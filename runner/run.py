@@ -14,7 +14,7 @@ from typing import Protocol
 
 from runner import store
 from runner.analyse import analyse, transient
-from runner.errors import BentpipeError, LaneError, SetupError
+from runner.errors import BentpipeError, BudgetError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -71,6 +71,7 @@ class Campaign:
     retention: Retention
     watch: Callable[[Progress], None]
     pause: Pause | None = None
+    lane_of: Callable[[Job], int] | None = None  # None: any lane takes any job
     clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
     _state: threading.Condition = field(default_factory=threading.Condition)
@@ -106,14 +107,11 @@ class Campaign:
             results[job] = preset
             self._done += 1
             self._tell("finished", job, preset)
-        work: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        for job in self.todo:
-            if job not in self.presets:
-                work.put(job)
+        works = self._queues()
         shutil.rmtree(self.folder.path / ".partial", ignore_errors=True)
         with ProcessPoolExecutor(1, initializer=_be_nice) as judge:
             lanes = [
-                threading.Thread(target=self._lane, args=(number, work, judge, results), name=f"lane-{number}")
+                threading.Thread(target=self._lane, args=(number, works[number], judge, results), name=f"lane-{number}")
                 for number in range(self.width.most)
             ]
             for lane in lanes:
@@ -128,6 +126,15 @@ class Campaign:
         if self._failure is not None:
             raise self._failure
         return results
+
+    def _queues(self) -> "list[queue.SimpleQueue[Job]]":
+        """Per lane, its queue of jobs: one for all, unless each job has a lane of its own."""
+        shared: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        works = [queue.SimpleQueue() if self.lane_of else shared for _ in range(self.width.most)]
+        for job in self.todo:
+            if job not in self.presets:
+                works[self.lane_of(job) if self.lane_of else 0].put(job)
+        return works
 
     def _lane(
         self, number: int, work: "queue.SimpleQueue[Job]", judge: ProcessPoolExecutor, results: dict[Job, Result]
@@ -147,6 +154,8 @@ class Campaign:
                         self._gates[job] = result
                     self._done += 1
                 self._tell("finished", job, result)
+        except BudgetError as error:  # of this lane's link: the others go on
+            self._failure = self._failure or error
         except OSError as error:
             why = error.strerror or error
             self._fail(SetupError(f"{self.folder.path} can't be written ({why}): mend that, then resume the run."))

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from runner.deploy.check import Check
+from runner.link_words import real_link_sentences
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP3
@@ -71,7 +72,9 @@ def result_line(result: Result, kind: Kind) -> str:
 
 
 def link_text(link: LinkParameters) -> str:
-    """All parameters of one direction, the queue always among them."""
+    """All parameters of one direction, the queue always among them; of a real one, what was bought."""
+    if link.is_real:
+        return f"{format_data_rate(link.data_rate)} advertised"
     loss = f", loss {link.loss:g}" if link.loss else ""
     delay, queue = format_duration(link.delay), link.queue_packets
     rest = "".join(f", {sentence}" for sentence in link.impairments.sentences())
@@ -210,6 +213,9 @@ def show_result(
         console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
         for sentence in case.impairments.sentences():
             console.print(f"both     {sentence}")
+    if evidence is not None and evidence.real_link is not None:
+        for sentence in real_link_sentences(evidence.real_link):
+            console.print(sentence, soft_wrap=True)
     if case is not None and result.protocol not in ("", case.protocol):
         console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
     for finding in result.findings:

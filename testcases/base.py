@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from runner.model.artifacts import Evidence
+from runner.model.impairments import NO_PATH_IMPAIRMENTS
 from runner.model.implementation import Role
 from runner.model.protocol import HTTP09, HTTP3, HTTP3_WIRE_NAME
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters
-from runner.model.scenario import Link, Scenario
+from runner.model.scenario import Link, RealScenario, Scenario
 from runner.trace import Place, TraceFacts
 from runner.units import MIB
 
@@ -63,7 +64,7 @@ class Case:
     kind: Kind
     description: str
     wire_name: str
-    scenario: Scenario
+    scenario: Scenario | RealScenario
     files: tuple[int, ...]
     checks: tuple[Check, ...]
     timeout: float = 60.0
@@ -77,6 +78,24 @@ class Case:
     name_length: int = 16  # characters of a file's name
     chain_length: int = 1  # certificates that the server has to send
 
+    @property
+    def is_real(self) -> bool:
+        """Whether it runs over a real link only, which `--link` names."""
+        return isinstance(self.scenario, RealScenario)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the link does nothing to it on purpose, so that any link will do."""
+        if isinstance(self.scenario, RealScenario):
+            return True
+        plain = not any(link.loss or any(link.impairments.sentences()) for link in self._emulated)
+        impaired = any(self.scenario.impairments.sentences())
+        return plain and not impaired and not self.preconditions
+
+    @property
+    def _emulated(self) -> tuple[Link, ...]:
+        return () if isinstance(self.scenario, RealScenario) else (self.scenario.forward, self.scenario.return_)
+
     def wire(self, role: Role, protocol: str | None = None) -> str:
         """The value of TESTCASE for this role, over the preferred protocol or the given one."""
         if protocol == HTTP3:
@@ -85,14 +104,21 @@ class Case:
 
     def record(self) -> CaseRecord:
         """The declaration with its scenario resolved, as `run.json` keeps it."""
+        scenario = self.scenario
+        if isinstance(scenario, RealScenario):
+            forward, return_ = real_parameters(scenario.forward_rate), real_parameters(scenario.return_rate)
+            impairments = NO_PATH_IMPAIRMENTS
+        else:
+            forward, return_ = (_parameters(scenario, link) for link in (scenario.forward, scenario.return_))
+            impairments = scenario.impairments
         return CaseRecord(
             name=self.name,
             abbreviation=self.abbreviation,
             kind=self.kind,
             description=self.description,
             scenario=self.scenario.name,
-            forward=_parameters(self.scenario, self.scenario.forward),
-            return_=_parameters(self.scenario, self.scenario.return_),
+            forward=forward,
+            return_=return_,
             wire_names={role.value: self.wire(role) for role in Role},
             file_sizes=self.files,
             timeout=self.timeout,
@@ -100,8 +126,13 @@ class Case:
             host=self.host,
             name_length=self.name_length,
             chain_length=self.chain_length,
-            impairments=self.scenario.impairments,
+            impairments=impairments,
         )
+
+
+def real_parameters(data_rate: int) -> LinkParameters:
+    """One direction of a real link: nothing but what was bought is known of it."""
+    return LinkParameters(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
 
 
 def _parameters(scenario: Scenario, link: Link) -> LinkParameters:

@@ -2,13 +2,21 @@
 
 from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
-from runner.model.scenario import Scenario
+from runner.model.scenario import RealScenario, Scenario
 from testcases import checks
 from testcases.base import MEASURED_FILE, Case
 
 
-def measurement(*, name: str, abbreviation: str, description: str, scenario: Scenario, timeout: float) -> Case:
-    """A transfer on `scenario`, 10 iterations. Sent as `transfer`, so that no image can special-case it.
+def measurement(
+    *,
+    name: str,
+    abbreviation: str,
+    description: str,
+    scenario: Scenario | RealScenario,
+    timeout: float,
+    iterations: int = 10,
+) -> Case:
+    """A transfer on `scenario`, several iterations. Sent as `transfer`, so that no image can special-case it.
 
     A pair that shares only HTTP/3 is measured over that, sent as `http3`; its result says so.
     """
@@ -22,6 +30,6 @@ def measurement(*, name: str, abbreviation: str, description: str, scenario: Sce
         files=(MEASURED_FILE,),
         checks=(checks.files_are_equal, checks.Handshakes(1), checks.alpn_as_asked),
         timeout=timeout,
-        iterations=10,
+        iterations=iterations,
         protocols=PROTOCOLS,
     )

@@ -11,7 +11,7 @@ from runner.model.impairments import (
     PathImpairments,
     Rebinding,
 )
-from runner.model.scenario import Link, Queue, Scenario
+from runner.model.scenario import Link, Queue, RealScenario, Scenario
 
 _25_PACKETS = Queue(packets=25)
 # The thesis set 25 packets and ran with about 125, which is 12 % of the BDP: the compatible value is what ran.
@@ -38,6 +38,16 @@ TERRESTRIAL = _symmetric("terrestrial", data_rate=20_000_000, delay=0.015, sourc
 LONGRTT = _symmetric("longrtt", data_rate=10_000_000, delay=0.750, source="public runner, longrtt")
 SAT = _geo("SAT", loss=0.0, source="thesis, table 4.3")
 SATLOSS = _geo("SATLOSS", loss=0.01, source="thesis, table 4.3")
+
+
+def _real(name: str, *, forward_rate: int, return_rate: int, source: str) -> RealScenario:
+    return RealScenario(name=name, forward_rate=forward_rate, return_rate=return_rate, source=source)
+
+
+# Advertised data rates; a link of that name in links.json says where the terminal is, and what its tariff promises.
+ASTRA = _real("ASTRA", forward_rate=20_000_000, return_rate=2_000_000, source="thesis, table 4.4")
+EUTELSAT = _real("EUTELSAT", forward_rate=50_000_000, return_rate=5_000_000, source="thesis, table 4.4")
+STARLINK = _real("STARLINK", forward_rate=150_000_000, return_rate=150_000_000, source="thesis, section 2.1.1.1")
 
 
 def _impaired(

@@ -17,6 +17,7 @@ from runner.links import links_schema
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
+from runner.over_links import case_of
 from runner.store import RunFolder, find_runs, load_evidence
 
 
@@ -31,11 +32,11 @@ def analyse_(name: str) -> None:
         results = folder.results()
         for number, (job, before) in enumerate(results.items(), start=1):
             artifacts = folder.artifacts(job)
-            if job.case not in catalog.cases or not artifacts.evidence.is_file():
+            record = folder.run.cases[job.case]
+            case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
+            if case is None or not artifacts.evidence.is_file():
                 continue
-            after = campaign.rejudged(
-                before, analyse(job, artifacts, catalog.cases[job.case], folder.run.cases[job.case])
-            )
+            after = campaign.rejudged(before, analyse(job, artifacts, case, record))
             folder.save_result(after)
             if (before.outcome, before.findings) != (after.outcome, after.findings):
                 changes.append((job, before, after))

@@ -13,6 +13,7 @@ from runner.campaign import LOGS
 from runner.catalog import split
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
 from runner.errors import UsageError
+from runner.links import LINKS
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.implementation import Role
 from runner.model.result import Outcome
@@ -86,6 +87,15 @@ def plan_(implementations: Path, /, **options: Any) -> None:
 @selection_options
 @click.option("--run", "name", metavar="NAME|DIR", help="The run to begin, to resume or to extend. [date and time]")
 @click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
+@click.option("--link", "links", multiple=True, metavar="NAME", help="Over real links of links.json, not in lanes.")
+@click.option(
+    "--links",
+    "links_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=LINKS,
+    show_default="links.json",
+    help="Where real links and their hosts are described.",
+)
 @click.option("--retry", multiple=True, type=click.Choice(["failed", "error"]), help="Run jobs of that outcome again.")
 @click.option("--pause", metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
 @click.option(

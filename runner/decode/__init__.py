@@ -1,6 +1,7 @@
 """Captures and key logs → columnar tables: our own QUIC decoder, and its cache."""
 
 from runner.decode.cache import cached_decode, load_tables, save_tables
+from runner.decode.clocks import on_server_clock
 from runner.decode.decode import decode_capture
 from runner.decode.invariants import job_invariants
 from runner.decode.report import to_json
@@ -15,6 +16,7 @@ __all__ = [
     "decode_capture",
     "job_invariants",
     "load_tables",
+    "on_server_clock",
     "save_tables",
     "to_json",
 ]

@@ -45,6 +45,7 @@ class ContainerSpec:
     volumes: tuple[Volume, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
     hostname: str | None = None
+    ports: tuple[tuple[int, str], ...] = ()  # that `port_bindings` in `host` publishes, such as (443, "udp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,9 @@ class Engine:
     docker-py's client isn't meant for several threads, so each call borrows one of its own.
     """
 
-    def __init__(self, client: docker.DockerClient, labels: Mapping[str, str]) -> None:
+    def __init__(self, client: docker.DockerClient, labels: Mapping[str, str], *, url: str | None = None) -> None:
+        """`url`: where the engine of `client` listens, None when the environment says it."""
+        self._where = {"base_url": url} if url is not None else kwargs_from_env()
         self._version = client.api.api_version
         self._labels = dict(labels)
         self._cgroup_parent = cgroup_parent(client.info())
@@ -84,7 +87,7 @@ class Engine:
             api = self._idle.get_nowait()
         except queue.Empty:
             # One connection at a time suffices: a stock client would keep one open for every URL.
-            api = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **kwargs_from_env())
+            api = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
         try:
             yield api
         except (DockerException, RequestException, OSError) as error:
@@ -116,6 +119,7 @@ class Engine:
                 name=name,
                 environment=dict(spec.environment),
                 hostname=spec.hostname,
+                ports=list(spec.ports) or None,
                 labels=self._labels | {LABEL_ROLE: spec.role},
                 host_config=api.create_host_config(mounts=mounts, cgroup_parent=self._cgroup_parent, **spec.host),
             )
@@ -163,7 +167,7 @@ class Engine:
         """Attach now; then iterate over what the container prints until it ends. Attach before the start."""
         with self._call("attach to a container"):
             # The stream has a client of its own, so that no other call shares its connection.
-            own = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **kwargs_from_env())
+            own = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
             stream = own.attach_socket(container, params={"stdout": 1, "stderr": 1, "stream": 1})
         return _frames(own, stream)
 
@@ -171,6 +175,12 @@ class Engine:
         """Wait, without limit, until a container has ended."""
         with self._call("wait for a container") as api:
             api.wait(container, timeout=None)
+
+    def printed(self, container: str) -> str:
+        """What a container has printed, as far as its log driver keeps it."""
+        with self._call("read a log") as api:
+            output: bytes = api.logs(container, stdout=True, stderr=True)
+        return output.decode(errors="replace")
 
     def execute(self, container: str, command: list[str]) -> tuple[int, str]:
         """Run a command in a running container. Returns exit code and what it printed."""
@@ -186,13 +196,13 @@ class Engine:
             blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
             yield from blocks
 
-    def put(self, container: str, path: str, files: Mapping[str, bytes]) -> None:
-        """Write files, readable by everyone, into a folder of a container, which needn't run."""
+    def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
+        """Write files, readable by everyone, into a folder of a container, which needn't run; folders are made."""
         with io.BytesIO() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 for name, content in files.items():
                     entry = tarfile.TarInfo(name)
-                    entry.size, entry.mode = len(content), 0o444
+                    entry.size, entry.mode = len(content), mode
                     tar.addfile(entry, io.BytesIO(content))
             archive.seek(0)
             with self._call(f"write files to {path}") as api:

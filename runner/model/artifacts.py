@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.model.real_link import RealLinkEvidence
+
 EVIDENCE_SCHEMA = 1
 
 
@@ -54,6 +56,7 @@ class Evidence:
     capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
+    real_link: RealLinkEvidence | None = None  # of a job over a real link, which has no simulator's truth
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
 

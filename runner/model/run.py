@@ -7,6 +7,7 @@ from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, L
 from runner.model.job import Job
 from runner.model.path import PathEntry
 from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME, protocol_of
+from runner.model.real_link import RealLinkRecord
 
 RUN_SCHEMA = 1
 
@@ -20,13 +21,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkParameters:
-    """One direction as it was run. SI units; the queue resolved to packets of 1500 B."""
+    """One direction as it was run. SI units; the queue resolved to packets of 1500 B.
+
+    Of a real link the data rate is the advertised one; delay, queue and loss are 0: nobody knows them beforehand.
+    """
 
     data_rate: int
     delay: float
     queue_packets: int
     loss: float
     impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
+
+    @property
+    def is_real(self) -> bool:
+        """Whether this is a real link: an emulated one has a queue."""
+        return self.queue_packets == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +75,7 @@ class CaseRecord:
     chain_length: int = 1  # certificates of the server's chain
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
     workload: WorkloadRecord | None = None  # None: a case of pairs
+    real_link: RealLinkRecord | None = None  # over which it runs; data rates are then the advertised ones
 
     @property
     def protocol(self) -> str:

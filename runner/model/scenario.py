@@ -36,6 +36,21 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RealScenario:
+    """A pair of real links: what was bought. Which terminal it is, links.json says. Data rates in bit/s."""
+
+    name: str
+    forward_rate: int
+    return_rate: int
+    source: str
+
+    @property
+    def rtt(self) -> float:
+        """Unknown, 0: each job measures it."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scenario:
     """An emulated pair of links. `forward` carries the download towards the client, `return_` the ACKs."""
 

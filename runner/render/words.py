@@ -44,7 +44,9 @@ def loss_text(loss: float) -> str:
 
 
 def link_facts(link: LinkParameters) -> list[str]:
-    """All parameters of one direction, the queue always among them."""
+    """All parameters of one direction, the queue always among them; of a real one, what was bought."""
+    if link.is_real:
+        return [f"{format_data_rate(link.data_rate)} advertised", "real link"]
     return [
         format_data_rate(link.data_rate),
         f"{format_duration(link.delay)} one way",
@@ -64,9 +66,9 @@ def links(case: CaseRecord) -> list[tuple[str, list[str]]]:
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
     """What is transferred over the link, how often it was asked of these cells, and how good it can get."""
     rtt = case.forward.delay + case.return_.delay
+    path = [f"RTT {format_duration(rtt)}", f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}"]
     facts = [
-        f"RTT {format_duration(rtt)}",
-        f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}",
+        *([] if case.forward.is_real else path),
         files_text(case.file_sizes),
         f"time-out {format_duration(case.timeout)}",
         amount(max((cell.planned for cell in group), default=0) or case.iterations, "iteration"),

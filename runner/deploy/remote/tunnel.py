@@ -29,6 +29,7 @@ class Tunnel:
     def __init__(self, connection: Connection, *, patience: float = 60.0) -> None:
         self.connection = connection
         self.carried = 0  # bytes, both directions
+        self.charged = 0  # bytes of these that were charged to the link
         self.failure: SetupError | None = None  # why the last connection could not be had
         self._patience = patience  # seconds in which a lost host is tried again
         self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: the engine is as good as root

@@ -51,10 +51,11 @@ def _standing(course: Course) -> Iterator[Diagnosis]:
     if share < _LEAST_SHARE:
         return
     chosen = np.flatnonzero(standing)
+    holds = f", whose queue holds {format_duration(view.queue_seconds)}" if view.queue_seconds else ""
     yield Diagnosis(
         code="standing-queue",
         sentence=f"In {share:.0%} of the time packets waited for {format_duration(float(np.median(least[standing])))} "
-        f"in front of the forward link, whose queue holds {format_duration(view.queue_seconds)}.",
+        f"in front of the forward link{holds}.",
         start=float(cells.edges[chosen[0]]),
         end=float(cells.edges[chosen[-1] + 1]),
         share=share,

@@ -1,0 +1,32 @@
+"""The trace of one host in the time of another."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from runner.decode.schema import Trace
+from runner.model.real_link import Clock
+
+_TIMES = ("time_ns", "first_time_ns")
+_TABLES = ("datagrams", "stream_frames", "ack_frames", "frames", "connections")
+
+
+def on_server_clock(trace: Trace, clock: Clock) -> Trace:
+    """The client-side trace with times of the server's clock; the order of its rows stays."""
+    tables = {name: _moved(getattr(trace, name), clock) for name in _TABLES}
+    first = trace.meta.first_time_ns
+    if first is not None:
+        first -= round(clock.ahead(first / 1e9) * 1e9)
+    return replace(trace, **tables, meta=replace(trace.meta, first_time_ns=first))
+
+
+def _moved(table: pa.Table, clock: Clock) -> pa.Table:
+    for name in _TIMES:
+        if name in table.column_names:
+            column = table.column(name).combine_chunks()
+            known = np.array(column.fill_null(0))
+            ahead = clock.offset + clock.drift * (known / 1e9 - clock.at)
+            times = pa.array(known - np.rint(ahead * 1e9).astype(np.int64), mask=np.array(column.is_null()))
+            table = table.set_column(table.column_names.index(name), table.schema.field(name), times.cast(pa.int64()))
+    return table

@@ -1,0 +1,111 @@
+"""What the light probe wrote down → the link's condition in each phase of a job, and the offset of the clocks. Pure."""
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runner.model.real_link import Clock, Probing
+
+PROBE_BYTES = 94 + 28  # of a probe and of its answer, as IPv4 packets; IPv6 takes 20 more
+_UNDER_WAY = 1.5  # median RTTs before the end in which a missing answer proves no loss
+_LEAST_SPAN = 20.0  # s between first and last exchange below which drift can't be told from noise
+_NEAR_LEAST = 0.02  # of the least RTT by which an exchange may be slower and still count as undisturbed
+_LEAST_EXCHANGES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """One probe. Times in ns since 1970: `sent` and `back` of the client's clock, `received` and `replied` of the
+    server's; the last three are None when no answer came."""
+
+    sent: int
+    received: int | None = None
+    replied: int | None = None
+    back: int | None = None
+
+    @property
+    def rtt(self) -> float | None:
+        """Seconds, without the time that the other side took."""
+        if self.received is None or self.replied is None or self.back is None:
+            return None
+        return ((self.back - self.sent) - (self.replied - self.received)) / 1e9
+
+    @property
+    def offset(self) -> float | None:
+        """Seconds by which the client's clock is ahead, if both ways took equally long (RFC 5905 §8)."""
+        if self.received is None or self.replied is None or self.back is None:
+            return None
+        return -((self.received - self.sent) + (self.replied - self.back)) / 2e9
+
+
+def parse(text: str) -> list[Exchange]:
+    """The exchanges of `probes.txt`, in the order of sending; a line that was cut off is left out."""
+    found: dict[int, Exchange] = {}
+    for line in text.splitlines():
+        words = line.split()
+        try:
+            numbers = [int(word) for word in words[1:]]
+        except ValueError:
+            continue
+        if words[:1] == ["s"] and len(numbers) == 2:
+            found.setdefault(numbers[0], Exchange(sent=numbers[1]))
+        elif words[:1] == ["r"] and len(numbers) == 5:
+            number, sent, received, replied, back = numbers
+            found[number] = Exchange(sent=sent, received=received, replied=replied, back=back)
+    return [found[number] for number in sorted(found)]
+
+
+def settled(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """The exchanges without those at the end whose answers were still under way when the probe ended."""
+    rtts = [rtt for one in exchanges if (rtt := one.rtt) is not None]
+    if not rtts:
+        return list(exchanges)
+    over = exchanges[-1].sent / 1e9 - _UNDER_WAY * statistics.median(rtts)
+    return [one for one in exchanges if one.rtt is not None or one.sent / 1e9 < over]
+
+
+def probing(exchanges: Iterable[Exchange], begin: float, end: float) -> Probing:
+    """The probes sent from `begin` to `end`, in seconds since 1970 of the client's clock."""
+    phase = [one for one in exchanges if begin <= one.sent / 1e9 < end]
+    rtts = [rtt for one in phase if (rtt := one.rtt) is not None]
+    answered = [one.sent / 1e9 for one in phase if one.rtt is not None]
+    gap = 0.0
+    if phase:
+        edges = [phase[0].sent / 1e9, *answered, phase[-1].sent / 1e9]
+        gap = max(after - before for before, after in itertools.pairwise(edges))
+    return Probing(
+        sent=len(phase),
+        received=len(rtts),
+        rtt_min=min(rtts, default=None),
+        rtt_median=statistics.median(rtts) if rtts else None,
+        rtt_max=max(rtts, default=None),
+        longest_gap=gap,
+    )
+
+
+def clock(exchanges: Sequence[Exchange]) -> Clock | None:
+    """The client's clock against the server's, from the exchanges with the least RTT; None without any."""
+    known = [
+        (one, rtt, offset) for one in exchanges if (rtt := one.rtt) is not None and (offset := one.offset) is not None
+    ]
+    if not known:
+        return None
+    least = min(rtt for _, rtt, _ in known)
+    near = [entry for entry in known if entry[1] <= least * (1 + _NEAR_LEAST)]
+    if len(near) < _LEAST_EXCHANGES:
+        near = sorted(known, key=lambda entry: entry[1])[:_LEAST_EXCHANGES]
+    times = np.array([one.received for one, _, _ in near], dtype=np.float64) / 1e9
+    offsets = np.array([offset for _, _, offset in near])
+    slower = np.array([rtt - least for _, rtt, _ in near])
+    at = float(times.mean())
+    drift = 0.0
+    if times.max() - times.min() >= _LEAST_SPAN:
+        drift = float(np.polyfit(times - at, offsets, 1)[0])
+    rest = offsets - drift * (times - at)
+    middle = float(np.median(rest))
+    # What was waited for in queues may have been on one way alone: half of it is in the offset.
+    uncertainty = float(np.median(np.abs(rest - middle)) + np.median(slower) / 2)
+    return Clock(offset=middle, drift=drift, at=at, uncertainty=uncertainty, bound=least / 2, exchanges=len(near))

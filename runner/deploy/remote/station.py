@@ -1,0 +1,243 @@
+"""What one job has on one host of a real link: endpoint, side container, volumes, and the watchdog over them."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.deploy.containers import ContainerSpec, Engine, State, Volume
+from runner.deploy.holders import CAPTURE_LIMIT, TOOLS
+from runner.deploy.request import EndpointSpec, Limits
+from runner.deploy.supervised import Bell
+from runner.errors import LaneError
+from runner.model.implementation import Role
+from runner.model.real_link import RemoteHost
+
+CONTRACT_PORT = 443  # UDP, where every server listens
+SCRIPTS = Path(__file__).parent / "scripts"
+_SIDE, _WATCHDOG = "/side/side.py", "/watchdog.py"
+_PYTHON = ("/usr/bin/python3", "-ISB")
+_READY_SECONDS = 20.0
+_LOOK_SECONDS = 0.25
+# Stock images take the first two addresses of the host for a lane's, and would change the host's routes.
+SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
+# As in lanes, without the rights over the network: in the host's namespace it is the host's own.
+_CAPABILITIES = ("NET_BIND_SERVICE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+_LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
+_QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
+
+
+class Watched:
+    """A container on a host that may be far: nothing is sent while it runs, its output is read when it has ended."""
+
+    def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
+        self.container = container
+        self.final: State | None = None
+        self.started = False
+        self._engine = engine
+        self._bell = bell
+        self._failure: LaneError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ran and runs no more. Raises LaneError when its engine could not say."""
+        if self._failure is not None:
+            raise self._failure
+        return self.final is not None
+
+    def start(self) -> None:
+        """Start it and wait for its end in the background. Raises LaneError when it can't be started."""
+        self._engine.start(self.container)
+        self.started = True
+        threading.Thread(target=self._watch, name="watched", daemon=True).start()
+
+    def _watch(self) -> None:
+        try:
+            self._engine.wait(self.container)
+            self.final = self._engine.state(self.container)
+        except LaneError as error:
+            self._failure = error
+        self._bell.ring()
+
+    def stop(self, name: str, *, grace: float) -> bool:
+        """Send a signal, and SIGKILL after `grace` seconds. Returns whether it was still running."""
+        if not self.started or self.ended or not self._engine.signal(self.container, name):
+            return False
+        if not self._bell.wait(lambda: self.ended, timeout=grace):
+            self._engine.signal(self.container, "SIGKILL")
+            self._bell.wait(lambda: self.ended, timeout=grace)
+        return True
+
+
+class Station:
+    """One job's part on one host. Made by `prepare`, removed by `discard`, by its watchdog, or by the next sweep."""
+
+    def __init__(self, engine: Engine, host: RemoteHost | None, bell: Bell, *, role: Role, name: str) -> None:
+        self.engine = engine
+        self.role = role
+        self.name = f"{name}-{role.value}"
+        self.side: Watched | None = None
+        self.endpoint: Watched | None = None
+        self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
+        self._bell = bell
+        self._containers: list[str] = []
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        """/logs, and /downloads of a client; they last as long as the side container."""
+        names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
+        return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
+
+    def _names(self) -> list[str]:
+        return [f"{self.name}-{part}" for part in ("endpoint", "side")] + [
+            f"volume:{volume.name}" for volume in self.volumes
+        ]
+
+    def guard(self, seconds: float) -> None:
+        """Start the watchdog: after `seconds` it removes everything of this station, and itself."""
+        own = f"{self.name}-watchdog"
+        spec = ContainerSpec(
+            image=TOOLS,
+            role="watchdog",
+            command=(*_PYTHON, _WATCHDOG, str(round(seconds)), own, *self._names()),
+            host={
+                "network_mode": "none",
+                "binds": [f"{self._docker_socket}:/docker.sock"],
+                "cap_drop": ["ALL"],
+                "security_opt": ["no-new-privileges"],
+                "pids_limit": 16,
+                "restart_policy": {"Name": "unless-stopped"},  # it outlives a restart of the engine, which ends the job
+                "log_config": _QUIET,
+            },
+        )
+        self._make(own, spec, {_WATCHDOG: (SCRIPTS / "watchdog.py").read_bytes()})
+        self.engine.start(own)
+
+    def _make(self, name: str, spec: ContainerSpec, files: Mapping[str, bytes], *, mode: int = 0o555) -> str:
+        container = self.engine.create(name, spec)
+        self._containers.append(container)
+        self.engine.put(container, "/", {path.lstrip("/"): content for path, content in files.items()}, mode=mode)
+        return container
+
+    def start_side(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
+        """Start capture and probe with the words of scripts/side.py; return when both work. Quotas in bytes."""
+        for volume in self.volumes:
+            self.engine.create_volume(volume.name, role=self.role.value, quota=quotas[volume.path])
+        spec = ContainerSpec(
+            image=TOOLS,
+            role=f"{self.role.value}-side",
+            command=(*_PYTHON, _SIDE, *arguments),
+            volumes=self.volumes,
+            host={
+                "network_mode": "host",
+                "cap_drop": ["ALL"],
+                "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],
+                "security_opt": ["no-new-privileges"],
+                "pids_limit": 64,
+                "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+                "log_config": _QUIET,
+            },
+        )
+        container = self._make(f"{self.name}-side", spec, {_SIDE: (SCRIPTS / "side.py").read_bytes()})
+        self.side = Watched(self.engine, container, self._bell)
+        self.side.start()
+        self._await_side(("listening on", "side ready"))
+
+    def _await_side(self, words: tuple[str, ...]) -> str:
+        """Wait until the side container has printed all of `words`; what it has printed."""
+        assert self.side is not None, "start_side() comes first"
+        side, waited = self.side, 0.0
+        while waited < _READY_SECONDS:
+            printed = self.engine.printed(side.container)
+            if all(word in printed for word in words):
+                return printed
+            if side.ended:
+                break
+            self._bell.wait(lambda: side.ended, timeout=_LOOK_SECONDS)
+            waited += _LOOK_SECONDS
+        said = " ".join(self.engine.printed(side.container).splitlines()[-4:])
+        raise LaneError("side-failed", f"Capture and probe at the {self.role.value} failed: {said or 'no output'}")
+
+    def stop_side(self) -> str:
+        """End capture and probe; their volumes stay. Returns what they printed."""
+        assert self.side is not None, "start_side() comes first"
+        self.engine.signal(self.side.container, "SIGTERM")
+        return self._await_side(("side ended",))
+
+    def create_endpoint(
+        self,
+        spec: EndpointSpec,
+        limits: Limits,
+        *,
+        files: Mapping[str, bytes],
+        hosts: tuple[str, ...],
+        volumes: tuple[Volume, ...] = (),
+        udp_port: int = CONTRACT_PORT,
+        quota: int,
+    ) -> None:
+        """Make the endpoint's container, not started. `hosts`: names that it resolves, `name:address`. `quota`: bytes
+        that it may write to its volumes, which count as its memory.
+
+        A server at another port than the contract's stands behind the engine's own network, which publishes the port.
+        """
+        memory = limits.memory + quota
+        host: dict[str, Any] = {
+            "network_mode": "host",
+            "extra_hosts": [*hosts, "sim:127.0.0.1"],
+            "cap_drop": ["ALL"],
+            "cap_add": list(_CAPABILITIES),
+            "security_opt": ["no-new-privileges"],
+            "mem_limit": memory,
+            "memswap_limit": memory,
+            "pids_limit": limits.processes,
+            "nano_cpus": round(limits.cpus * 1e9) if limits.cpus is not None else None,
+            "ulimits": [
+                {"Name": "fsize", "Soft": limits.largest_file, "Hard": limits.largest_file},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+            ],
+            "log_config": _LOG,
+        }
+        ports: tuple[tuple[int, str], ...] = ()
+        if self.role is Role.SERVER and udp_port != CONTRACT_PORT:
+            host |= {"network_mode": "bridge", "port_bindings": {f"{CONTRACT_PORT}/udp": udp_port}}
+            ports = ((CONTRACT_PORT, "udp"),)
+        container = self._make(
+            f"{self.name}-endpoint",
+            ContainerSpec(
+                image=spec.image,
+                role=self.role.value,
+                entrypoint=spec.entrypoint,
+                environment={**spec.environment, "ROLE": self.role.value},
+                volumes=(*self.volumes, *volumes),
+                host=host,
+                ports=ports,
+            ),
+            {"/setup.sh": SETUP_SCRIPT, **files},
+        )
+        self.endpoint = Watched(self.engine, container, self._bell)
+
+    def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
+        """Whether the server answers at its own address within `timeout` seconds."""
+        assert self.side is not None, "start_side() comes first"
+        command = [*_PYTHON, _SIDE, "ready", str(round(timeout)), "00", str(port), address]
+        _, text = self.engine.execute(self.side.container, command)
+        return "server ready" in text
+
+    def archive(self, path: str) -> Iterator[bytes]:
+        """A folder of the volumes, or a file of the side container, as tar."""
+        if self.side is None:
+            raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
+        return self.engine.archive(self.side.container, path)
+
+    def output(self) -> str:
+        """What the endpoint has printed, as far as its log reaches back."""
+        return self.engine.printed(self.endpoint.container) if self.endpoint is not None else ""
+
+    def discard(self) -> None:
+        """Remove everything, the watchdog last. Raises LaneError when the engine refuses."""
+        for container in reversed(self._containers[1:]):
+            self.engine.remove(container)
+        for volume in self.volumes:
+            self.engine.remove_volume(volume.name)
+        for container in self._containers[:1]:
+            self.engine.remove(container)
