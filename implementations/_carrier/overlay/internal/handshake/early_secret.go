@@ -1,0 +1,34 @@
+package handshake
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"sync"
+
+	"github.com/quic-go/quic-go/internal/protocol"
+)
+
+// Go's crypto/tls never writes CLIENT_EARLY_TRAFFIC_SECRET to the key log, so that nobody could tell what went in 0-RTT.
+// The client's QUIC layer gets to know the secret, and the ClientHello whose random the line starts with.
+
+const randomOffset, randomEnd = 6, 38 // in a ClientHello message: type (1), length (3), legacy_version (2), random (32)
+
+var clientRandoms sync.Map // *cryptoSetup → []byte
+
+// logEarlySecret is called with every event of the TLS stack.
+func (h *cryptoSetup) logEarlySecret(event tls.QUICEvent) {
+	if h.perspective != protocol.PerspectiveClient || h.tlsConf.KeyLogWriter == nil {
+		return
+	}
+	switch {
+	case event.Kind == tls.QUICWriteData && event.Level == tls.QUICEncryptionLevelInitial && len(event.Data) >= randomEnd:
+		clientRandoms.Store(h, bytes.Clone(event.Data[randomOffset:randomEnd]))
+	case event.Kind == tls.QUICSetWriteSecret && event.Level == tls.QUICEncryptionLevelEarly:
+		if random, ok := clientRandoms.Load(h); ok {
+			fmt.Fprintf(h.tlsConf.KeyLogWriter, "CLIENT_EARLY_TRAFFIC_SECRET %x %x\n", random, event.Data)
+		}
+	case event.Kind == tls.QUICHandshakeDone:
+		clientRandoms.Delete(h)
+	}
+}

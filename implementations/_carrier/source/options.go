@@ -1,0 +1,156 @@
+package carrier
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// Options are the transport settings of one QUIC connection. Zero values of CCA, IW, AckRatio and MaxAckDelay keep
+// quic-go's own; other values need the tuned library (see tune.sh).
+type Options struct {
+	CCA              string        // congestion controller: "newreno" or "cubic"
+	IW               int           // initial window, in packets
+	AckRatio         int           // ack-eliciting packets per ACK, from packet AckAfter on
+	AckAfter         int           // packets acknowledged two by two first, so that slow start isn't starved of ACKs
+	MaxAckDelay      time.Duration // longest time for which an ACK is held back
+	PacketSize       int           // UDP payload in bytes, fixed; 0: 1280, grown by path MTU discovery (RFC 8899)
+	IdleTimeout      time.Duration // the connection dies after that time without a packet
+	KeepAlive        time.Duration // a PING after that time without a packet; 0: none
+	StreamWindow     uint64        // receive window of a stream at its start, in bytes
+	ConnectionWindow uint64        // receive window of the connection, in bytes: the most that waits for slow readers
+	MaxStreams       int64         // concurrent streams that the other side may open
+	ZeroRTT          bool          // 0-RTT data (RFC 9001 §9.2: it can be replayed)
+}
+
+// maxStreamWindow is what the window of a stream that is read fast grows to; quic-go's own limit.
+const maxStreamWindow = 6 << 20
+
+// Limits of what can be asked for, from the RFCs and from quic-go's buffers.
+const (
+	minPacketSize  = 1200                           // RFC 9000 §14
+	maxPacketSize  = 1452                           // quic-go's packet buffers
+	maxMaxAckDelay = (1<<14 - 1) * time.Millisecond // RFC 9000 §18.2
+	minIdleTimeout = 5 * time.Second                // quic-go takes no smaller one from its peer
+	maxWindow      = 10_000                         // packets; quic-go's congestion window never grows beyond
+	controllers    = "newreno, cubic"               // what quic-go has code for
+)
+
+// Register adds a flag for every option, with o's values as the defaults.
+func (o *Options) Register(flags *flag.FlagSet) {
+	flags.StringVar(&o.CCA, "cca", o.CCA, "congestion `controller`: "+controllers)
+	flags.IntVar(&o.IW, "iw", o.IW, "initial window in `packets`")
+	flags.IntVar(&o.AckRatio, "ack-ratio", o.AckRatio, "ack-eliciting `packets` per ACK")
+	flags.IntVar(&o.AckAfter, "ack-after", o.AckAfter, "`packets` that are acknowledged two by two before -ack-ratio holds")
+	flags.Var((*duration)(&o.MaxAckDelay), "max-ack-delay", "longest `time` for which an ACK is held back (25ms, or a number of ms)")
+	flags.IntVar(&o.PacketSize, "packet-size", o.PacketSize, "`bytes` of UDP payload, fixed (0: 1280, then path MTU discovery)")
+	flags.Var((*duration)(&o.IdleTimeout), "idle-timeout", "`time` without a packet after which the connection is dead")
+	flags.Var((*duration)(&o.KeepAlive), "keep-alive", "`time` without a packet after which one is sent (0: never)")
+	flags.Uint64Var(&o.StreamWindow, "stream-window", o.StreamWindow, "receive window of a new stream in `bytes`")
+	flags.Uint64Var(&o.ConnectionWindow, "connection-window", o.ConnectionWindow, "receive window of the connection in `bytes`")
+	flags.Int64Var(&o.MaxStreams, "max-streams", o.MaxStreams, "concurrent `streams` that the other side may open")
+	flags.BoolVar(&o.ZeroRTT, "zero-rtt", o.ZeroRTT, "send (terminal) and accept (gateway) 0-RTT data, which can be replayed")
+}
+
+// Config makes quic-go's configuration. The error names the option and what it may be.
+func (o Options) Config(logs *Logs) (*quic.Config, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	config := &quic.Config{
+		HandshakeIdleTimeout:             10 * time.Second,
+		MaxIdleTimeout:                   o.IdleTimeout,
+		KeepAlivePeriod:                  o.KeepAlive,
+		InitialStreamReceiveWindow:       o.StreamWindow,
+		MaxStreamReceiveWindow:           max(o.StreamWindow, maxStreamWindow),
+		InitialConnectionReceiveWindow:   o.ConnectionWindow,
+		MaxConnectionReceiveWindow:       o.ConnectionWindow,
+		MaxIncomingStreams:               o.MaxStreams,
+		InitialPacketSize:                uint16(o.PacketSize),
+		DisablePathMTUDiscovery:          o.PacketSize > 0,
+		Allow0RTT:                        o.ZeroRTT,
+		EnableStreamResetPartialDelivery: true,
+		Tracer:                           logs.Tracer(),
+	}
+	return config, o.tune(config)
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.CCA != "" && !slices.Contains(strings.Split(controllers, ", "), o.CCA):
+		return fmt.Errorf("cca %q is not a congestion controller of quic-go; take one of %s", o.CCA, controllers)
+	case o.IW < 0 || o.IW > maxWindow:
+		return fmt.Errorf("iw %d is not a number of packets from 1 to %d", o.IW, maxWindow)
+	case o.AckRatio < 0 || o.AckAfter < 0:
+		return errors.New("ack-ratio and ack-after are numbers of packets and can't be negative")
+	case o.MaxAckDelay < 0 || o.MaxAckDelay > maxMaxAckDelay:
+		return fmt.Errorf("max-ack-delay %s is not a time from 1 ms to %s", o.MaxAckDelay, maxMaxAckDelay)
+	case o.PacketSize != 0 && (o.PacketSize < minPacketSize || o.PacketSize > maxPacketSize):
+		return fmt.Errorf("packet-size %d is neither 0 nor from %d to %d bytes", o.PacketSize, minPacketSize, maxPacketSize)
+	case o.IdleTimeout < minIdleTimeout:
+		return fmt.Errorf("idle-timeout %s is too short; take %s or more", o.IdleTimeout, minIdleTimeout)
+	case o.StreamWindow == 0 || o.ConnectionWindow < o.StreamWindow:
+		return errors.New("stream-window must be above 0 and connection-window at least as large")
+	case o.MaxStreams < 1:
+		return fmt.Errorf("max-streams %d lets nobody open a stream; take 1 or more", o.MaxStreams)
+	}
+	return nil
+}
+
+// Applied is the line that the runner reads back.
+func (o Options) Applied() string {
+	if o.tune(&quic.Config{}) != nil {
+		return "applied: cca=newreno iw=32 ack_ratio=2"
+	}
+	cca, window := "newreno", 32
+	if o.CCA != "" {
+		cca = o.CCA
+	}
+	if o.IW != 0 {
+		window = o.IW
+	}
+	ratio := 2
+	if o.AckRatio != 0 {
+		ratio = o.AckRatio
+	}
+	return fmt.Sprintf("applied: cca=%s iw=%d ack_ratio=%d", cca, window, ratio)
+}
+
+// FromEnvironment sets every flag whose variable is there: -max-ack-delay is MAX_ACK_DELAY. An empty one counts as absent.
+// It comes before flags.Parse, so that the command line has the last word.
+func FromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
+	var failed error
+	flags.VisitAll(func(f *flag.Flag) {
+		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if value := getenv(name); value != "" && failed == nil {
+			if err := flags.Set(f.Name, value); err != nil {
+				failed = fmt.Errorf("%s=%s can't be read: %w", name, value, err)
+			}
+		}
+	})
+	return failed
+}
+
+// duration is a flag that also takes a plain number, of milliseconds.
+type duration time.Duration
+
+func (d *duration) String() string { return time.Duration(*d).String() }
+
+func (d *duration) Set(text string) error {
+	if ms, err := strconv.ParseUint(text, 10, 31); err == nil {
+		*d = duration(time.Duration(ms) * time.Millisecond)
+		return nil
+	}
+	value, err := time.ParseDuration(text)
+	if err != nil || value < 0 {
+		return fmt.Errorf("%q is neither a number of milliseconds nor a time such as 25ms or 5m", text)
+	}
+	*d = duration(value)
+	return nil
+}

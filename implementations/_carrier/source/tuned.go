@@ -1,0 +1,22 @@
+//go:build tuned
+
+package carrier
+
+import "github.com/quic-go/quic-go"
+
+// Tuned says whether this build can set congestion controller, initial window, ACK rate and ACK delay.
+const Tuned = true
+
+// UseCipherSuite leaves one TLS 1.3 cipher suite to the whole process; for the endpoint contract's chacha20.
+var UseCipherSuite = quic.UseCipherSuite
+
+func (o Options) tune(config *quic.Config) error {
+	config.Tuning = quic.Tuning{
+		InitialWindow: o.IW,
+		Cubic:         o.CCA == "cubic",
+		AckEvery:      o.AckRatio,
+		AckAfter:      o.AckAfter,
+		MaxAckDelay:   o.MaxAckDelay,
+	}
+	return nil
+}

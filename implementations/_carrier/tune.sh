@@ -1,0 +1,47 @@
+#!/bin/sh
+# Gives the quic-go in DIRECTORY (a vendored v0.65.0) a `Config.Tuning` per connection: what upstream compiles in.
+# Usage: tune.sh DIRECTORY. Every edit is checked; another version of quic-go stops the build.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$1"
+cp -R "$here/overlay/." .
+
+# edit FILE COUNT REGEX SED: SED changes exactly COUNT lines of FILE that match REGEX.
+edit() {
+    found=$(grep -cE -- "$3" "$1" || true)
+    if [ "$found" != "$2" ]; then
+        echo "tune.sh: $1 has $found lines like '$3' instead of $2; this is not the quic-go that it was written for" >&2
+        exit 1
+    fi
+    sed -i -E -- "$4" "$1"
+}
+
+# Config → connection.
+edit interface.go 1 '^	Tracer func\(ctx' 's/^(	Tracer func\(ctx.*)$/	Tuning Tuning\n\n\1/'
+edit config.go 1 'Tracer: +config\.Tracer,' 's/^(.*Tracer: +config\.Tracer,)$/\1\n		Tuning: config.Tuning,/'
+edit connection.go 1 'c\.rttStats = utils\.NewRTTStats\(\)' \
+    's/^(.*c\.rttStats = utils\.NewRTTStats\(\))$/\1\n	c.rttStats.Tuning = c.config.Tuning/'
+
+# Connection → sender: it sees the RTT statistics already, so the tuning travels with them.
+edit internal/utils/rtt_stats.go 1 '^type RTTStats struct' 's/^(type RTTStats struct.*)$/\1\n	Tuning Tuning\n/'
+edit internal/congestion/cubic_sender.go 1 '	initialCongestionWindow\*initialMaxDatagramSize,' \
+    's/initialCongestionWindow(\*initialMaxDatagramSize,)/rttStats.Tuning.WindowPackets()\1/'
+edit internal/ackhandler/sent_packet_handler.go 2 'true, // use Reno' '/^		h\.connStats,/,/use Reno/ s/true, \/\/ use Reno/!h.rttStats.Tuning.Cubic,/'
+edit internal/ackhandler/sent_packet_handler.go 1 'true, // use Reno' 's/true, \/\/ use Reno/!rttStats.Tuning.Cubic,/'
+
+# Connection → receiver of packets. The alarm stays where the oldest packet has set it: with more than two packets per
+# ACK, upstream's every packet would put it off again.
+edit connection.go 1 'c\.receivedPacketHandler = \*ackhandler' \
+    's/^(.*c\.receivedPacketHandler = \*ackhandler.*)$/\1\n	c.receivedPacketHandler.Tune(c.config.Tuning)/'
+edit connection.go 2 'ackhandler\.MaxAckDelay \+' 's/ackhandler\.MaxAckDelay \+/s.config.Tuning.AckDelay() +/'
+tracker=internal/ackhandler/received_packet_tracker.go
+edit $tracker 1 '^type appDataReceivedPacketTracker struct' 's/^(type appDataReceivedPacketTracker struct.*)$/\1\n	tuning utils.Tuning\n/'
+edit $tracker 1 '	if !h\.ackQueued \{' 's/	if !h\.ackQueued \{/	if !h.ackQueued \&\& h.ackAlarm.IsZero() {/'
+edit $tracker 1 'rcvTime\.Add\(MaxAckDelay\)' 's/rcvTime\.Add\(MaxAckDelay\)/rcvTime.Add(h.tuning.AckDelay())/'
+edit $tracker 1 '>= packetsBeforeAck' 's/>= packetsBeforeAck/>= h.tuning.PacketsBeforeAck(h.largestObserved)/'
+
+# Go's TLS doesn't log CLIENT_EARLY_TRAFFIC_SECRET; the client does so here, so that 0-RTT can be decrypted.
+edit internal/handshake/crypto_setup.go 1 '^func \(h \*cryptoSetup\) handleEvent\(' 's/^(func \(h \*cryptoSetup\) handleEvent\(.*)$/\1\n	h.logEarlySecret(ev)/'
+
+gofmt -w interface.go config.go connection.go internal/utils internal/congestion internal/ackhandler internal/handshake

@@ -1,0 +1,115 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// Server serves the files of one folder.
+type Server struct {
+	Folder *os.Root
+	TLS    *tls.Config
+	QUIC   *quic.Config
+}
+
+// Serve answers on socket until ctx ends.
+func (s *Server) Serve(ctx context.Context, testCase string, socket net.PacketConn) error {
+	if err := prepare(testCase); err != nil {
+		return err
+	}
+	switch testCase {
+	case "handshake", "transfer", "multiconnect", "chacha20", "retry", "resumption", "zerortt", "ecn", "versionnegotiation":
+		return s.serveHTTP09(ctx, socket, testCase)
+	case "http3":
+		return s.serveHTTP3(ctx, socket)
+	default:
+		return ErrUnsupported
+	}
+}
+
+func (s *Server) serveHTTP3(ctx context.Context, socket net.PacketConn) error {
+	server := &http3.Server{Handler: http.FileServerFS(s.Folder.FS()), TLSConfig: http3.ConfigureTLSConfig(s.TLS), QUICConfig: s.QUIC}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	err := server.Serve(socket)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) serveHTTP09(ctx context.Context, socket net.PacketConn, testCase string) error {
+	config := s.QUIC.Clone()
+	config.Allow0RTT = testCase == "zerortt"
+	tlsConfig := s.TLS.Clone()
+	tlsConfig.NextProtos = []string{protocol}
+	transport := &quic.Transport{Conn: socket}
+	if testCase == "retry" {
+		transport.VerifySourceAddress = func(net.Addr) bool { return true }
+	}
+	defer transport.Close()
+	listener, err := transport.ListenEarly(tlsConfig, config)
+	if err != nil {
+		return err
+	}
+	for {
+		connection, err := listener.Accept(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		go s.serveConnection(connection)
+	}
+}
+
+func (s *Server) serveConnection(connection *quic.Conn) {
+	for {
+		stream, err := connection.AcceptStream(context.Background())
+		if err != nil {
+			return
+		}
+		go func() {
+			if err := s.answer(stream); err != nil {
+				slog.Warn("not served", "reason", err)
+			}
+		}()
+	}
+}
+
+// maxRequest bounds what a client can make us hold.
+const maxRequest = 4 << 10
+
+const notFound, badRequest quic.StreamErrorCode = 404, 400
+
+func (s *Server) answer(stream *quic.Stream) error {
+	request, err := io.ReadAll(io.LimitReader(stream, maxRequest))
+	if err != nil {
+		return err
+	}
+	name, isGet := strings.CutPrefix(strings.TrimRight(string(request), "\r\n "), "GET /")
+	if !isGet {
+		stream.CancelWrite(badRequest)
+		return errors.New("a request that is no GET")
+	}
+	file, err := s.Folder.Open(name)
+	if err != nil {
+		stream.CancelWrite(notFound)
+		return err
+	}
+	defer file.Close()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{stream}, struct{ io.Reader }{file}, make([]byte, 256<<10)); err != nil {
+		return err
+	}
+	return stream.Close()
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Whichever side is killed, at whatever moment: the client and the server hear of it within the idle time-out, and new
+// connections work as soon as the side is back.
+func TestKillingEitherSideLeavesNothingStuck(t *testing.T) {
+	for _, which := range []string{"gateway", "terminal"} {
+		for _, after := range []time.Duration{0, 3 * time.Millisecond, 40 * time.Millisecond, 300 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s after %s", which, after), func(t *testing.T) { t.Parallel(); kill(t, which, after) })
+		}
+	}
+}
+
+func kill(t *testing.T, which string, after time.Duration) {
+	var serving atomic.Int64
+	destination := serve(t, func(c *net.TCPConn) {
+		serving.Add(1)
+		defer serving.Add(-1)
+		echo(c)
+	})
+	p := newPath(t)
+	sides := map[string]func() *exec.Cmd{
+		"gateway":  func() *exec.Cmd { return spawn(t, p.gatewayArguments()) },
+		"terminal": func() *exec.Cmd { return spawn(t, p.terminalArguments(destination)) },
+	}
+	running := map[string]*exec.Cmd{"gateway": sides["gateway"](), "terminal": nil}
+	running["terminal"] = sides["terminal"]()
+
+	ended := make(chan error, 20)
+	for range cap(ended) {
+		client := connect(t, p.terminal)
+		go func() {
+			time.Sleep(rand.N(50 * time.Millisecond))
+			wrote := make(chan error)
+			go func() {
+				for block := make([]byte, 10_000); ; time.Sleep(time.Millisecond) {
+					if _, err := client.Write(block); err != nil {
+						wrote <- err
+						return
+					}
+				}
+			}()
+			_, err := io.Copy(io.Discard, client)
+			// A RST is told once: to the writer or to the reader.
+			ended <- errors.Join(err, <-wrote)
+		}()
+	}
+	time.Sleep(after)
+	victim := running[which]
+	_ = victim.Process.Kill()
+	_ = victim.Wait()
+	for range cap(ended) {
+		select {
+		case err := <-ended:
+			// The kernel ends the connections of a killed terminal, by FIN or RST; of a killed gateway, the terminal does.
+			if which == "gateway" && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("a client saw %v, want a reset", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("a client is stuck")
+		}
+	}
+	sides[which]()
+	await(t, "the end of the servers' connections", func() bool { return serving.Load() == 0 })
+	await(t, "a connection that works", func() bool {
+		client, err := net.Dial("tcp", p.terminal)
+		if err != nil {
+			return false
+		}
+		defer client.Close()
+		_ = client.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := client.Write([]byte("x")); err != nil {
+			return false
+		}
+		_, err = io.ReadFull(client, make([]byte, 1))
+		return err == nil
+	})
+}
