@@ -88,3 +88,28 @@ func kill(t *testing.T, which string, after time.Duration) {
 		return err == nil
 	})
 }
+
+// A gateway that was killed and is back answers the next packet of its terminals with a stateless reset: nobody waits for
+// the idle time-out.
+func TestRestartedGatewayTellsItsTerminals(t *testing.T) {
+	p := newPath(t)
+	gateway := spawn(t, p.gatewayArguments())
+	start(t, p.terminalArguments(serve(t, echo), "-keep-alive", "500ms"))
+	client := connect(t, p.terminal)
+	_, err := client.Write([]byte("x"))
+	must(t, err)
+	_, err = io.ReadFull(client, make([]byte, 1))
+	must(t, err)
+
+	must(t, gateway.Process.Kill())
+	_ = gateway.Wait()
+	spawn(t, p.gatewayArguments())
+	back := time.Now()
+	_, err = client.Read(make([]byte, 1))
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client saw %v, want a reset", err)
+	}
+	if waited := time.Since(back); waited > 3*time.Second {
+		t.Errorf("the client was told after %s, want less than the idle time-out of 6 s", waited)
+	}
+}

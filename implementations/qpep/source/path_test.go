@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 const patience = 20 * time.Second
 
 // keys makes a folder as the runner's /keys: ca.pem, gateway.pem, gateway.key, terminal.pem, terminal.key.
-func keys(t *testing.T) string {
+func keys(t testing.TB) string {
 	t.Helper()
 	folder := t.TempDir()
 	ca, caKey := certificate(t, folder, "ca", nil, nil)
@@ -49,7 +49,7 @@ func keys(t *testing.T) string {
 	return folder
 }
 
-func certificate(t *testing.T, folder, name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+func certificate(t testing.TB, folder, name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
@@ -71,7 +71,7 @@ func certificate(t *testing.T, folder, name string, parent *x509.Certificate, pa
 	return parsed, key
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ type path struct {
 	terminal string // TCP
 }
 
-func newPath(t *testing.T) *path {
+func newPath(t testing.TB) *path {
 	t.Helper()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
@@ -108,7 +108,7 @@ func (p *path) terminalArguments(destination string, extra ...string) []string {
 }
 
 // start runs a side within the test's process, until the test ends or the function that it returns is called.
-func start(t *testing.T, arguments []string) (stop func()) {
+func start(t testing.TB, arguments []string) (stop func()) {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,12 +133,12 @@ func start(t *testing.T, arguments []string) (stop func()) {
 	return stop
 }
 
-func awaitFile(t *testing.T, name string) {
+func awaitFile(t testing.TB, name string) {
 	t.Helper()
 	await(t, "the ready file", func() bool { _, err := os.Stat(name); return err == nil })
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -148,7 +148,7 @@ func await(t *testing.T, what string, done func() bool) {
 }
 
 // spawn runs a side as a process of its own, which the test may kill.
-func spawn(t *testing.T, arguments []string) *exec.Cmd {
+func spawn(t testing.TB, arguments []string) *exec.Cmd {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
 	self, err := os.Executable()
@@ -162,7 +162,7 @@ func spawn(t *testing.T, arguments []string) *exec.Cmd {
 }
 
 // serve runs a TCP server that hands every connection to handle.
-func serve(t *testing.T, handle func(*net.TCPConn)) string {
+func serve(t testing.TB, handle func(*net.TCPConn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -184,7 +184,7 @@ func echo(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-func connect(t *testing.T, address string) *net.TCPConn {
+func connect(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	connection, err := net.DialTimeout("tcp", address, patience)
 	must(t, err)
@@ -194,7 +194,7 @@ func connect(t *testing.T, address string) *net.TCPConn {
 }
 
 // tunnel starts both sides in front of destination and returns where clients connect to.
-func tunnel(t *testing.T, destination string) string {
+func tunnel(t testing.TB, destination string) string {
 	t.Helper()
 	p := newPath(t)
 	start(t, p.gatewayArguments())
@@ -461,6 +461,19 @@ func TestShortConnectionsLeaveNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 500 {
 		once()
+	}
+	await(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before+5 })
+}
+
+func TestClientsThatVanishAtOnceLeaveNothing(t *testing.T) {
+	address := tunnel(t, serve(t, echo))
+	before := runtime.NumGoroutine()
+	for i := range 200 {
+		client := connect(t, address)
+		if i%2 == 0 {
+			must(t, client.SetLinger(0))
+		}
+		must(t, client.Close())
 	}
 	await(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before+5 })
 }

@@ -68,7 +68,7 @@ func TestTrust(t *testing.T) {
 }
 
 // startUnready starts a terminal whose tunnel will not come up.
-func startUnready(t *testing.T, arguments []string, address string) {
+func startUnready(t testing.TB, arguments []string, address string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int)
