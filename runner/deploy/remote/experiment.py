@@ -3,6 +3,7 @@
 import re
 import secrets
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ LIFE_MARGIN = 150.0  # s beyond a job's time-out until the watchdogs end it
 _CLIENT_AFTER_SERVER = 6.0  # s that a client gets to end when its server has died
 _PROBES_PER_SECOND = 5.0
 _RECENT_PROBES = 15
+_BEAT_SECONDS = 20.0
 _PROBE_SHARE = 0.01  # of the return link's data rate that probes may take at most
 _SPARE_DOWNLOADS = 16 * MIB
 _LEAST_DOWNLOADS = 64 * MIB
@@ -86,6 +88,7 @@ class RealExperiment:
         self._extra: tuple[str, ...] = ()
         self._drops: int | None = None
         self._exchanges: list[Exchange] = []
+        self._over = threading.Event()
         self._error: dict[str, str] = {}
 
     @staticmethod
@@ -118,8 +121,17 @@ class RealExperiment:
         save_evidence(self._artifacts, evidence)
         return evidence
 
+    def _beat(self) -> None:
+        """Tell the watchdogs every now and then that this runner lives."""
+        number = 0
+        while not self._over.wait(_BEAT_SECONDS):
+            number += 1
+            for station in self._stations:
+                station.beat(number)
+
     def discard(self) -> None:
         """Remove everything of this job from both hosts. Raises LaneError when one can't be reached."""
+        self._over.set()
         try:
             together(self._pool, *(station.discard for station in self._stations))
         finally:
@@ -144,6 +156,7 @@ class RealExperiment:
             for station in self._stations:
                 self._image_ids[station.role] = station.engine.image_id(self._specs[station.role].image)
             together(self._pool, *(lambda one=one: one.guard(life) for one in self._stations))
+            threading.Thread(target=self._beat, name="beat", daemon=True).start()
         with self._stages.stage("captures and probes"):
             interfaces = self._interfaces()
             self._server.start_side(("server", *common, interfaces["server"], str(link.udp_port)), quotas=quotas)

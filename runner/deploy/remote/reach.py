@@ -144,10 +144,11 @@ def _helper(engine: Engine, name: str, arguments: tuple[str, ...]) -> Iterator[s
 def _printed(engine: Engine, container: str, word: str, bell: Bell) -> str:
     waited = 0.0
     while waited < _SECONDS:
-        text = engine.printed(container)
+        ended = engine.state(container).exit_code is not None
+        text = engine.printed(container)  # after the state: it may end in between
         if word in text:
             return text
-        if engine.state(container).exit_code is not None:
+        if ended:
             break
         bell.wait(lambda: False, timeout=0.5)
         waited += 0.5

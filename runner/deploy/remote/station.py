@@ -1,5 +1,6 @@
 """What one job has on one host of a real link: endpoint, side container, volumes, and the watchdog over them."""
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ CONTRACT_PORT = 443  # UDP, where every server listens
 SCRIPTS = Path(__file__).parent / "scripts"
 _SIDE, _WATCHDOG = "/side/side.py", "/watchdog.py"
 _PYTHON = ("/usr/bin/python3", "-ISB")
+LEASE_SECONDS = 90  # without a sign of the runner; it may lose a host for a minute and come back
 _READY_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
 # Stock images take the first two addresses of the host for a lane's, and would change the host's routes.
@@ -88,18 +90,27 @@ class Station:
         names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
         return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
 
+    def beat(self, number: int) -> None:
+        """Tell the watchdog that the runner lives; what can't be told now is told later."""
+        with contextlib.suppress(LaneError):
+            Engine.put(self.engine, self._watchdog, "/", {"beat": str(number).encode()})
+
+    @property
+    def _watchdog(self) -> str:
+        return f"{self.name}-watchdog"
+
     def _names(self) -> list[str]:
         return [f"{self.name}-{part}" for part in ("endpoint", "side")] + [
             f"volume:{volume.name}" for volume in self.volumes
         ]
 
-    def guard(self, seconds: float) -> None:
-        """Start the watchdog: after `seconds` it removes everything of this station, and itself."""
-        own = f"{self.name}-watchdog"
+    def guard(self, life: float) -> None:
+        """Start the watchdog: after `life` seconds, or when `beat` stays away, it removes this station, and itself."""
+        own = self._watchdog
         spec = ContainerSpec(
             image=TOOLS,
             role="watchdog",
-            command=(*_PYTHON, _WATCHDOG, str(round(seconds)), own, *self._names()),
+            command=(*_PYTHON, _WATCHDOG, str(round(life)), str(LEASE_SECONDS), own, *self._names()),
             host={
                 "network_mode": "none",
                 "binds": [f"{self._docker_socket}:/docker.sock"],

@@ -1,8 +1,9 @@
-"""Ends what a job left on a host when its runner doesn't: by the engine's own socket, after a time, whatever happens.
+"""Ends what a job left on a host when its runner doesn't, by the engine's own socket.
 
-    watchdog.py SECONDS OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
+    watchdog.py LIFE LEASE OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
 
-It needs neither the runner nor SSH. After a restart of the engine it is started again, and waits anew.
+After LIFE seconds, whatever happens; after LEASE seconds in which the file /beat had the same content, for its runner
+is then dead or cut off. After a restart of the engine it is started again, and counts anew.
 """
 
 import socket
@@ -10,6 +11,7 @@ import sys
 import time
 
 SOCKET = "/docker.sock"
+BEAT = "/beat"
 TRIES = 5
 
 
@@ -27,8 +29,27 @@ def remove(path: str) -> bool:
     return status in (b"204", b"404")
 
 
-def main(seconds: str, own: str, *names: str) -> None:
-    time.sleep(float(seconds))
+def beat() -> str:
+    """What the runner wrote last."""
+    try:
+        with open(BEAT) as file:  # noqa: PTH123 - pathlib is slow to import
+            return file.read()
+    except OSError:
+        return ""
+
+
+def watch(life: float, lease: float) -> None:
+    """Return when one of the two is over."""
+    began = renewed = time.monotonic()
+    last = beat()
+    while time.monotonic() < min(began + life, renewed + lease):
+        time.sleep(1)
+        if (now := beat()) != last:
+            last, renewed = now, time.monotonic()
+
+
+def main(life: str, lease: str, own: str, *names: str) -> None:
+    watch(float(life), float(lease))
     paths = [f"volumes/{name[7:]}?force=1" for name in names if name.startswith("volume:")]
     paths = [f"containers/{name}?force=1&v=1" for name in names if not name.startswith("volume:")] + paths
     for _ in range(TRIES):

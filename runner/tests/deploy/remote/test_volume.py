@@ -1,0 +1,41 @@
+"""What a link has carried, and the sentence when a budget is used up."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from runner.deploy.remote.volume import Ledger
+from runner.errors import BudgetError
+from runner.model.real_link import RealLink, RemoteHost
+
+HOST = RemoteHost(name="roof", user="me", address="192.0.2.1", port=22, host_key="ssh-ed25519 AAAA", key=None)
+LINK = RealLink(name="astra", client=HOST, server=None, forward_rate=20_000_000, return_rate=2_000_000)
+MONDAY, TUESDAY, DECEMBER = date(2026, 11, 30), date(2026, 11, 29), date(2026, 12, 1)
+
+
+def test_volumes_add_up_by_day_and_month_and_outlive_the_runner(tmp_path: Path) -> None:
+    path = tmp_path / "volume.json"
+    ledger = Ledger(path)
+    ledger.add("astra", 100, today=TUESDAY)
+    ledger.add("astra", 10, today=MONDAY)
+    ledger.add("other", 7, today=MONDAY)
+    again = Ledger(path)
+    assert again.spent("astra", today=MONDAY) == (10, 110)
+    assert again.spent("astra", today=DECEMBER) == (0, 0)
+    assert again.spent("nobody", today=MONDAY) == (0, 0)
+
+
+def test_a_budget_that_the_next_job_would_pass_stops_it_with_a_sentence(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "volume.json")
+    ledger.add("astra", 900, today=MONDAY)
+    ledger.require(LINK, 10**12, today=MONDAY)
+    link = replace(LINK, budget_day=1000, budget_month=5000)
+    ledger.require(link, 100, today=MONDAY)
+    with pytest.raises(BudgetError, match=r"astra: 900 B of the 1000 B for this day are used, and the next job takes"):
+        ledger.require(link, 101, today=MONDAY)
+    ledger.add("astra", 4000, today=TUESDAY)
+    with pytest.raises(BudgetError, match=r"go on in the next month, or raise budget_per_month in links\.json"):
+        ledger.require(replace(link, budget_day=None), 101, today=MONDAY)
+    ledger.require(link, 1000, today=DECEMBER)
