@@ -29,7 +29,11 @@ _LATENESS_TEST_CASE = 25e-3
 # Codes of deploy for an image whose first process the engine could not start: no such command, wrong architecture.
 _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 # Errors that another attempt would not mend.
-_PERMANENT = frozenset({"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload"})
+_PERMANENT = frozenset(
+    {"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload", "bypassed"}
+)
+    {"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload", "bypassed"}
+)
 # What recordings of older simulators don't count.
 _IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 _STEAL_LIMIT = 0.10  # of the CPU time of this host
@@ -44,7 +48,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     )
     evidence = store.load_evidence(artifacts)
     if evidence is None:
-        return _with(base, Outcome.ERROR, _harness("no-evidence", "evidence.json is missing or broken"))
+        return _with(base, Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
     truth = load_truth(artifacts.link_truth)
     base = replace(
         base,
@@ -102,7 +106,8 @@ def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
     return replace(result, outcome=outcome, findings=findings)
 
 
-def _harness(code: str, actual: str) -> Finding:
+def harness(code: str, actual: str) -> Finding:
+    """A finding against ourselves."""
     return Finding(
         code=code, requirement="The harness runs the job undisturbed.", expected="a valid job", actual=actual
     )
@@ -113,9 +118,9 @@ def _spoiled(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) ->
     if evidence.error:
         if evidence.error["code"] in _NOT_STARTED:
             return None
-        return _harness(evidence.error["code"], evidence.error["message"])
+        return harness(evidence.error["code"], evidence.error["message"])
     disturbance = disturbed(evidence, truth, record)
-    return _harness("disturbed", disturbance) if disturbance else None
+    return harness("disturbed", disturbance) if disturbance else None
 
 
 def load_truth(path: Path) -> LinkTruth | None:
@@ -217,7 +222,8 @@ def _host_disturbed(evidence: Evidence, record: CaseRecord) -> str | None:
     return None
 
 
-def _log_tail(artifacts: Artifacts, role: str) -> str:
+def log_tail(artifacts: Artifacts, role: str) -> str:
+    """The last lines that a container printed."""
     log = artifacts.folder / role / "output.log"
     if not log.is_file():
         return ""
@@ -246,7 +252,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             actual=_instead_of_ready(evidence.server_udp_ports),
             role="server",
             section="RFC 9000 §6.1",
-            log_tail=_log_tail(artifacts, "server"),
+            log_tail=log_tail(artifacts, "server"),
         )
     if client.timed_out:
         yield Finding(
@@ -255,7 +261,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             expected=f"the client ends by itself within {record.timeout:g} s",
             actual=f"still running after {record.timeout:g} s; {_progress(evidence)}",
             role="client",
-            log_tail=_log_tail(artifacts, "client"),
+            log_tail=log_tail(artifacts, "client"),
         )
     elif client.exit_code not in (0, None) and not client.stopped_by_us:
         yield _exit_finding("client", client, "exits with 0 when all files have arrived", artifacts)
@@ -267,7 +273,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
                 expected="at most 16 MiB",
                 actual="more, so it was killed",
                 role=role,
-                log_tail=_log_tail(artifacts, role),
+                log_tail=log_tail(artifacts, role),
             )
         if endpoint.volumes_full:
             yield Finding(
@@ -300,7 +306,7 @@ def _exit_finding(role: str, endpoint: EndpointRecord, expected: str, artifacts:
         expected="exit code 0" if role == "client" else "no exit before the client's",
         actual=f"exit code {endpoint.exit_code}{killed}",
         role=role,
-        log_tail=_log_tail(artifacts, role),
+        log_tail=log_tail(artifacts, role),
     )
 
 

@@ -78,12 +78,7 @@ def new_run(
         name=path.name,
         started_unix_s=time.time(),
         bentpipe_version=VERSION,
-        host={
-            "name": socket.gethostname(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "cores": str(os.cpu_count()),
-        },
+        host=host_facts(),
         seed=seed,
         shuffled=shuffled,
         clients=selection.clients,
@@ -94,6 +89,16 @@ def new_run(
         options={"timeout_scale": f"{timeout_scale:g}"},
         protocols=_protocols(catalog, order),
     )
+
+
+def host_facts() -> dict[str, str]:
+    """What `run.json` keeps of this host."""
+    return {
+        "name": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+    }
 
 
 def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from runner.model.implementation import Role
+from runner.model.path import SIDES
 from runner.model.variant import PARAMETERS
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
@@ -19,6 +20,7 @@ VALIDITY = timedelta(days=10)
 _CLOCK_SKEW = timedelta(hours=1)  # a container's clock is the host's, but a stack may compare in another time zone
 _NAME_LENGTH = 16  # hexadecimal digits of a file's name
 _ORGANISATION = "bentpipe"
+_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either side of a path may begin
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
@@ -32,6 +34,28 @@ class ServedFile:
     def content(self) -> bytes:
         """`size` bytes that don't compress: SHAKE-256 over seed and name, as any language can compute it."""
         return hashlib.shake_256(f"{self.seed}/{self.name}".encode()).digest(self.size)
+
+
+@dataclass(frozen=True, order=True, kw_only=True)
+class GivenFile(ServedFile):
+    """A file below /www whose content is not noise."""
+
+    data: bytes = field(repr=False)
+
+    def content(self) -> bytes:
+        """The content as it was given."""
+        return self.data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """What a job over a path works with. `expected` must be in /downloads at the end; `client`: its environment."""
+
+    files: tuple[ServedFile, ...]
+    expected: tuple[ServedFile, ...]
+    client: dict[str, str]
+    image: str  # of the client
+    server_port: int
 
 
 def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LENGTH) -> tuple[ServedFile, ...]:
@@ -105,10 +129,27 @@ def certificates(*, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES) 
     leaf = _sign(subject=_name(names[0]), key=leaf_key, issuer=issuer, issuer_key=issuer_key, names=names)
     return Certificates(
         chain=b"".join(_pem(certificate) for certificate in (leaf, *intermediates)),
-        key=leaf_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
+        key=_private(leaf_key),
         ca=_pem(ca),
+    )
+
+
+def path_keys() -> dict[str, bytes]:
+    """The files of a path's /keys: a new CA, and certificate and key of both sides, EC P-256."""
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca_name = _name("CA")
+    ca = _sign(subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0)
+    files = {"ca.pem": _pem(ca)}
+    for side in (side.value for side in SIDES):
+        key = ec.generate_private_key(ec.SECP256R1())
+        leaf = _sign(subject=_name(side), key=key, issuer=ca_name, issuer_key=ca_key, names=[side], usages=_MUTUAL)
+        files |= {f"{side}.pem": _pem(leaf), f"{side}.key": _private(key)}
+    return files
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
@@ -133,6 +174,7 @@ def _sign(
     issuer_key: ec.EllipticCurvePrivateKey,
     below: int | None = None,
     names: Sequence[str] = (),
+    usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
 ) -> x509.Certificate:
     """A certificate that `issuer` signs: a leaf for `names`, or an authority with at most `below` authorities below."""
     now = datetime.now(UTC)
@@ -153,7 +195,7 @@ def _sign(
     if not authority:
         builder = builder.add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
-        ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        ).add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 

@@ -199,11 +199,11 @@ def _execute(
                 with stopping(work):
                     results = work.execute()
             except BudgetError as error:
-                raise BudgetError(f"{error} {_how_to_resume(folder)}") from error
+                raise BudgetError(f"{error} {how_to_resume(folder)}") from error
             except SetupError as error:
-                raise SetupError(f"{error} {_how_to_resume(folder)}") from error
+                raise SetupError(f"{error} {how_to_resume(folder)}") from error
     if work.stopped:
-        raise InterruptedRunError(f"Stopped after {len(results)} of {len(todo)} jobs. {_how_to_resume(folder)}")
+        raise InterruptedRunError(f"Stopped after {len(results)} of {len(todo)} jobs. {how_to_resume(folder)}")
     return results
 
 
@@ -223,5 +223,6 @@ def _over_links(run: Run, links: tuple[RealLink, ...], out: Console) -> Abstract
     )
 
 
-def _how_to_resume(folder: RunFolder) -> str:
+def how_to_resume(folder: RunFolder) -> str:
+    """The command that goes on with a run."""
     return f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == campaign.LOGS else folder.path}"

@@ -39,5 +39,5 @@ def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:
         artifacts = folder.artifacts(other)
         if result.captures_kept:
             folder.save_result(replace(result, captures_kept=False))
-        artifacts.client_capture.unlink(missing_ok=True)
-        artifacts.server_capture.unlink(missing_ok=True)
+        for capture in artifacts.captures:
+            capture.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from runner import store
 from runner.analyse import analyse, transient
@@ -18,13 +18,12 @@ from runner.errors import BentpipeError, BudgetError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Kind
+from runner.model.run import CaseRecord, Kind
 from runner.pause import Pause
 from runner.plan import GATE, estimate, gated
 from runner.retention import Retention, apply_retention
 from runner.store import RunFolder
 from runner.width import Width
-from testcases.base import Case
 
 MAX_ATTEMPTS = 3  # of a job that was disturbed or that the harness spoiled, the first one included
 _ANALYSIS_NICENESS = 10  # the judge must not make the simulator late
@@ -63,7 +62,7 @@ class Campaign:
     """The work of one call: jobs of a run that are still to do. Thread-safe where it says so."""
 
     folder: RunFolder
-    cases: Mapping[str, Case]
+    cases: Mapping[str, Any]  # what the judge is given of a job's case
     todo: tuple[Job, ...]
     presets: Mapping[Job, Result]  # verdicts that need no run: declared unsupported
     deployment: Deployment
@@ -72,6 +71,7 @@ class Campaign:
     watch: Callable[[Progress], None]
     pause: Pause | None = None
     lane_of: Callable[[Job], int] | None = None  # None: any lane takes any job
+    judge: Callable[[Job, Artifacts, Any, CaseRecord], Result] = analyse
     clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
     _state: threading.Condition = field(default_factory=threading.Condition)
@@ -235,7 +235,7 @@ class Campaign:
         final.folder.parent.mkdir(parents=True, exist_ok=True)
         partial.rename(final.folder)
         record = self.folder.run.cases[job.case]
-        judged: Future[Result] = judge.submit(analyse, job, final, self.cases[job.case], record)
+        judged: Future[Result] = judge.submit(self.judge, job, final, self.cases[job.case], record)
         try:
             result = judged.result()
         except (BentpipeError, OSError):

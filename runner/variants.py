@@ -33,14 +33,14 @@ def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
     if stack not in stacks:
         raise _wrong(text, f"there is no stack '{stack}'.{_choices(stack, stacks)}")
     found: dict[str, str] = {}
-    for part in _split(text, rest):
+    for part in split_values(text, rest):
         given, equals, value = part.partition("=")
         name = given.strip().upper()
         if name not in PARAMETERS:
             raise _wrong(text, f"there is no parameter '{given.strip()}'.{_choices(name, PARAMETERS)}")
         if name in found:
             raise _wrong(text, f"{name} is given twice.")
-        if not equals or not (plain := _unquote(value.strip())):
+        if not equals or not (plain := unquote(value.strip())):
             raise _wrong(text, f"{name} has no value: {_EXAMPLE}.")
         found[name] = _checked(text, stacks[stack], name, plain)
     return Variant.of(stack, found)
@@ -56,7 +56,7 @@ def _choices(wanted: str, choices: Iterable[str]) -> str:
     return (f" Did you mean {near[0]}?" if near else "") + f" Choices: {', '.join(names)}."
 
 
-def _split(text: str, rest: str) -> list[str]:
+def split_values(text: str, rest: str) -> list[str]:
     """The parts between commas that are not quoted."""
     parts, quoted, escaped = [""], False, False
     for character in rest:
@@ -75,7 +75,8 @@ def _split(text: str, rest: str) -> list[str]:
     return parts
 
 
-def _unquote(value: str) -> str:
+def unquote(value: str) -> str:
+    """What stands in the double quotes; a value without them as it is."""
     if not (len(value) >= 2 and value[0] == value[-1] == '"'):
         return value
     plain, escaped = "", False

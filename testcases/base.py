@@ -109,7 +109,7 @@ class Case:
             forward, return_ = real_parameters(scenario.forward_rate), real_parameters(scenario.return_rate)
             impairments = NO_PATH_IMPAIRMENTS
         else:
-            forward, return_ = (_parameters(scenario, link) for link in (scenario.forward, scenario.return_))
+            forward, return_ = (link_parameters(scenario, link) for link in (scenario.forward, scenario.return_))
             impairments = scenario.impairments
         return CaseRecord(
             name=self.name,
@@ -135,7 +135,8 @@ def real_parameters(data_rate: int) -> LinkParameters:
     return LinkParameters(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
 
 
-def _parameters(scenario: Scenario, link: Link) -> LinkParameters:
+def link_parameters(scenario: Scenario, link: Link) -> LinkParameters:
+    """One direction of a scenario as `run.json` keeps it."""
     return LinkParameters(
         data_rate=link.data_rate,
         delay=link.delay,

@@ -12,12 +12,14 @@ from runner import campaign, plan, terminal
 from runner.campaign import LOGS
 from runner.catalog import split
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
+from runner.cli.path_options import path_options, taken
 from runner.errors import UsageError
 from runner.links import LINKS
 from runner.matrix import MatrixOptions, run_matrix
 from runner.model.implementation import Role
 from runner.model.result import Outcome
 from runner.model.run import protocol_key
+from runner.paths.selection import PathOptions, load_path_catalog, select_paths
 from runner.retention import Retention
 from runner.store import RunFolder
 from runner.units import format_duration, format_size
@@ -52,9 +54,17 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @main.command("plan")
 @selection_options
+@path_options
+@click.option("--link", "links", multiple=True, metavar="NAME", help="Under paths. [geo]")
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take."""
+    asked_paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
+    if asked_paths.given:
+        _plan_paths(implementations, asked_paths, options)
+        return
+    if options.pop("links"):
+        raise UsageError("plan --link names links under paths: add --path or --workload, or leave it out.")
     from runner.stacks import load_present  # noqa: PLC0415
 
     catalog = load_present(implementations)
@@ -83,11 +93,29 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         out.print(f"{len(over_h3)} of the jobs run over HTTP/3: their {pairs} pairs share nothing else.")
 
 
+def _plan_paths(implementations: Path, asked: PathOptions, options: dict[str, Any]) -> None:
+    from runner.path_matrix import path_run, presets  # noqa: PLC0415
+
+    chosen = MatrixOptions(seed=options["seed"], shuffle=options["shuffle"])
+    selection = select_paths(load_path_catalog(implementations), asked)
+    run = path_run(LOGS / "plan", selection, chosen, ids={})
+    unsupported = presets(run, run.order)
+    todo = tuple(job for job in run.order if job not in unsupported)
+    cases = plan.Selection(servers=run.servers, clients=run.clients, cases=tuple(run.cases))
+    out.print(terminal.plan_table(run, cases, todo))
+    total = plan.estimate(todo, run.cases)
+    out.print(
+        f"\n{len(todo)} jobs over {len(run.clients)} paths, about {format_duration(total.seconds)} with one lane; "
+        f"{format_size(total.bytes_default)} on disk. {len(unsupported)} more are unsupported by declaration."
+    )
+
+
 @main.command()
 @selection_options
+@path_options
 @click.option("--run", "name", metavar="NAME|DIR", help="The run to begin, to resume or to extend. [date and time]")
 @click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
-@click.option("--link", "links", multiple=True, metavar="NAME", help="Over real links of links.json, not in lanes.")
+@click.option("--link", "links", multiple=True, metavar="NAME", help="Real links of links.json; with --path: under it.")
 @click.option(
     "--links",
     "links_file",
@@ -110,7 +138,14 @@ def plan_(implementations: Path, /, **options: Any) -> None:
 @click.pass_obj
 def run(implementations: Path, /, strict: bool, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
-    results = run_matrix(MatrixOptions(implementations=implementations, **options), out=out, err=err)
+    from runner.path_matrix import is_path_run, run_paths  # noqa: PLC0415 - docker is slow to import
+
+    paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
+    asked = MatrixOptions(implementations=implementations, **options)
+    if is_path_run(asked, paths):
+        results = run_paths(asked, paths, out=out, err=err)
+    else:
+        results = run_matrix(asked, out=out, err=err)
     failed = any(result.outcome in (Outcome.FAILED, Outcome.ERROR) for result in results.values())
     sys.exit(1 if strict and failed else 0)
 

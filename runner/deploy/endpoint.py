@@ -3,12 +3,13 @@
 from typing import Any
 
 from runner.deploy.containers import ContainerSpec, Engine, Usage, Volume
-from runner.deploy.lane import Lane
+from runner.deploy.lane_base import LaneBase
 from runner.deploy.request import EndpointSpec, Limits
 from runner.deploy.supervised import Supervised
 from runner.errors import LaneError
 from runner.model.artifacts import EndpointRecord
 from runner.model.implementation import Role
+from runner.model.path import Side
 
 # What stock images do at their start needs these: routes and offloads, a user of their own, ping, a port below 1024.
 _CAPABILITIES = (
@@ -25,9 +26,9 @@ _CAPABILITIES = (
 
 
 class Endpoint:
-    """The client or the server of one job. The record can be made at any time, whatever went wrong."""
+    """The client or the server of one job, or one side of a path. The record can be made at any time."""
 
-    def __init__(self, role: Role, spec: EndpointSpec, limits: Limits) -> None:
+    def __init__(self, role: Role | Side, spec: EndpointSpec, limits: Limits) -> None:
         self.role = role
         self.running: Supervised | None = None
         self.timed_out = False
@@ -44,7 +45,7 @@ class Endpoint:
         """Note which image the tag means now. Raises LaneError when the engine has none."""
         self._image_id = engine.image_id(self._spec.image)
 
-    def create(self, lane: Lane, volumes: tuple[Volume, ...], *, quota: int) -> None:
+    def create(self, lane: LaneBase, volumes: tuple[Volume, ...], *, quota: int) -> None:
         """Make the container, not started. `quota` is what it may write to its volumes, which count as its memory."""
         container = lane.create(
             ContainerSpec(
@@ -64,6 +65,7 @@ class Endpoint:
         return {
             "network_mode": network,
             "binds": list(self._spec.binds),
+            "devices": list(self._spec.devices),
             "cap_drop": ["ALL"],
             "cap_add": list(_CAPABILITIES),
             "security_opt": ["no-new-privileges"],

@@ -6,13 +6,16 @@ from contextlib import contextmanager
 from runner import collect
 from runner.deploy.endpoint import Endpoint
 from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES
-from runner.deploy.lane import LINK_LOGS, Lane, Shape, together
+from runner.deploy.lane import Lane, Shape
+from runner.deploy.lane_base import together
 from runner.deploy.link_arguments import LOGS, link_arguments
 from runner.deploy.request import LaneJob
+from runner.deploy.segment import LINK_LOGS
 from runner.deploy.served import Served
 from runner.deploy.stages import Stages
 from runner.deploy.supervised import STOPPED, Supervised
 from runner.errors import LaneError
+from runner.inputs import ServedFile
 from runner.model.artifacts import Artifacts, Evidence, FileRecord
 from runner.model.implementation import Role
 from runner.store import save_evidence
@@ -24,15 +27,20 @@ _SPARE_DOWNLOADS = 16 * MIB  # bytes, beyond twice what is requested
 _LEAST_DOWNLOADS = 64 * MIB
 _CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
 _SAMPLE_SECONDS = 2.0  # between measurements of CPU time
-_LAST_PACKETS = 0.05  # s beyond the return link's delay until the client's last packet has passed the server's capture
+LAST_PACKETS = 0.05  # s beyond the return link's delay until the client's last packet has passed the server's capture
 _ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
 _OUTPUT = "output.log"
 
 
 def shape_of(job: LaneJob) -> Shape:
     """The lane that a job needs. Its quota of /downloads is a power of two, so that most jobs share one shape."""
-    downloads = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in job.files) + _SPARE_DOWNLOADS)
-    return Shape(logs=job.limits.logs, downloads=1 << (downloads - 1).bit_length(), ask_server=job.wait_for_server)
+    return Shape(logs=job.limits.logs, downloads=downloads_quota(job.files), ask_server=job.wait_for_server)
+
+
+def downloads_quota(files: tuple[ServedFile, ...]) -> int:
+    """Bytes for /downloads when `files` are asked for."""
+    wanted = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in files) + _SPARE_DOWNLOADS)
+    return 1 << (wanted - 1).bit_length()
 
 
 class Experiment:
@@ -101,7 +109,7 @@ class Experiment:
             arguments = link_arguments(forward=job.forward, return_=job.return_, seed=job.seed, path=job.path)
             together(
                 self._pool,
-                lambda: lane.start_link(arguments),
+                lambda: lane.link.start(arguments),
                 lambda: self._client.create(lane, (*volumes.client, certs), quota=quota),
                 lambda: self._server.create(lane, (*volumes.server, www, certs), quota=lane.shape.logs),
             )
@@ -125,14 +133,14 @@ class Experiment:
             self._client.start()
         with self._stages.stage("transfer"):
             deadline = self._stages.wall() + self._job.timeout
-            self._wait(deadline, lambda: client.ended or server.ended or lane.link_died)
+            self._wait(deadline, lambda: client.ended or server.ended or lane.link.died)
             if server.ended:
                 # What it sent before it ended may still arrive.
                 grace = _CLIENT_AFTER_SERVER + self._job.forward.delay + self._job.return_.delay
-                self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link_died)
-            if lane.link_died:
+                self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link.died)
+            if lane.link.died:
                 client.kill()
-                raise LaneError("link-died", f"The simulator or a capture ended early: {lane.link_output()[-500:]}")
+                raise LaneError("link-died", f"The simulator or a capture ended early: {lane.link.output()[-500:]}")
             if not client.ended:
                 self._client.timed_out = not server.ended
                 self._client.stopped_by_us = server.ended
@@ -152,7 +160,7 @@ class Experiment:
         client_ended = self._stages.wall()
         together(self._pool, lambda: self._copy_logs(self._client), self._compare_downloads)
         if self._client.supervised.ended:
-            left = client_ended + self._job.return_.delay + _LAST_PACKETS - self._stages.wall()
+            left = client_ended + self._job.return_.delay + LAST_PACKETS - self._stages.wall()
             self._bell.wait(lambda: False, timeout=left)
 
     def _compare_downloads(self) -> None:
@@ -180,7 +188,7 @@ class Experiment:
         self._server.stopped_by_us = server.terminate(grace=SERVER_GRACE_SECONDS)
 
     def _stop_captures(self) -> None:
-        self._capture_drops = self._lane.stop_captures()
+        self._capture_drops = self._lane.link.stop_captures()
 
     def _collect_rest(self) -> None:
         """Copy captures, the server's files and, when it has ended, what the simulator wrote."""
@@ -189,17 +197,17 @@ class Experiment:
             self._pool,
             lambda: self._copy_logs(self._server),
             lambda: collect.extract(self._lane.archive("sim", CAPTURES), sim, budget=2 * CAPTURE_LIMIT),
-            self._lane.stop_link,
+            self._lane.link.stop,
         )
         collect.extract(self._lane.archive("sim", LOGS), sim, budget=LINK_LOGS)
         if not self._artifacts.link_truth.is_file():
-            raise LaneError("no-truth", f"The simulator left no truth: {self._lane.link_output()[-500:]}")
+            raise LaneError("no-truth", f"The simulator left no truth: {self._lane.link.output()[-500:]}")
 
     def _write_outputs(self) -> None:
         outputs = {
             "client": _printed(self._client.running),
             "server": _printed(self._server.running),
-            "sim": self._lane.link_output(),
+            "sim": self._lane.link.output(),
         }
         for role, text in outputs.items():
             (self._job.folder / role / _OUTPUT).write_text(text)

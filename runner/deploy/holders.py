@@ -64,10 +64,21 @@ def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
     return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
 
 
-def link_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
+def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool, controller: str) -> ContainerSpec:
+    """A namespace of a path's lane and its volumes. `forwards`: packets for others; `controller`: of its TCP."""
+    own = {"net.ipv4.tcp_congestion_control": controller}
+    if forwards:
+        own |= {"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
+        # A side that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).
+        own |= {f"net.ipv4.conf.{which}.rp_filter": "0" for which in ("all", "default")}
+    hosts = CLIENT_HOSTS if role == "client" else SERVER_HOSTS if role == "server" else ()
+    return _holder(role, ["hold-client"], volumes=volumes, sysctls=_NAMESPACE | own, extra_hosts=list(hosts))
+
+
+def link_holder(volumes: tuple[Volume, ...], *, role: str = "sim") -> ContainerSpec:
     """The simulator's namespace and volume, both captures, and the word `link ready`."""
     return _holder(
-        "sim",
+        role,
         ["hold-link", str(READY_PORT)],
         volumes=volumes,
         capabilities=("NET_RAW", "SETUID", "SETGID"),  # what `tcpdump -Z root` needs

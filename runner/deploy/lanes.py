@@ -14,6 +14,9 @@ from runner.deploy.experiment import Experiment, shape_of
 from runner.deploy.holders import plumber
 from runner.deploy.lane import Lane, Shape
 from runner.deploy.owner import Owner
+from runner.deploy.path_experiment import PathExperiment, quotas
+from runner.deploy.path_lane import PathLane
+from runner.deploy.path_request import PathJob
 from runner.deploy.priority import raise_weight
 from runner.deploy.probe import PROBE_SECONDS, PROBE_SHAPE, Probe
 from runner.deploy.request import LaneJob, ProbeResult
@@ -24,7 +27,7 @@ from runner.errors import LaneError
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 
-_CALLS_PER_LANE = 4  # engine calls that one lane makes at once
+_CALLS_PER_LANE = 6  # engine calls that one lane makes at once
 
 
 class Lanes:
@@ -82,6 +85,23 @@ class Lanes:
         finally:
             # Another lane is made in its place at once: while this job is being judged that costs no time.
             self._background.submit(self._replace, lane)
+
+    def run_path(self, job: PathJob) -> Evidence:
+        """The same for one job over a path, in a lane of its own kind, which is made for it."""
+        logs, downloads = quotas(job)
+        lane = PathLane(
+            self._engine,
+            self._pool,
+            Bell(self._stop),
+            name=f"{self._prefix}-{next(self._numbers)}",
+            controllers=job.controllers,
+            logs=logs,
+            downloads=downloads,
+        )
+        try:
+            return PathExperiment(job, lane, self._served).run(self._plumber)
+        finally:
+            self._background.submit(lane.discard)
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
         """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""

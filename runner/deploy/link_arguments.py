@@ -12,15 +12,24 @@ PACKETS = "packets.bin"
 
 
 def link_arguments(
-    *, forward: LinkParameters, return_: LinkParameters, seed: int, path: PathImpairments = NO_PATH_IMPAIRMENTS
+    *,
+    forward: LinkParameters,
+    return_: LinkParameters,
+    seed: int,
+    path: PathImpairments = NO_PATH_IMPAIRMENTS,
+    lose_all: bool = False,
 ) -> list[str]:
-    """The command line of `bentpipe/sim` in a lane, where eth0 is the client's side and eth1 the server's."""
+    """The command line of `bentpipe/sim` in a lane, where eth0 is the client's side and eth1 the server's.
+
+    `lose_all`: losses take packets of every protocol, not UDP alone.
+    """
     return [
         "--left=eth0",
         "--right=eth1",
         *_direction("forward", forward),
         *_direction("return", return_),
         *_path(path),
+        *(["--loss-protocol=any"] if lose_all else []),
         f"--seed={seed}",
         f"--truth={LOGS}/{TRUTH}",
         f"--packets={LOGS}/{PACKETS}",

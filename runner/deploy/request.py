@@ -14,13 +14,15 @@ from runner.units import MIB
 class EndpointSpec:
     """One endpoint's container. `environment` is complete but for ROLE, which the lane adds.
 
-    `entrypoint` and `binds` (`host:container:mode`, the engine's words) are for a local build, which has no image.
+    `devices` are for paths; `entrypoint` and `binds` (`host:container:mode`, the engine's words) for a local build,
+    which has no image.
     """
 
     image: str
     environment: dict[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] | None = None
     binds: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # of the host, `path:path:rwm`
 
 
 @dataclass(frozen=True, kw_only=True)

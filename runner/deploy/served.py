@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from runner.collect import Expected
 from runner.deploy.containers import ContainerSpec, Engine, Volume
 from runner.deploy.holders import TOOLS
-from runner.inputs import ServedFile, certificates
+from runner.inputs import ServedFile, certificates, path_keys
 
 
 class Served:
@@ -21,6 +21,7 @@ class Served:
         self._numbers = itertools.count(1)
         self._www: dict[tuple[ServedFile, ...], str] = {}
         self._certs: dict[int, str] = {}
+        self._path_keys: dict[str, str] = {}
         self._expected: dict[ServedFile, Expected] = {}
 
     def www(self, files: tuple[ServedFile, ...]) -> Volume:
@@ -37,6 +38,13 @@ class Served:
                 self._certs[chain_length] = self._fill("certs", lambda: certificates(chain_length=chain_length).files())
             return Volume(name=self._certs[chain_length], path="/certs", read_only=True)
 
+    def path_keys(self) -> Volume:
+        """/keys of both sides of a path."""
+        with self._lock:
+            if "keys" not in self._path_keys:
+                self._path_keys["keys"] = self._fill("keys", path_keys)
+            return Volume(name=self._path_keys["keys"], path="/keys", read_only=True)
+
     def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
         """What a client must have got, by name, of files that `www` has served."""
         return {file.name: self._expected[file] for file in files}
@@ -44,10 +52,11 @@ class Served:
     def remove(self) -> None:
         """Remove all of them; no container may use one any more."""
         with self._lock:
-            for name in (*self._www.values(), *self._certs.values()):
+            for name in (*self._www.values(), *self._certs.values(), *self._path_keys.values()):
                 self._engine.remove_volume(name)
             self._www.clear()
             self._certs.clear()
+            self._path_keys.clear()
 
     def _contents(self, files: tuple[ServedFile, ...]) -> dict[str, bytes]:
         contents = {file.name: file.content() for file in files}

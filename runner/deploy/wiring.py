@@ -32,16 +32,16 @@ def wiring_script(pids: Namespaces) -> str:
     return "\n".join(
         (
             "set -eu",
-            _veth((pids.client, "eth0", CLIENT_MAC), (pids.link, "eth0", SERVER_MAC)),
-            _veth((pids.server, "eth0", SERVER_MAC), (pids.link, "eth1", CLIENT_MAC)),
-            _inside(pids.link, _interface("eth0", LEFT4, LEFT6) + _interface("eth1", RIGHT4, RIGHT6), "eth0", "eth1"),
-            _inside(pids.client, _interface("eth0", CLIENT4, CLIENT6) + _routes(LEFT4, LEFT6), "eth0"),
-            _inside(pids.server, _interface("eth0", SERVER4, SERVER6) + _routes(RIGHT4, RIGHT6), "eth0"),
+            veth((pids.client, "eth0", CLIENT_MAC), (pids.link, "eth0", SERVER_MAC)),
+            veth((pids.server, "eth0", SERVER_MAC), (pids.link, "eth1", CLIENT_MAC)),
+            inside(pids.link, interface("eth0", LEFT4, LEFT6) + interface("eth1", RIGHT4, RIGHT6), "eth0", "eth1"),
+            inside(pids.client, interface("eth0", CLIENT4, CLIENT6) + _routes(LEFT4, LEFT6), "eth0"),
+            inside(pids.server, interface("eth0", SERVER4, SERVER6) + _routes(RIGHT4, RIGHT6), "eth0"),
         )
     )
 
 
-def _veth(end: tuple[int, str, str], peer: tuple[int, str, str]) -> str:
+def veth(end: tuple[int, str, str], peer: tuple[int, str, str]) -> str:
     """A pair, made in its two namespaces at once; an end is the process id of a holder, interface and MAC address."""
     pid, name, mac = end
     peer_pid, peer_name, peer_mac = peer
@@ -51,7 +51,7 @@ def _veth(end: tuple[int, str, str], peer: tuple[int, str, str]) -> str:
     )
 
 
-def _inside(pid: int, commands: list[str], *interfaces: str) -> str:
+def inside(pid: int, commands: list[str], *interfaces: str) -> str:
     """`ip` commands in the namespace of a process, after its offloads are off.
 
     The simulator forwards raw frames and the captures record them: what leaves must bear its checksum and be one
@@ -62,7 +62,7 @@ def _inside(pid: int, commands: list[str], *interfaces: str) -> str:
     return f"nsenter --net=/proc/{pid}/ns/net sh -euc '{offloads}; ip -batch -' <<END\n{batch}\nEND"
 
 
-def _interface(name: str, ipv4: str, ipv6: str) -> list[str]:
+def interface(name: str, ipv4: str, ipv6: str) -> list[str]:
     return [
         f"address add {ipv4}/24 dev {name}",
         f"address add {ipv6}/64 dev {name} nodad",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.model.path import PathEvidence
 from runner.model.real_link import RealLinkEvidence
 
 EVIDENCE_SCHEMA = 1
@@ -49,6 +50,7 @@ class Evidence:
     stages_s: dict[str, float]  # seconds of each stage, by name
     client: EndpointRecord
     server: EndpointRecord
+    sides: dict[str, EndpointRecord] = field(default_factory=dict)  # of a path, by name of the side
     server_ready: bool | None  # None: readiness was not asked for
     server_udp_ports: tuple[int, ...] = ()  # what a server that did not become ready listened on instead
     files: tuple[FileRecord, ...]
@@ -57,6 +59,7 @@ class Evidence:
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     real_link: RealLinkEvidence | None = None  # of a job over a real link, which has no simulator's truth
+    path: PathEvidence | None = None  # of a job over a path
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
 
@@ -89,6 +92,25 @@ class Artifacts:
     @property
     def link_truth(self) -> Path:
         return self.folder / "sim" / "truth.json"
+
+    @property
+    def lan_capture(self) -> Path:
+        """Of a job over a path: headers of what the client sent and received."""
+        return self.folder / "client" / "client.pcap"
+
+    @property
+    def ground_captures(self) -> tuple[Path, Path]:
+        """Of a job over a path: the segment behind the gateway, at the gateway and at the server."""
+        return self.folder / "ground" / "left.pcap", self.folder / "ground" / "right.pcap"
+
+    @property
+    def captures(self) -> tuple[Path, ...]:
+        """All that a job may have."""
+        return (self.client_capture, self.server_capture, self.lan_capture, *self.ground_captures)
+
+    @property
+    def ground_truth(self) -> Path:
+        return self.folder / "ground" / "truth.json"
 
     @property
     def key_logs(self) -> tuple[Path, ...]:

@@ -39,6 +39,14 @@ class PathEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PathEvidence:
+    """What the judge of a job must know of its path. `seed`: that of the served content."""
+
+    entry: PathEntry
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sight:
     """One thing that an eavesdropper on the satellite link looked for in every captured byte."""
 
@@ -69,8 +77,10 @@ class Crossing:
     """
 
     connections: int  # TCP connections of the client that carried data
-    terminal_split: int = 0  # of those, ended at the terminal: other sequence numbers on the satellite link
-    gateway_split: int = 0  # … at the gateway: other sequence numbers behind it than on the satellite link
+    whole: int = 0  # of those, the same from client to server: both initial sequence numbers are
+    on_link: int = 0  # of those, seen in the clear on the satellite segment, between the same addresses and ports
+    terminal_split: int = 0  # of those seen, with other sequence numbers there than at the client
+    gateway_split: int = 0  # of those seen, with other sequence numbers behind the gateway than on the segment
     inner_bytes: int = 0
     outer_bytes: int = 0
     client_bytes: int = 0  # IP bytes at the client, both directions, with the workload's server

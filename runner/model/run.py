@@ -49,6 +49,7 @@ class WorkloadRecord:
     name: str
     protocol: str  # http/1.1, h2, h3
     page: bool
+    encrypted: bool  # TLS end to end
     link: str  # name of both segments together
     ground_forward: LinkParameters
     ground_return: LinkParameters

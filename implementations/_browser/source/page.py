@@ -1,0 +1,115 @@
+"""Chromium loads the page that REQUESTS names, once, with an empty cache, and says how long that took.
+
+Times are those of the Navigation and Paint Timing APIs of the W3C. `/logs/workload.json` is written whatever happens
+within TIMEOUT seconds; exit code 0 when the load event came and every object with it, else 1.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from devtools import Browser, BrowserError
+
+BINARY = "/usr/lib/chromium/chromium-headless-shell"
+RESULT = Path("/logs/workload.json")
+BROWSER_LOG = Path("/logs/chromium.log")  # mostly about the desktop that it misses
+_CLOSE_SECONDS = 2.0
+_LOOK = 0.1  # s between looks
+_SETTLE = 0.3  # s after the load event, for the paint that may come after it
+# Of one origin, so every detail of every object may be read (Resource Timing §4.5).
+_TIMES = """
+JSON.stringify((() => {
+    const page = performance.getEntriesByType("navigation")[0];
+    const paint = performance.getEntriesByType("paint").find((one) => one.name == "first-contentful-paint");
+    const objects = [page, ...performance.getEntriesByType("resource")];
+    return {
+        ready: document.readyState,
+        connectEnd: page.connectEnd,
+        responseStart: page.responseStart,
+        firstContentfulPaint: paint ? paint.startTime : null,
+        domContentLoaded: page.domContentLoadedEventStart,
+        load: page.loadEventStart,
+        protocol: page.nextHopProtocol,
+        objects: objects.map((one) => ({
+            name: one.name, status: one.responseStatus, size: one.encodedBodySize, start: one.startTime,
+            end: one.responseEnd, protocol: one.nextHopProtocol,
+        })),
+    };
+})())
+"""
+
+
+def command(host: str, port: int) -> list[str]:
+    """The command line of a browser that asks nobody but the origin."""
+    protocol = os.environ["PROTOCOL"]
+    key_log = os.environ.get("SSLKEYLOGFILE")
+    return [
+        BINARY,
+        *([f"--origin-to-force-quic-on={host}:{port}"] if protocol == "h3" else ["--disable-quic"]),
+        *(["--disable-http2"] if protocol == "http/1.1" else []),
+        *([f"--ssl-key-log-file={key_log}"] if key_log else []),
+        "--user-data-dir=/tmp/profile",
+        "--no-sandbox",  # its sandbox needs user namespaces, which an endpoint's container doesn't have
+        "--no-zygote",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--window-size=1280,1024",
+        *os.environ.get("CLIENT_PARAMS", "").split(),
+        "about:blank",
+    ]
+
+
+def load(browser: Browser, url: str, deadline: float) -> dict[str, object]:
+    """Navigate, wait for the load event, read the times; the last ones that could be read when it doesn't come."""
+    targets = browser.call("Target.getTargets")["targetInfos"]
+    page = next(target["targetId"] for target in targets if target["type"] == "page")
+    session = browser.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+    browser.call("Network.enable", session)
+    browser.call("Network.clearBrowserCache", session)
+    if secret := os.environ.get("SECRET"):
+        browser.call("Network.setExtraHTTPHeaders", session, headers={"Authorization": f"Bearer {secret}"})
+    browser.call("Page.enable", session)
+    browser.send("Page.navigate", session, url=url)
+    times: dict[str, object] = {}
+    ended = 0.0
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK)
+        found = browser.call("Runtime.evaluate", session, expression=_TIMES)
+        value = found.get("result", {}).get("value")
+        now = json.loads(value) if value else {}
+        if now.get("responseStart"):
+            times = now
+        if now.get("load"):
+            ended = ended or time.monotonic()
+            if now.get("firstContentfulPaint") or time.monotonic() - ended > _SETTLE:
+                return times
+    return times
+
+
+def main() -> int:
+    """Load the page; the exit code."""
+    url = os.environ["REQUESTS"].split()[0]
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    browser = Browser(command(parts.hostname or "", port), BROWSER_LOG)
+    times: dict[str, object] = {}
+    try:
+        times = load(browser, url, time.monotonic() + float(os.environ["TIMEOUT"]))
+    except BrowserError as error:
+        print(error, file=sys.stderr)
+    finally:
+        RESULT.write_text(json.dumps(times))
+        browser.close(seconds=_CLOSE_SECONDS)
+    objects = times.get("objects")
+    good = sum(one["status"] == 200 and one["end"] > 0 for one in objects) if isinstance(objects, list) else 0
+    wanted = int(os.environ["OBJECTS"])
+    print(f"{good} of {wanted} objects, load event at {times.get('load')} ms")
+    return 0 if times.get("load") and good == wanted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+#!/bin/bash
+# Origin and loader of the workloads over paths. What the client measured is /logs/workload.json.
+set -eu
+
+if [[ $ROLE == server ]]; then exec /usr/sbin/nginx -c /etc/nginx/bentpipe.conf; fi
+
+case $PROTOCOL in
+    http/1.1) version=--http1.1 ;;
+    h2) version=--http2 ;;
+    h3) version=--http3-only ;;
+    *) echo "PROTOCOL '$PROTOCOL' is none of http/1.1, h2, h3" >&2; exit 127 ;;
+esac
+
+# shellcheck disable=SC2086  # a list separated by spaces
+exec curl "$version" --fail --silent --show-error --cacert /certs/ca.pem --header "Authorization: Bearer $SECRET" \
+    --output-dir /downloads --remote-name-all --write-out '%output{/logs/workload.json}%{json}' $REQUESTS

@@ -1,0 +1,1 @@
+"""Paths: what carries traffic over a satellite link, asked for workloads, judged from captures."""

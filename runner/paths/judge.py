@@ -1,0 +1,303 @@
+"""Job over a path + its files → result. Offline: it reads the job's folder and nothing else, and can be repeated."""
+
+import ipaddress
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner import store
+from runner.analyse import disturbed, harness, load_truth, log_tail
+from runner.errors import CaptureError
+from runner.model.artifacts import Artifacts, Evidence
+from runner.model.job import Job
+from runner.model.path import Crossing, PageLoad, PathEntry, Side
+from runner.model.result import Finding, Invariant, Outcome, Result, Sample
+from runner.model.run import CaseRecord, WorkloadRecord
+from runner.paths.connections import Ends, Exchange, connections, exchange
+from runner.paths.eavesdropper import Private, Recorded, sights
+from runner.paths.material import PORTS, secret, served
+from runner.paths.packets import TCP, UDP, Packet, read_packets
+
+CLIENT, SERVER = "193.167.0.100", "193.167.100.100"  # of every lane (contract.md)
+TERMINAL, GATEWAY = "10.55.0.100", "10.55.100.100"
+_CLOCKS_APART = 0.05  # s by which curl's time and that of the capture may differ, beside 2 %
+
+
+def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecord) -> Result:  # noqa: ARG001
+    """Judge one job; the result is returned, not stored. `case`: nothing, it stands where pairs have theirs."""
+    base = Result(
+        server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.SUCCEEDED
+    )
+    evidence, workload = store.load_evidence(artifacts), record.workload
+    if evidence is None or evidence.path is None or workload is None:
+        if evidence is not None and evidence.error:
+            return _with(base, Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
+        return _with(base, Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
+    base = replace(
+        base,
+        truth=load_truth(artifacts.link_truth),
+        ground=load_truth(artifacts.ground_truth),
+        started_unix_s=evidence.started_unix_s,
+        wall_s=evidence.wall_s,
+        transfer_s=evidence.transfer_s,
+        stages_s=evidence.stages_s,
+        cpu_pressure=evidence.cpu_pressure,
+        applied=_applied(artifacts),
+    )
+    if evidence.error:
+        return _with(base, Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
+    try:
+        seen = _Seen.read(artifacts, record, evidence)
+    except CaptureError as error:
+        return _with(base, Outcome.ERROR, harness("no-capture", str(error)))
+    base = replace(
+        base,
+        crossing=seen.crossing,
+        sample=_sample(seen, record, workload),
+        invariants=tuple(_invariants(seen, workload)),
+    )
+    for truth in (base.truth, base.ground):
+        if spoiled := disturbed(evidence, truth, record):
+            return _with(base, Outcome.ERROR, harness("disturbed", spoiled))
+    if unproven := tuple(_unproven(evidence.path.entry, seen, workload)):
+        return _with(base, Outcome.ERROR, *unproven)
+    failures = (*_execution(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))
+    return _with(base, Outcome.FAILED, *failures) if failures else base
+
+
+def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
+    return replace(result, outcome=outcome, findings=findings)
+
+
+def _applied(artifacts: Artifacts) -> dict[str, str]:
+    """What each side said that it applied: its line `applied: …`."""
+    found = {}
+    for side in (side.value for side in Side):
+        log = artifacts.folder / side / "output.log"
+        for line in log.read_text(errors="replace").splitlines() if log.is_file() else ():
+            if line.startswith("applied: "):
+                found[side] = line.removeprefix("applied: ")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What the captures and the client's own record show."""
+
+    lan: Exchange
+    crossing: Crossing
+    measured: dict[str, Any]
+
+    @classmethod
+    def read(cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence) -> "_Seen":
+        """Raises CaptureError when a capture is missing."""
+        client, server, terminal, gateway = (
+            ipaddress.ip_address(text).packed for text in (CLIENT, SERVER, TERMINAL, GATEWAY)
+        )
+        workload, path = record.workload, evidence.path
+        assert workload is not None and path is not None
+        _, at_client = read_packets(artifacts.lan_capture)
+        data, on_link = read_packets(artifacts.client_capture)
+        _, at_gateway = read_packets(artifacts.server_capture)
+        _, at_server = read_packets(artifacts.ground_captures[1])
+        lan = exchange(at_client, client, server)
+        files = served(record, path.seed)
+        private = Private(
+            client=client,
+            server=server,
+            ports=tuple(PORTS.values()),
+            name=record.host,
+            url=files[0].name,
+            header=secret(path.seed),
+            content=files[0].content(),
+        )
+        measured = _measured(artifacts)
+        crossing = Crossing(
+            **_split(lan, on_link, at_gateway, at_server, (client, server)),
+            inner_bytes=_bytes(on_link, client, server),
+            outer_bytes=_bytes(on_link, terminal, gateway),
+            client_bytes=lan.bytes,
+            sights=sights(Recorded(data, on_link), private),
+            page=_page(measured, len(files)) if workload.page else None,
+        )
+        return cls(lan=lan, crossing=crossing, measured=measured)
+
+
+def _measured(artifacts: Artifacts) -> dict[str, Any]:
+    try:
+        found = json.loads((artifacts.folder / "client" / "workload.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _split(
+    lan: Exchange, link: list[Packet], gateway: list[Packet], server: list[Packet], ends: tuple[bytes, bytes]
+) -> dict[str, int]:
+    """Where the client's connections ended. Sequence numbers are random: the same ones are the same connection."""
+    behind = {one.initials for one in connections(server)}
+    by_tuple = {one.tuple_: one for one in connections(link)}
+    seen: list[tuple[Ends, Ends]] = [(one, by_tuple[one.tuple_]) for one in lan.connections if one.tuple_ in by_tuple]
+    at_gateway = {one.tuple_: one for one in connections(gateway)}
+    assert len(ends) == 2
+    return {
+        "connections": len(lan.connections),
+        "whole": sum(one.initials in behind for one in lan.connections),
+        "on_link": len(seen),
+        "terminal_split": sum(one.initials != other.initials for one, other in seen),
+        "gateway_split": sum(
+            other.tuple_ in at_gateway and at_gateway[other.tuple_].initials not in behind for _, other in seen
+        ),
+    }
+
+
+def _bytes(packets: list[Packet], one: bytes, other: bytes) -> int:
+    return sum(
+        packet.length
+        for packet in packets
+        if {packet.source, packet.destination} == {one, other} and packet.protocol in (TCP, UDP)
+    )
+
+
+def _page(measured: dict[str, Any], wanted: int) -> PageLoad:
+    objects = measured.get("objects") or []
+    return PageLoad(
+        response_start=_seconds(measured.get("responseStart")),
+        first_contentful_paint=_seconds(measured.get("firstContentfulPaint")),
+        load=_seconds(measured.get("load")),
+        completed=sum(one.get("status") == 200 and one.get("end", 0) > 0 for one in objects),
+        attempted=wanted,
+    )
+
+
+def _seconds(milliseconds: object) -> float | None:
+    return milliseconds / 1e3 if isinstance(milliseconds, int | float) and milliseconds > 0 else None
+
+
+def _sample(seen: _Seen, record: CaseRecord, workload: WorkloadRecord) -> Sample:
+    """Times since the client's first packet; of a page, since the navigation began. Goodput counts connecting, too."""
+    size, page = sum(record.file_sizes), seen.crossing.page
+    if page is not None:
+        return Sample(file_size=size, ttfb=page.response_start, ttlb=page.load)
+    measured, last = seen.measured, seen.lan.last
+    if workload.protocol == "h3":  # its last packets may hold no content
+        last = _curl(measured, "time_total")
+    goodput = 8 * size / last if last else None
+    return Sample(
+        file_size=size,
+        goodput=goodput,
+        efficiency=goodput / record.forward.data_rate if goodput else None,
+        handshake_time=_curl(measured, "time_appconnect") or _curl(measured, "time_connect"),
+        ttfb=_curl(measured, "time_starttransfer"),
+        ttlb=last,
+    )
+
+
+def _curl(measured: dict[str, Any], name: str) -> float | None:
+    value = measured.get(name)
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _invariants(seen: _Seen, workload: WorkloadRecord) -> Iterator[Invariant]:
+    if workload.page or workload.protocol == "h3":
+        return
+    own, captured = _curl(seen.measured, "time_total"), seen.lan.last
+    holds = abs(own - captured) <= _CLOCKS_APART + 0.02 * captured if own and captured else None
+    yield Invariant(
+        name="client-clock",
+        holds=holds,
+        expected="curl's time of the transfer is that of the capture at the client, within 50 ms and 2 %",
+        actual=f"curl {own} s, capture {captured} s",
+    )
+
+
+def _unproven(entry: PathEntry, seen: _Seen, workload: WorkloadRecord) -> Iterator[Finding]:
+    """Why the captures don't show that the traffic crossed as the path would have carried it. Then nothing counts."""
+    crossing, tcp = seen.crossing, workload.protocol != "h3"
+    requirement = f"The traffic of the workload crosses the satellite link through the path {entry.name}."
+
+    def finding(expected: str, actual: str) -> Finding:
+        return Finding(code="bypassed", requirement=requirement, expected=expected, actual=actual)
+
+    if tcp and not crossing.connections:
+        yield finding("a TCP connection of the client", "none with data in the capture at the client")
+        return
+    if entry.encrypts:
+        if crossing.inner_bytes:
+            yield finding(
+                "nothing between client and server themselves on the link", f"{crossing.inner_bytes} B of such packets"
+            )
+        payload = crossing.client_bytes // 2  # less than any compression or lost header could save
+        if crossing.outer_bytes < payload:
+            yield finding(f"at least {payload} B between terminal and gateway", f"{crossing.outer_bytes} B")
+    if not tcp:
+        return
+    if entry.splits and crossing.whole:
+        actual = f"{crossing.whole} of {crossing.connections} have the same sequence numbers at client and server"
+        yield finding("every TCP connection ends on the way", actual)
+    if not entry.splits and crossing.whole < crossing.connections:
+        actual = f"{crossing.connections - crossing.whole} of {crossing.connections} have not"
+        yield finding("the same sequence numbers at client and server", actual)
+    if crossing.on_link:
+        for side, number in ((Side.TERMINAL, crossing.terminal_split), (Side.GATEWAY, crossing.gateway_split)):
+            wanted = crossing.on_link if side in entry.splits else 0
+            if number != wanted:
+                yield finding(f"{wanted} of {crossing.on_link} connections end at the {side.value}", f"{number}")
+
+
+def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Iterator[Finding]:
+    client = evidence.client
+    if client.timed_out:
+        yield Finding(
+            code="timeout",
+            requirement="The workload ends within its time.",
+            expected=f"the client ends by itself within {record.timeout:g} s",
+            actual=f"still running after {record.timeout:g} s",
+            role="client",
+            log_tail=log_tail(artifacts, "client"),
+        )
+    elif client.exit_code != 0:
+        yield Finding(
+            code="client-exit",
+            requirement="The client gets all that it asks for over the path.",
+            expected="exit code 0",
+            actual=f"exit code {client.exit_code}",
+            role="client",
+            log_tail=log_tail(artifacts, "client"),
+        )
+
+
+def _incomplete(seen: _Seen, evidence: Evidence) -> Iterator[Finding]:
+    for file in evidence.files:
+        if not file.equal:
+            yield Finding(
+                code="file-differs",
+                requirement="What is downloaded over a path is what the server has.",
+                expected=f"{file.size} B of {file.name}",
+                actual="no file" if file.received is None else f"{file.received} B, other content",
+            )
+    page = seen.crossing.page
+    if page is not None and (page.completed < page.attempted or page.load is None):
+        yield Finding(
+            code="page-incomplete",
+            requirement="The page and all its objects load.",
+            expected=f"{page.attempted} objects and the load event",
+            actual=f"{page.completed} objects, {'no load event' if page.load is None else 'the load event'}",
+        )
+
+
+def _leaks(evidence: Evidence, seen: _Seen) -> Iterator[Finding]:
+    assert evidence.path is not None
+    if not evidence.path.entry.encrypts:
+        return
+    for sight in seen.crossing.sights:
+        if sight.visible:
+            yield Finding(
+                code="leak",
+                requirement="A path that encrypts shows nothing of the connections inside it.",
+                expected=f"no {sight.what} in any captured byte of the satellite link",
+                actual=f"{sight.what} {sight.how}, in {sight.times} packets",
+                packets=() if sight.packet is None else (sight.packet,),
+                vantage="client",
+            )

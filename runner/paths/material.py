@@ -1,0 +1,62 @@
+"""What a case over paths works with: files to serve, what the client is told, which image it is."""
+
+import hashlib
+from collections.abc import Mapping
+
+from runner.inputs import GivenFile, Material, ServedFile, served_files
+from runner.model.implementation import Implementation
+from runner.model.run import CaseRecord
+from testcases import reference_page
+
+WORKLOAD_IMAGE, BROWSER_IMAGE = "bentpipe/workload", "bentpipe/browser"
+PORTS = {"clear": 80, "tls": 443}
+_BROWSER_SPARE = 10.0  # s of the time-out in which a browser that saw no load event can still say so
+
+
+def images(cases: Mapping[str, CaseRecord]) -> list[Implementation]:
+    """The images of origin and clients, as what they are built from."""
+    wanted = [WORKLOAD_IMAGE]
+    if any(case.workload is not None and case.workload.page for case in cases.values()):
+        wanted.append(BROWSER_IMAGE)
+    return [
+        Implementation(name=tag, image=tag, url="", version="", build=tag.replace("bentpipe/", "implementations/_"))
+        for tag in wanted
+    ]
+
+
+def secret(seed: int) -> str:
+    """What the client sends in a header: 32 hexadecimal digits."""
+    return hashlib.shake_256(f"secret/{seed}".encode()).hexdigest(16)
+
+
+def served(case: CaseRecord, seed: int) -> tuple[ServedFile, ...]:
+    """The files of a case, the one that is asked for first."""
+    if case.workload is not None and case.workload.page:
+        contents = reference_page.objects(seed)
+        return tuple(GivenFile(name=name, size=len(data), seed=seed, data=data) for name, data in contents.items())
+    return served_files(seed, case.file_sizes)
+
+
+def material(case: CaseRecord, seed: int) -> Material:
+    """Everything that the deployment needs of a case."""
+    workload = case.workload
+    assert workload is not None
+    files = served(case, seed)
+    port = PORTS["tls" if workload.encrypted else "clear"]
+    scheme = "https" if workload.encrypted else "http"
+    environment = {
+        "PROTOCOL": workload.protocol,
+        "REQUESTS": f"{scheme}://{case.host}/{files[0].name}",
+        "SECRET": secret(seed),
+        "SSLKEYLOGFILE": "/logs/keys.log",
+        "TESTCASE": workload.name,
+    }
+    if workload.page:
+        environment |= {"OBJECTS": str(len(files)), "TIMEOUT": f"{case.timeout - _BROWSER_SPARE:g}"}
+    return Material(
+        files=files,
+        expected=() if workload.page else files,
+        client=environment,
+        image=BROWSER_IMAGE if workload.page else WORKLOAD_IMAGE,
+        server_port=port,
+    )

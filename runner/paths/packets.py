@@ -1,0 +1,78 @@
+"""Packets of an Ethernet capture of ours as plain records, TCP's sequence numbers among them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.decode.capture import open_capture
+
+TCP, UDP = 6, 17
+_SYN, _ACK = 0x02, 0x10
+_ETHERNET = 14  # bytes of its header
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One IP packet. `number` as Wireshark counts, time in seconds since 1970, `payload` above TCP or UDP, in bytes.
+
+    `payload_at` is where the payload begins in the file; ports are 0 where there are none.
+    """
+
+    number: int
+    time: float
+    source: bytes
+    destination: bytes
+    protocol: int
+    source_port: int
+    destination_port: int
+    sequence: int
+    flags: int
+    length: int  # of the IP packet
+    payload: int  # by the headers; a capture may have kept less
+    payload_at: int
+    end: int  # of what was captured
+
+    @property
+    def syn(self) -> bool:
+        """A first segment of TCP, of either side."""
+        return self.protocol == TCP and bool(self.flags & _SYN)
+
+    @property
+    def answers(self) -> bool:
+        """A SYN that acknowledges another."""
+        return self.syn and bool(self.flags & _ACK)
+
+
+def read_packets(path: Path) -> tuple[bytes, list[Packet]]:
+    """The file's bytes and its IP packets. Raises CaptureError when it is no capture."""
+    file, _ = open_capture(path)
+    return file.data, list(_packets(file.data, file.records()))
+
+
+def _packets(data: bytes, records: Iterator[tuple[int, int, int, int, int]]) -> Iterator[Packet]:
+    for number, (time_ns, _, start, end, _) in enumerate(records, start=1):
+        ip = start + _ETHERNET
+        if end - ip < 20:
+            continue
+        version = data[ip] >> 4
+        if version == 4:
+            size, protocol, length = (data[ip] & 15) * 4, data[ip + 9], int.from_bytes(data[ip + 2 : ip + 4])
+            source, destination = data[ip + 12 : ip + 16], data[ip + 16 : ip + 20]
+        elif version == 6 and end - ip >= 40:
+            size, protocol, length = 40, data[ip + 6], int.from_bytes(data[ip + 4 : ip + 6]) + 40
+            source, destination = data[ip + 8 : ip + 24], data[ip + 24 : ip + 40]
+        else:
+            continue
+        upper = ip + size
+        ports, sequence, flags, header = (0, 0), 0, 0, 0
+        if protocol in (TCP, UDP) and end - upper >= 8:
+            ports = int.from_bytes(data[upper : upper + 2]), int.from_bytes(data[upper + 2 : upper + 4])
+            header = 8
+            if protocol == TCP and end - upper >= 20:
+                sequence, flags = int.from_bytes(data[upper + 4 : upper + 8]), data[upper + 13]
+                header = (data[upper + 12] >> 4) * 4
+        payload = max(0, length - size - header)
+        yield Packet(
+            number, time_ns / 1e9, source, destination, protocol, *ports, sequence, flags, length, payload,
+            min(end, upper + header), min(end, ip + length),
+        )  # fmt: skip
