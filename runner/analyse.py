@@ -32,8 +32,6 @@ _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 _PERMANENT = frozenset(
     {"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload", "bypassed"}
 )
-    {"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload", "bypassed"}
-)
 # What recordings of older simulators don't count.
 _IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 _STEAL_LIMIT = 0.10  # of the CPU time of this host

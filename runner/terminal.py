@@ -19,6 +19,7 @@ from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sa
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
 from runner.plan import Selection, estimate, iterations_of
 from runner.run import Progress as Event
+from runner.terminal_paths import page_line, show_crossing
 from runner.units import format_data_rate, format_duration
 
 STYLES = {
@@ -59,6 +60,8 @@ def result_line(result: Result, kind: Kind) -> str:
     """One line: pair, case, iteration, outcome, and the number or the reason."""
     if result.findings:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
+    elif result.crossing is not None and result.crossing.page is not None:
+        detail = page_line(result.crossing.page)
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.goodput and result.sample.efficiency is not None:
         detail = f"{format_data_rate(result.sample.goodput)}, η {result.sample.efficiency:.0%}"
         detail += "".join(f"; {one.sentence}" for one in result.refuted)
@@ -213,10 +216,13 @@ def show_result(
         console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
         for sentence in case.impairments.sentences():
             console.print(f"both     {sentence}")
+        if case.workload is not None:
+            ground = case.workload.ground_forward, case.workload.ground_return
+            console.print("".join(f"ground   {link_text(way)}\n" for way in dict.fromkeys(ground)), end="")
     if evidence is not None and evidence.real_link is not None:
         for sentence in real_link_sentences(evidence.real_link):
             console.print(sentence, soft_wrap=True)
-    if case is not None and result.protocol not in ("", case.protocol):
+    if case is not None and case.workload is None and result.protocol not in ("", case.protocol):
         console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
     for finding in result.findings:
         section = f" ({finding.section})" if finding.section else ""
@@ -229,6 +235,7 @@ def show_result(
     if result.sample is not None:
         console.print()
         console.print(sample_table(result.sample))
+    show_crossing(console, result, case)
     _show_diagnoses(console, result)
     if result.truth is not None:
         console.print()

@@ -18,17 +18,17 @@ case ${ROLE:-} in
 esac
 export own peer far4 far6 near4 lan
 
-# CCA and IW of the TCP connections that this side opens itself. The runner has set the controller of the namespace, where
-# a container may not; a route can ask for a window.
+# CCA and IW of the TCP connections that this side opens itself. The controller comes with the routes, which the runner has
+# made; so may the window.
 tcp_knobs() {
     local route found
-    found=$(cat /proc/sys/net/ipv4/tcp_congestion_control)
+    found=$(ip route show | sed -n 's/.*congctl \([a-z]*\).*/\1/p' | head -n 1)
     [[ -z ${CCA:-} || $CCA == "$found" ]] || fail "TCP's controller is $found here, not $CCA"
     if [[ -n ${IW:-} ]]; then
         while read -r route; do
             # shellcheck disable=SC2086  # a route is words
             ip route change $route initcwnd "$IW"
-        done < <(ip route show | grep -w -e sat0 -e "$lan")
+        done < <(ip route show | grep -w -e sat0 -e "$lan" | grep -w congctl)
     fi
     echo "applied: cca=$found iw=${IW:-10}"
 }

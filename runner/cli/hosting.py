@@ -9,6 +9,8 @@ import click
 from runner import terminal
 from runner.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations
 from runner.cli.base import DEMO_STACKS, cas_option, err, main, out, yes_option
+from runner.paths.selection import load_path_catalog
+from runner.terminal_paths import paths_tables
 
 
 @main.command()
@@ -41,6 +43,8 @@ def list_(implementations: Path) -> None:
     published = stacks.published_table([stack for stack in every if stack.build is None], sizes, width=out.width)
     cases = terminal.cases_table(case.record() for case in catalog.cases.values())
     out.print(built, "", published, "", cases, sep="\n")
+    for table in paths_tables(load_path_catalog(implementations)):
+        out.print("", table, sep="\n")
 
 
 @main.command()

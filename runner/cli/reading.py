@@ -18,6 +18,7 @@ from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
 from runner.over_links import case_of
+from runner.paths.judge import analyse_path
 from runner.store import RunFolder, find_runs, load_evidence
 
 
@@ -33,10 +34,12 @@ def analyse_(name: str) -> None:
         for number, (job, before) in enumerate(results.items(), start=1):
             artifacts = folder.artifacts(job)
             record = folder.run.cases[job.case]
+            over_path = record.workload is not None and artifacts.client_capture.is_file()
             case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
-            if case is None or not artifacts.evidence.is_file():
-                continue
-            after = campaign.rejudged(before, analyse(job, artifacts, case, record))
+            if not (over_path or case) or not artifacts.evidence.is_file():
+                continue  # of paths no tables are kept: without captures there is nothing to judge
+            judged = analyse(job, artifacts, case, record) if case else analyse_path(job, artifacts, None, record)
+            after = campaign.rejudged(before, judged)
             folder.save_result(after)
             if (before.outcome, before.findings) != (after.outcome, after.findings):
                 changes.append((job, before, after))

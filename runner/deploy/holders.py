@@ -64,9 +64,9 @@ def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
     return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
 
 
-def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool, controller: str) -> ContainerSpec:
-    """A namespace of a path's lane and its volumes. `forwards`: packets for others; `controller`: of its TCP."""
-    own = {"net.ipv4.tcp_congestion_control": controller}
+def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool) -> ContainerSpec:
+    """A namespace of a path's lane and its volumes. `forwards`: packets for others."""
+    own: dict[str, str] = {}
     if forwards:
         own |= {"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
         # A side that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).

@@ -60,13 +60,11 @@ class PathLane(LaneBase):
     def _hold_role(self, role: str) -> None:
         self.engine.create_volume(self.logs[role].name, role=role, quota=self.logs_quota)
         volumes = (self.logs[role], self.downloads) if role == CLIENT else (self.logs[role],)
-        spec = holders.path_holder(
-            role, volumes, forwards=role in SIDES, controller=self._controllers.get(role, "cubic")
-        )
+        spec = holders.path_holder(role, volumes, forwards=role in SIDES)
         self.engine.start(self.hold(role, spec))
 
     def _script(self, pids: dict[str, int]) -> str:
-        return path_wiring_script(pids)
+        return path_wiring_script(pids, self._controllers)
 
     def _volumes(self) -> list[str]:
         every = (*self.logs.values(), self.downloads, self.satellite.volume, self.ground.volume)

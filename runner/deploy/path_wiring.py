@@ -4,6 +4,8 @@ Client and server have the addresses of every lane (addresses.py). The segments 
 subnet of its own, whose `.2` is the simulator's, with the MAC address of the other end.
 """
 
+from collections.abc import Mapping
+
 from runner.deploy.addresses import (
     CLIENT4,
     CLIENT6,
@@ -50,8 +52,13 @@ def path_environment() -> dict[str, str]:
     }
 
 
-def path_wiring_script(pids: dict[str, int]) -> str:
-    """A shell script that wires a path's lane. `pids`: of the holders by role, as the host numbers them."""
+def path_wiring_script(pids: Mapping[str, int], controllers: Mapping[str, str]) -> str:
+    """A shell script that wires a path's lane. `pids`: of the holders by role, as the host numbers them.
+
+    `controllers`: TCP's congestion controller by role, CUBIC where none is named. It comes with the routes: the host's
+    own default may be any, and only who has rights on the host may change it in a namespace.
+    """
+    chosen = {role: controllers.get(role, "cubic") for role in (CLIENT, TERMINAL, GATEWAY, SERVER)}
     return "\n".join(
         (
             "set -eu",
@@ -71,35 +78,47 @@ def path_wiring_script(pids: dict[str, int]) -> str:
                 interface("eth0", _GROUND_LEFT4, _GROUND_LEFT6) + interface("eth1", RIGHT4, RIGHT6),
                 *("eth0", "eth1"),
             ),
-            inside(pids[CLIENT], interface("eth0", CLIENT4, CLIENT6) + _routes(LEFT4, LEFT6, LANE4, LANE6), "eth0"),
-            inside(pids[SERVER], interface("eth0", SERVER4, SERVER6) + _server_routes(), "eth0"),
-            inside(pids[TERMINAL], _terminal(), "lan0", "sat0"),
-            inside(pids[GATEWAY], _gateway(), "sat0", "wan0"),
+            inside(
+                pids[CLIENT],
+                interface("eth0", CLIENT4, CLIENT6) + _routes(chosen[CLIENT], LEFT4, LEFT6, LANE4, LANE6),
+                "eth0",
+            ),
+            inside(pids[SERVER], interface("eth0", SERVER4, SERVER6) + _server_routes(chosen[SERVER]), "eth0"),
+            inside(pids[TERMINAL], _terminal(chosen[TERMINAL]), "lan0", "sat0"),
+            inside(pids[GATEWAY], _gateway(chosen[GATEWAY]), "sat0", "wan0"),
         )
     )
 
 
-def _terminal() -> list[str]:
+def _terminal(controller: str) -> list[str]:
     return [
         *interface("lan0", LEFT4, LEFT6),
+        f"route change {CLIENT_NETWORK4} dev lan0 congctl {controller}",
         *interface("sat0", TERMINAL4, TERMINAL6),
-        *_routes(_SATELLITE_LEFT4, _SATELLITE_LEFT6, SERVER_NETWORK4, SERVER_NETWORK6, *_OTHERS4, *_OTHERS6),
+        *_routes(
+            controller, _SATELLITE_LEFT4, _SATELLITE_LEFT6, SERVER_NETWORK4, SERVER_NETWORK6, *_OTHERS4, *_OTHERS6
+        ),
     ]
 
 
-def _gateway() -> list[str]:
+def _gateway(controller: str) -> list[str]:
     return [
         *interface("sat0", GATEWAY4, GATEWAY6),
         *interface("wan0", WAN4, WAN6),
-        *_routes(_SATELLITE_RIGHT4, _SATELLITE_RIGHT6, CLIENT_NETWORK4, CLIENT_NETWORK6, _OTHERS4[0], _OTHERS6[0]),
-        *_routes(_GROUND_LEFT4, _GROUND_LEFT6, SERVER_NETWORK4, SERVER_NETWORK6),
+        *_routes(
+            controller, _SATELLITE_RIGHT4, _SATELLITE_RIGHT6, CLIENT_NETWORK4, CLIENT_NETWORK6, _OTHERS4[0], _OTHERS6[0]
+        ),
+        *_routes(controller, _GROUND_LEFT4, _GROUND_LEFT6, SERVER_NETWORK4, SERVER_NETWORK6),
     ]
 
 
-def _server_routes() -> list[str]:
-    return _routes(RIGHT4, RIGHT6, LANE4, LANE6, *_OTHERS4, *_OTHERS6)
+def _server_routes(controller: str) -> list[str]:
+    return _routes(controller, RIGHT4, RIGHT6, LANE4, LANE6, *_OTHERS4, *_OTHERS6)
 
 
-def _routes(gateway4: str, gateway6: str, *networks: str) -> list[str]:
-    found = [f"route add {network} via {gateway6 if ':' in network else gateway4}" for network in networks]
+def _routes(controller: str, gateway4: str, gateway6: str, *networks: str) -> list[str]:
+    found = (
+        f"route add {network} via {gateway6 if ':' in network else gateway4} congctl {controller}"
+        for network in networks
+    )
     return ["link set lo up", *found]

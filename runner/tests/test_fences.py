@@ -41,6 +41,7 @@ FORBIDDEN = {
     ),
     "runner.explain": ("runner.deploy", "runner.store", "runner.render", "runner.analyse", "testcases"),
     "testcases": ("runner.deploy", "runner.store", "runner.render", "runner.run", "runner.analyse", "runner.decode"),
+    "runner.paths": ("runner.deploy", "runner.render", "runner.run", "runner.cli"),
     "runner.analyse": ("runner.deploy", "runner.render", "runner.run", "runner.cli"),
     "runner.stats": ("runner.store", "runner.deploy", "runner.decode", "runner.trace", "runner.render", "testcases"),
     "runner.compare": ("runner.deploy", "runner.decode", "runner.trace", "runner.render", "runner.run", "testcases"),

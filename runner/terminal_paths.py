@@ -1,0 +1,83 @@
+"""What a terminal is told of a job over a path."""
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from runner.model.path import Crossing, PageLoad
+from runner.model.result import Result
+from runner.model.run import CaseRecord
+from runner.paths.selection import PathCatalog
+from runner.units import format_duration, format_size
+
+
+def page_line(page: PageLoad) -> str:
+    """`page 4.10 s, first paint 2.30 s, 75/75 objects`."""
+    load = "not loaded" if page.load is None else f"page {format_duration(page.load)}"
+    paint = page.first_contentful_paint
+    first = "" if paint is None else f", first paint {format_duration(paint)}"
+    return f"{load}{first}, {page.completed}/{page.attempted} objects"
+
+
+def show_crossing(console: Console, result: Result, case: CaseRecord | None) -> None:
+    """How the traffic crossed the satellite link, and what somebody who records it sees."""
+    crossing = result.crossing
+    if crossing is None:
+        return
+    console.print()
+    if case is not None and case.workload is not None:
+        workload = case.workload
+        note = f" ({workload.note})" if workload.note else ""
+        console.print(f"{workload.name} over {workload.protocol}, link {workload.link}{note}")
+    if crossing.page is not None:
+        page = crossing.page
+        start = "–" if page.response_start is None else format_duration(page.response_start)
+        console.print(f"response start {start}, {page_line(page)}")
+    for sentence in carried(crossing):
+        console.print(sentence)
+    table = Table("an eavesdropper on the satellite link looked for", "", "packets", "first", "how", box=None)
+    for sight in crossing.sights:
+        sign = "[red]visible[/red]" if sight.visible else "[green]hidden[/green]"
+        first = "" if sight.packet is None else str(sight.packet)
+        table.add_row(sight.what, sign, str(sight.times or ""), first, escape(sight.how))
+    console.print(table)
+    for side, said in result.applied.items():
+        console.print(f"{side} applied {escape(said)}")
+
+
+def paths_tables(catalog: PathCatalog) -> tuple[Table, Table, Table]:
+    """The paths, the workloads and the links under paths that can be chosen."""
+    paths = Table("path", "", "TCP ends at", "carries", "encrypts", "knobs", box=None)
+    for entry in catalog.paths.values():
+        ends = " and ".join(side.value for side in entry.splits) or "–"
+        rest = (" ".join(entry.carries), "yes" if entry.encrypts else "no", " ".join(entry.knobs))
+        paths.add_row(entry.name, escape(entry.note), ends, *rest)
+    workloads = Table("workload", "", "sizes, kB", box=None)
+    for one in catalog.workloads.values():
+        sizes = "page" if one.page else ", ".join(f"{size / 1000:g}" for size in one.sizes)
+        workloads.add_row(one.name, one.description, sizes)
+    links = Table("link under paths", "satellite", "ground", "", box=None)
+    for link in catalog.links.values():
+        delays = (format_duration(segment.forward.delay) for segment in (link.satellite, link.ground))
+        links.add_row(link.name, *(f"{delay} one way" for delay in delays), link.note)
+    return paths, workloads, links
+
+
+def carried(crossing: Crossing) -> Iterator[str]:
+    """In words, what proves how it was carried."""
+    yield (
+        f"{format_size(crossing.client_bytes)} of IP at the client; on the satellite link "
+        f"{format_size(crossing.inner_bytes)} between client and server, "
+        f"{format_size(crossing.outer_bytes)} between terminal and gateway"
+    )
+    if crossing.connections:
+        ended = crossing.connections - crossing.whole
+        where = [
+            f"{number} at the {side}"
+            for side, number in (("terminal", crossing.terminal_split), ("gateway", crossing.gateway_split))
+            if number
+        ]
+        seen = f", of them {' and '.join(where)}" if where else ""
+        yield f"{crossing.connections} TCP connections of the client, {ended} ended on the way{seen} (sequence numbers)"

@@ -1,0 +1,92 @@
+"""Names of paths, workloads, links, sizes and losses → cases."""
+
+import re
+
+import pytest
+
+from runner.catalog import load_paths
+from runner.errors import UsageError
+from runner.model.path import Side
+from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths
+from testcases import reference_page
+from testcases.pathlinks import LINKS, LOSS_SWEEP
+
+
+def _select(**options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    selection = select_paths(load_path_catalog(), PathOptions(**options))  # type: ignore[arg-type]
+    return list(selection.paths), list(selection.cases)
+
+
+def test_the_default_is_every_path_over_a_small_selection() -> None:
+    paths, cases = _select()
+    assert paths == list(load_paths())
+    assert cases == ["goodput-500kB-geo", "goodput-2000kB-geo", "goodput-10000kB-geo", "page-geo"]
+
+
+def test_sizes_and_losses_make_cases() -> None:
+    paths, cases = _select(paths=("plain",), workloads=("goodput",), sizes=("250000",), losses=("0,0.01",))
+    assert (paths, cases) == (["plain"], ["goodput-250kB-geo", "goodput-250kB-geo+loss=0.01"])
+
+
+def test_the_sweeps_are_those_of_the_paper() -> None:
+    _, sizes = _select(workloads=("goodput",), sizes=("all",))
+    assert len(sizes) == 39 and sizes[0] == "goodput-500kB-geo" and sizes[-1] == "goodput-10000kB-geo"
+    assert len(LOSS_SWEEP) == 28 and (LOSS_SWEEP[0], LOSS_SWEEP[-1]) == (1e-9, 1.0)
+
+
+def test_loss_is_of_both_directions_of_the_satellite_alone() -> None:
+    case = next(
+        iter(select_paths(load_path_catalog(), PathOptions(workloads=("page",), losses=("0.05",))).cases.values())
+    )
+    assert case.workload is not None
+    assert (case.forward.loss, case.return_.loss) == (0.05, 0.05)
+    assert (case.workload.ground_forward.loss, case.workload.ground_return.loss) == (0.0, 0.0)
+
+
+def test_a_variant_stands_beside_its_path() -> None:
+    paths, _ = _select(paths=("plain", "pep-split"), variants=("pep-split:IW=30,CCA=bbr",))
+    assert paths == ["plain", "pep-split", "pep-split+cca=bbr+iw=30"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"paths": ("opnvpn",)}, "--path: there is no path 'opnvpn'. Did you mean openvpn?"),
+        ({"workloads": ("pages",)}, "--workload: there is no workload 'pages'. Did you mean page?"),
+        ({"links": ("geos",)}, "--link: there is no link 'geos'. Did you mean geo?"),
+        ({"losses": ("2",)}, "--loss: '2' is no number from 0 to 1"),
+        ({"sizes": ("ten",)}, "--size: 'ten' is no number"),
+        ({"sizes": ("10",)}, "a transfer has at least 1000 bytes"),
+        ({"variants": ("plain:CCA=bbr",)}, "plain has no knob 'CCA'. Choices: none."),
+        ({"variants": ("pep-split:CCA=a b",)}, "letters, digits, dots and hyphens only"),
+        ({"paths": ("plain",), "variants": ("pep-split:IW=3",)}, "pep-split is not selected"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options: dict[str, tuple[str, ...]], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        _select(**options)
+
+
+def test_what_a_path_does_not_carry_is_refused() -> None:
+    catalog = load_path_catalog()
+    h3 = next(iter(select_paths(catalog, PathOptions(workloads=("h3",))).cases.values()))
+    assert refusal(catalog.paths["pep-split"], h3) == "pep-split carries tcp only, and h3 is udp"
+    assert refusal(catalog.paths["openvpn"], h3) is None
+    assert catalog.paths["pep-split-gateway"].sides == (Side.GATEWAY,)
+
+
+def test_the_reference_page_has_the_sizes_of_keplers() -> None:
+    made = reference_page.objects(7)
+    assert {name: len(data) for name, data in made.items()} == reference_page.names(7)
+    assert (len(made), sum(map(len, made.values()))) == (75, 815_804)
+    assert made != reference_page.objects(8)
+    document = next(iter(made.values()))
+    assert all(name.encode() in document for name in list(made)[1:])
+
+
+def test_a_changing_link_changes_both_ways_at_once() -> None:
+    satellite = LINKS["leo-changing"].satellite
+    times = [change.time for change in satellite.forward.impairments.changes]
+    assert times == [change.time for change in satellite.return_.impairments.changes]
+    delays = {change.delay for change in satellite.forward.impairments.changes}
+    assert min(delays) == 0.025 and max(delays) == 0.14
