@@ -13,7 +13,7 @@ from pathlib import Path
 from runner import collect
 from runner.deploy.containers import Engine, State
 from runner.deploy.experiment import SERVER_GRACE_SECONDS, SERVER_READY_SECONDS
-from runner.deploy.lane import together
+from runner.deploy.lane_base import together
 from runner.deploy.remote import conditions
 from runner.deploy.remote.probes import PROBE_BYTES, Exchange, parse, settled
 from runner.deploy.remote.reach import Candidate, Reach
