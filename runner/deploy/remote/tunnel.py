@@ -76,7 +76,8 @@ class Tunnel:
                         near.shutdown(socket.SHUT_RDWR)
                 up.join()
             finally:
-                far.close()
+                with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                    far.close()
 
     def _open(self, near: socket.socket) -> paramiko.Channel | None:
         """A channel to the engine; a host that is lost is tried again for a while, as long as the caller waits."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.tests.deploy.remote.hosts import Host, lacking
+from runner.tests.deploy.remote.hosts import Host, free_number, lacking
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +12,7 @@ def remote_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """One host, for the tests of a module that leave it as they found it."""
     if reason := lacking():
         pytest.skip(f"no remote host can be made: {reason}")
-    host = Host(tmp_path_factory.mktemp("remote"), 1)
+    host = Host(tmp_path_factory.mktemp("remote"), free_number())
     try:
         yield host.open()
     finally:

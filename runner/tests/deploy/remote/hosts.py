@@ -61,13 +61,20 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+def free_number() -> int:
+    """A number for `Host` and `Satellite` whose addresses nobody here has, another run of these tests included."""
+    taken = run("ip", "-o", "address")
+    return next(number for number in range(1 + os.getpid() % 100, 250) if f" 10.213.{number}." not in taken)
+
+
 class Host:
-    """One namespace. `number` (1 to 200) makes its addresses: 10.213.N.2, with this host at 10.213.N.1."""
+    """One namespace. `number` (1 to 250) makes its addresses: 10.213.N.2, with this host at 10.213.N.1."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.name = f"bpt{os.getpid() % 100000}-{number}"
         self.folder = folder / f"host{number}"
         self.folder.mkdir(parents=True)
+        self.number = number
         self.address, self.our_address = f"10.213.{number}.2", f"10.213.{number}.1"
         self.data = self.folder / "docker"
         self._anchor: subprocess.Popen[bytes] | None = None
@@ -186,6 +193,11 @@ class Host:
     def engine(self) -> docker.DockerClient:
         """A client beside the SSH server: what the tests themselves look with."""
         return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=10)
+
+    def states(self) -> list[tuple[str, str]]:
+        """Name and state of all containers there."""
+        found = self.engine().containers.list(all=True, ignore_removed=True)
+        return [(str(one.name), str(one.status)) for one in found]
 
     def containers(self) -> list[str]:
         """Names of all containers there, running or not."""

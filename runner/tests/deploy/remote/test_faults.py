@@ -1,0 +1,122 @@
+"""What breaks on a real link, broken on purpose in mid-transfer: no job may be lost, nothing may stay on the host."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import Catalog
+from runner.deploy.remote.station import LEASE_SECONDS
+from runner.errors import LaneError
+from runner.model.result import Outcome, Result
+from runner.tests.deploy.remote.hosts import Host
+from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, Work, link_to, working
+from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
+from runner.tests.deploy.remote.test_real_link import _parameters, images  # noqa: F401 - a fixture
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+CASE = "transfer"  # 10 MiB: takes 8 s over the link at least
+
+
+@pytest.fixture(scope="module")
+def sky(remote_host: Host, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
+    """A satellite link to a host, open for transfers."""
+    satellite = Satellite(remote_host, None, remote_host.number)
+    try:
+        satellite.open(_parameters(FORWARD_RATE), _parameters(RETURN_RATE))
+        link = link_to(remote_host, name="sky", interface=INTERFACE)
+        with working(catalog, tmp_path_factory.mktemp("sky"), link, cases=(CASE,)) as work:
+            yield work
+    finally:
+        satellite.close()
+
+
+def _broken(work: Work, host: Host, folder: Path, break_it: Callable[[], object]) -> Result | LaneError:
+    """Run a job, break something while its client runs; how the job ended."""
+    ended: list[Result | LaneError] = []
+
+    def run() -> None:
+        try:
+            ended.append(Work(work.run, work.catalog, work.links, folder, []).do(work.run.order[0])[0])
+        except LaneError as error:
+            ended.append(error)
+
+    job = threading.Thread(target=run)
+    job.start()
+    deadline = time.monotonic() + 60
+    while not any(name.endswith("client-endpoint") and state == "running" for name, state in host.states()):
+        assert time.monotonic() < deadline, "the client never ran"
+        time.sleep(0.2)
+    time.sleep(2.0)  # into the transfer
+    break_it()
+    job.join(300)
+    assert ended, "the job never ended"
+    return ended[0]
+
+
+def _restart_ssh(host: Host, **how: str) -> None:
+    host.stop_ssh()
+    time.sleep(3.0)
+    host.start_ssh(**how)
+
+
+def _restart_engine(host: Host) -> None:
+    host.stop_engine()
+    time.sleep(2.0)
+    host.start_engine()
+
+
+def _reboot(host: Host) -> None:
+    host.stop_ssh()
+    host.stop_engine()
+    time.sleep(5.0)
+    host.start_engine()
+    host.start_ssh()
+
+
+def _clean(host: Host, *, within: float) -> None:
+    deadline = time.monotonic() + within
+    while left := host.containers():
+        assert time.monotonic() < deadline, left
+        time.sleep(1.0)
+
+
+def test_a_job_survives_the_loss_of_ssh(sky: Work, remote_host: Host, tmp_path: Path) -> None:
+    result = _broken(sky, remote_host, tmp_path, lambda: _restart_ssh(remote_host))
+    assert isinstance(result, Result)
+    assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
+    _clean(remote_host, within=5)
+
+
+@pytest.mark.parametrize("break_it", [_restart_engine, _reboot])
+def test_a_restart_of_the_host_is_no_failure_of_the_client(
+    sky: Work, remote_host: Host, tmp_path: Path, break_it: Callable[[Host], None]
+) -> None:
+    result = _broken(sky, remote_host, tmp_path, lambda: break_it(remote_host))
+    if isinstance(result, Result):
+        assert result.outcome is Outcome.ERROR, result.findings
+    _clean(remote_host, within=LEASE_SECONDS + 30)
+    again, _ = Work(sky.run, sky.catalog, sky.links, tmp_path / "again", []).do(sky.run.order[0])
+    assert again.outcome is Outcome.SUCCEEDED, again.findings
+
+
+def test_another_host_key_in_mid_job_is_told_and_the_host_cleans_itself(
+    sky: Work, remote_host: Host, tmp_path: Path
+) -> None:
+    def pretend() -> None:
+        remote_host.stop_ssh()
+        remote_host.start_ssh(host_key="other_host_key")
+
+    try:
+        ended = _broken(sky, remote_host, tmp_path, pretend)
+        if isinstance(ended, Result):
+            assert ended.outcome is Outcome.ERROR
+        else:
+            assert "is not the one in links.json" in str(ended)
+        _clean(remote_host, within=LEASE_SECONDS + 30)
+    finally:
+        remote_host.stop_ssh()
+        remote_host.start_ssh()

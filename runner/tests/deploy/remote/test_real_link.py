@@ -1,0 +1,110 @@
+"""Jobs between this host and another one, over SSH."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import DockerException, ImageNotFound
+
+from runner.catalog import Catalog
+from runner.errors import BudgetError, SetupError
+from runner.model.real_link import LINK_DOWN
+from runner.model.result import Outcome
+from runner.model.run import LinkParameters
+from runner.tests.deploy.remote.hosts import Host
+from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
+from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
+
+pytestmark = pytest.mark.docker
+
+DELAY, LOSS = 0.3, 0.01
+
+
+@pytest.fixture(autouse=True, scope="module")
+def images() -> None:
+    try:
+        for image in ("bentpipe/tools", "bentpipe/sim", f"bentpipe/{STACK}"):
+            docker.from_env().images.get(image)
+    except (DockerException, ImageNotFound) as error:
+        pytest.skip(f"no engine with the images: {error}")
+
+
+def _parameters(data_rate: int, loss: float = 0.0) -> LinkParameters:
+    return LinkParameters(data_rate=data_rate, delay=DELAY, queue_packets=125, loss=loss)
+
+
+def test_a_job_over_a_real_link_leaves_the_same_files_and_nothing_on_the_host(
+    remote_host: Host, catalog: Catalog, tmp_path: Path
+) -> None:
+    with working(catalog, tmp_path, link_to(remote_host), cases=("handshake",)) as work:
+        assert any("is missing there" in line for line in work.said)
+        assert any(f"{remote_host.our_address} over mgmt0: chosen" in line for line in work.said)
+        result, evidence = work.do(work.run.order[0])
+        assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
+        seen = evidence.real_link
+        assert seen is not None
+        assert (seen.server_address, seen.interface, seen.translated) == (remote_host.our_address, "mgmt0", False)
+        assert seen.clock is not None
+        assert abs(seen.clock.offset) < max(seen.clock.bound, 0.005)  # both have the clock of this machine
+        assert seen.before is not None
+        assert seen.before.sent >= 12
+        assert seen.volume > 2000
+        folder = tmp_path / "handshake" / "1"
+        for name in ("sim/left.pcap", "sim/right.pcap", "client/keys.log", "server/output.log", "tables/client"):
+            assert (folder / name).exists(), name
+        assert not any(
+            secret in (folder / "evidence.json").read_text() for secret in ("ssh-ed25519", "PRIVATE", 'key"')
+        )
+    assert remote_host.containers() == []
+
+
+def test_a_spent_budget_and_an_address_that_does_not_answer(
+    remote_host: Host, catalog: Catalog, tmp_path: Path
+) -> None:
+    poor = replace(link_to(remote_host), budget_day=70_000)
+    with (
+        working(catalog, tmp_path, poor, cases=("transfer",)) as work,
+        pytest.raises(BudgetError, match="for this day"),
+    ):
+        work.do(work.run.order[0])
+    wrong = replace(link_to(remote_host), server_addresses=("192.0.2.77",))
+    with (
+        pytest.raises(SetupError, match=r"reaches no address .*192\.0\.2\.77"),
+        working(catalog, tmp_path / "wrong", wrong, cases=("handshake",)),
+    ):
+        pass
+    assert remote_host.containers() == []
+
+
+@pytest.mark.slow
+def test_a_satellite_link_is_measured_and_the_clocks_are_found(
+    remote_host: Host, catalog: Catalog, tmp_path: Path
+) -> None:
+    satellite = Satellite(remote_host, None, remote_host.number)
+    try:
+        satellite.open(_parameters(FORWARD_RATE, LOSS), _parameters(RETURN_RATE, LOSS), seed=5)
+        sky = link_to(remote_host, name="sky", interface=INTERFACE)
+        with working(catalog, tmp_path, sky, cases=("transfer",)) as work:
+            assert not any("is missing there" in line for line in work.said)
+            result, evidence = work.do(work.run.order[0])
+            assert result.outcome is Outcome.SUCCEEDED, result.findings
+            seen = evidence.real_link
+            assert seen is not None
+            assert seen.clock is not None
+            assert seen.before is not None
+            assert seen.before.rtt_min == pytest.approx(2 * DELAY, rel=0.02)
+            assert abs(seen.clock.offset) < 0.005
+            assert result.sample is not None
+            assert result.sample.one_way_delay_median == pytest.approx(DELAY, abs=0.1)
+            satellite.stop()
+            began = time.monotonic()
+            job = next(job for job in work.run.order if job.case == "transfer" and job.iteration == 1)
+            (tmp_path / "transfer" / "1").rename(tmp_path / "done")
+            down, _ = work.do(job)
+            assert (down.outcome, down.findings[0].code) == (Outcome.ERROR, LINK_DOWN)
+            assert time.monotonic() - began < 90
+    finally:
+        satellite.close()
+    assert remote_host.containers() == []
