@@ -15,7 +15,7 @@ def migrates(case: CaseEvidence) -> Iterator[Finding]:
     """A second path, validated, with connection IDs that the first one never saw."""
     moved = [connection for connection in case.facts.connections if len(connection.paths) > 1]
     if not moved:
-        yield Finding(
+        finding = Finding(
             code="no-migration",
             requirement="The connection migrates: to the server's preferred address, or to another port of the client.",
             expected="two paths",
@@ -23,6 +23,8 @@ def migrates(case: CaseEvidence) -> Iterator[Finding]:
             role="client",
             section="RFC 9000 §9",
         )
+        first = (connection.landmarks for connection in case.facts.connections)
+        yield proven(finding, *(place for one in first for place in (one.client_first, one.client_last)))
     for connection in moved:
         yield from _validated(connection)
         yield from _new_ids(connection)

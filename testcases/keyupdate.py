@@ -24,7 +24,7 @@ def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
                 role=role,
                 section="RFC 9001 §6.1" if role == "client" else "RFC 9001 §6.2",
             )
-            yield proven(finding, *begun)
+            yield proven(finding, *begun, *(getattr(one.landmarks, f"{role}_last") for one in case.facts.connections))
 
 
 CASE = Case(

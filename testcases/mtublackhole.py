@@ -18,15 +18,17 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
     """The server uses packets that the fall touches; one that never leaves 1280 B has nothing to survive."""
     longer = sum(_longer(connection) for connection in case.facts.connections)
     if longer < _USED:
-        lengths = [length for connection in case.facts.connections for length in connection.server_lengths]
-        yield Finding(
+        sent = [one for connection in case.facts.connections for one in connection.server_lengths.items()]
+        longest, where = max(sent, key=lambda one: one[0], default=(0, None))
+        finding = Finding(
             code="packets-small",
             requirement="The server finds out that the path carries more than 1280 B, and uses it.",
             expected=f"at least {_USED} packets of more than {_FALLEN} B",
-            actual=f"{longer}; the longest has {max(lengths, default=0)} B",
+            actual=f"{longer}; the longest has {longest} B",
             role="server",
             section="RFC 9000 §14.3",
         )
+        yield proven(finding, where.first if where is not None else None)
 
 
 def shrinks(case: CaseEvidence) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
             )
             yield proven(finding, connection.landmarks.server_parameters)
         elif last is None or last < len(connection.request_streams) or last <= first:
-            yield Finding(
+            finding = Finding(
                 code="streams-not-refilled",
                 requirement="The server raises the limit by MAX_STREAMS as streams close.",
                 expected=f"a limit above {first}, as {len(case.case.file_sizes)} requests need",
@@ -35,6 +35,7 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
                 role="server",
                 section="RFC 9000 §4.6",
             )
+            yield proven(finding, connection.landmarks.server_parameters, connection.landmarks.server_last)
 
 
 CASE = Case(

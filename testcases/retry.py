@@ -14,7 +14,7 @@ def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
     """At least one Retry, whole, whose token comes back, without the packet number starting anew (RFC 9000 §17.2.5)."""
     retried = [connection for connection in case.facts.connections if connection.retries]
     if not retried:
-        yield Finding(
+        finding = Finding(
             code="no-retry",
             requirement="The server sends Retry before it accepts a connection.",
             expected="at least one Retry packet",
@@ -22,6 +22,7 @@ def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
             role="server",
             section="RFC 9000 §8.1.2",
         )
+        yield proven(finding, *(connection.landmarks.server_hello for connection in case.facts.connections))
     for connection in retried:
         retry, answer = connection.landmarks.retries, (connection.landmarks.after_retry,)
         for holds, code, role, section, requirement, places in (

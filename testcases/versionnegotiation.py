@@ -46,7 +46,7 @@ def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
             role="server",
             section="RFC 9000 §6.1",
         )
-    yield proven(finding, *first.landmarks.client_hellos)
+    yield proven(finding, first.landmarks.client_first)
 
 
 def _judge(answer: VersionNegotiation) -> Iterator[Finding]:

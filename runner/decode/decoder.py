@@ -25,6 +25,7 @@ from runner.decode.rows import (
 from runner.decode.schema import CLIENT, MTU, SERVER
 
 _LONG_FORM = 0x80
+_CLIENT_INITIAL = 1200  # bytes of UDP payload, at least
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
 _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
@@ -56,6 +57,7 @@ class Decoder:
             self._rescue_pending(flow, rescue)
         for flow in registry.flows:
             self._retry_pending(flow)
+        self._adopt_orphans()
         self._attribute()
 
     def _decode(self, datagram: int, number: int, flow: FlowState) -> None:
@@ -190,7 +192,7 @@ class Decoder:
         elif header.type is PacketType.RETRY:
             self._retry(packet, header, flow)
         elif not flow.sides and flow.orphan is None:
-            flow.orphan = header
+            flow.orphan, flow.orphan_datagram = header, packet.datagram
         return header.end
 
     def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
@@ -314,6 +316,16 @@ class Decoder:
             if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):
                 waiting.append(packet)
         flow.pending = waiting
+
+    def _adopt_orphans(self) -> None:
+        """First flights of unknown versions that no server took up: what was tried is a connection, too, however short.
+        A client's is in a datagram of 1200 bytes at least (RFC 9000 §14.1)."""
+        orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in self.registry.flows if flow.orphan is not None]
+        for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
+            length = self._datagrams.payload_length[self._selected[datagram]]
+            if not flow.sides and length >= _CLIENT_INITIAL:
+                connection = self.registry.add_connection(flow, CLIENT, self._time_ns(datagram))
+                connection.original_version, connection.odcid = orphan.version, orphan.dcid
 
     def _split(self, whole: Packet, index: int, flow: FlowState) -> None:
         """Read a super-datagram: several datagrams that segmentation offload had not cut yet when it was captured."""

@@ -21,7 +21,7 @@ from runner.decode.transport_parameters import parse_transport_parameters
 class FlowState:
     """One direction of a 4-tuple: the connections on it, and the packets that wait for keys."""
 
-    __slots__ = ("attempts", "flow", "orphan", "pending", "segment_size", "sides")
+    __slots__ = ("attempts", "flow", "orphan", "orphan_datagram", "pending", "segment_size", "sides")
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -30,6 +30,7 @@ class FlowState:
         self.pending: list[Packet] = []
         self.orphan: LongHeader | None = None
         """The first packet of an unknown version while there is no connection."""
+        self.orphan_datagram = 0
         self.segment_size = 0
         """Of super-datagrams (generic segmentation offload)."""
         self.attempts = 32

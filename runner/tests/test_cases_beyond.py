@@ -174,9 +174,18 @@ def test_congestion_marks_are_reported_as_such(judge: Callable[..., set[str]], r
     assert judge(found, "ecn", ecn.marks_are_sent_and_reported, client_ecn=told) == set()
 
 
-def test_what_a_pair_is_not_able_to_do_is_unsupported(catalog: Catalog, recorded: Recorded) -> None:
-    case = catalog.cases["mtublackhole"]
+@pytest.mark.parametrize(
+    ("name", "recording", "code", "places"),
+    [
+        ("mtublackhole", "aioquic_aioquic/handshake", "packets-small", 1),
+        ("postquantum", "quinn_aioquic/chacha20", "client-hello-small", 1),
+    ],
+)
+def test_what_a_pair_is_not_able_to_do_is_unsupported(
+    catalog: Catalog, recorded: Recorded, name: str, recording: str, code: str, places: int
+) -> None:
+    case = catalog.cases[name]
     record = replace(case.record(), file_sizes=(1024,))
-    job = Job(server="s", client="c", case="mtublackhole", iteration=1)
-    result = analyse(job, recorded("aioquic_aioquic/handshake"), case, record)
-    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.UNSUPPORTED, ["packets-small"])
+    result = analyse(Job(server="s", client="c", case=name, iteration=1), recorded(recording), case, record)
+    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.UNSUPPORTED, [code])
+    assert len(result.findings[0].packets) == places

@@ -10,12 +10,15 @@ import pytest
 from runner.analyse import analyse
 from runner.catalog import Catalog
 from runner.decode import cached_decode
+from runner.decode.capture import open_capture
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.model.run import Kind
 from runner.store import load_evidence
 from runner.tests.recordings.conformance import BAD, GOOD
 from runner.tests.recordings.nouns import Bad, Changes, Good, changed
+from runner.tests.test_analyse import GOOD_ONES
 from runner.trace import Close, TraceFacts, facts
 from testcases.base import CaseEvidence
 from testcases.rebinding import new_paths_are_validated
@@ -24,23 +27,15 @@ Recorded = Callable[[str], Artifacts]
 JOB = Job(server="s", client="c", case="x", iteration=1)
 TESTCASES = Path(__file__).parents[2] / "testcases"
 
+# What is in no packet: how the files were saved.
+WITHOUT_PACKETS = {"files-differ", "files-extra"}
+
 # Codes without a bad recording, and why.
 ELSEWHERE = {
     "impairment-missed": "the link's part, not an endpoint's: test_an_impairment_that_missed_is_no_verdict",
     **dict.fromkeys(
-        (
-            "no-unknown-version",
-            "no-version-negotiation",
-            "connection-ids-not-echoed",
-            "offered-version-listed",
-            "version-1-not-listed",
-            "version-not-listed",
-            "client-hello-small",
-            "client-hello-unanswered",
-            "packets-small",
-            "black-hole-not-noticed",
-        ),
-        "test_cases_beyond.py: on facts of real recordings with one changed",
+        ("client-hello-small", "packets-small"),
+        "no fault, so the job is unsupported: test_what_a_pair_is_not_able_to_do_is_unsupported",
     ),
 }
 
@@ -61,19 +56,28 @@ def test_good_recordings_pass(catalog: Catalog, recorded: Recorded, good: Good) 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
 def test_bad_recordings_fail_with_the_right_finding_alone(catalog: Catalog, recorded: Recorded, bad: Bad) -> None:
-    result = judge(catalog, recorded(bad.path), bad.case, bad.changes)
-    assert (result.outcome, {finding.code for finding in result.findings}) == (Outcome.FAILED, {bad.code})
-    finding = next(finding for finding in result.findings if finding.role == bad.role)
+    artifacts = recorded(bad.path)
+    result = judge(catalog, artifacts, bad.case, bad.changes)
+    assert result.outcome is Outcome.FAILED
+    assert {finding.code for finding in result.findings} - bad.also == {bad.code}
+    finding = next(one for one in result.findings if (one.code, one.role) == (bad.code, bad.role))
     assert finding.section == bad.section
     assert finding.requirement
     assert re.fullmatch(bad.expected, finding.expected), finding.expected
     assert re.fullmatch(bad.actual, finding.actual), finding.actual
+    assert bool(finding.packets) == (bad.code not in WITHOUT_PACKETS)
+    assert len(finding.times) == len(finding.packets)
+    assert finding.packets == tuple(sorted(set(finding.packets)))
+    if finding.packets:
+        captures = {"client": artifacts.client_capture, "server": artifacts.server_capture}
+        file, _ = open_capture(captures[finding.vantage])
+        assert finding.packets[-1] <= sum(1 for _ in file.records())
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.case)
 def test_an_impairment_that_missed_is_no_verdict(catalog: Catalog, recorded: Recorded, good: Good) -> None:
-    if not catalog.cases[good.case].preconditions:
-        pytest.skip("no impairment")
+    if not catalog.cases[good.case].preconditions or catalog.cases[good.case].capabilities:
+        pytest.skip("no impairment, or a question that this recording's pair can't be asked")
     changes = {**good.changes, "file_sizes": (1024,)}
     result = judge(catalog, recorded("quinn_quinn/handshake"), good.case, changes)
     assert (result.outcome, {finding.code for finding in result.findings}) == (Outcome.ERROR, {"impairment-missed"})
@@ -83,6 +87,11 @@ def test_every_code_has_a_bad_recording_or_a_reason() -> None:
     declared = set(re.findall(r'code="([a-z0-9-]+)"', "".join(path.read_text() for path in TESTCASES.glob("*.py"))))
     declared |= set(re.findall(r'^\s+"([a-z]+-[a-z-]+)",$', (TESTCASES / "retry.py").read_text(), re.MULTILINE))
     assert declared == {bad.code for bad in BAD} | ELSEWHERE.keys()
+
+
+def test_every_case_has_a_good_recording(catalog: Catalog) -> None:
+    asked = {name for name, case in catalog.cases.items() if case.kind is Kind.TEST_CASE}
+    assert asked == {good.case for good in GOOD} | {case for _, case, _ in GOOD_ONES if case in asked}
 
 
 @pytest.mark.parametrize("case", ["rebind-port", "rebind-addr"])

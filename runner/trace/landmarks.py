@@ -17,6 +17,9 @@ def landmarks(scope: Scope) -> Landmarks:
     client, server = scope.best(CLIENT), scope.best(SERVER)
     retries = scope.packets(server, SERVER, "retry")
     return Landmarks(
+        client_first=_first(scope, client, np.flatnonzero(scope.mine(client.packets, CLIENT))),
+        client_last=_last(scope, client, scope.packets(client, CLIENT, "1rtt")),
+        server_last=_last(scope, server, scope.packets(server, SERVER, "1rtt")),
         client_hellos=scope.places(client, _client_hellos(scope, client)),
         server_hello=_first(scope, server, scope.packets(server, SERVER, "initial")),
         server_parameters=_first(scope, server, scope.packets(server, SERVER, "handshake")),
@@ -32,6 +35,10 @@ def landmarks(scope: Scope) -> Landmarks:
 
 def _first(scope: Scope, vantage: Vantage, packets: Ints) -> Place | None:
     return scope.place(vantage, int(packets[0])) if len(packets) else None
+
+
+def _last(scope: Scope, vantage: Vantage, packets: Ints) -> Place | None:
+    return scope.place(vantage, int(packets[-1])) if len(packets) else None
 
 
 def _client_hellos(scope: Scope, vantage: Vantage) -> Ints:

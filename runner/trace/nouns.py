@@ -25,6 +25,11 @@ class Landmarks:
     What an endpoint sent is shown at its own vantage point when there is a capture.
     """
 
+    client_first: Place | None = None
+    """The client's first packet, readable or not."""
+    client_last: Place | None = None
+    """The last 1-RTT packet of the client: what it had not done by then, it never did."""
+    server_last: Place | None = None
     client_hellos: tuple[Place, ...] = ()
     """Initial packets with the start of the ClientHello."""
     server_hello: Place | None = None

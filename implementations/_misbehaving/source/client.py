@@ -27,6 +27,7 @@ from wire import Wire
 DOWNLOADS = Path("/downloads")
 SERVER_IPV4 = "193.167.100.100"
 _TICKET_SECONDS = 10.0
+_GIVE_UP_SECONDS = 3.0
 _ERROR = 1
 
 
@@ -189,6 +190,10 @@ async def main(settings: Settings) -> int:
     client = Client(settings)
     task = asyncio.ensure_future(client.run([urlsplit(url) for url in settings.requests]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    if settings.case == "versionnegotiation":
+        # Who offered a version that the server doesn't know may give up (RFC 9000 §6.2).
+        await asyncio.wait([task], timeout=_GIVE_UP_SECONDS)
+        return 0
     try:
         await task
     except (TransferError, ConnectionError, OSError, TimeoutError) as error:

@@ -1,9 +1,10 @@
 """Keys, versions, Retry and ALPN. What this endpoint forgives: a wrong Retry tag, a key phase that stays behind."""
 
 from aioquic import tls
-from aioquic.quic.connection import QuicConnection
+from aioquic.buffer import Buffer
+from aioquic.quic.connection import QuicConnection, QuicReceiveContext
 from aioquic.quic.crypto import CryptoPair, apply_key_phase, next_key_phase
-from aioquic.quic.packet import QuicHeader, get_retry_integrity_tag
+from aioquic.quic.packet import QuicHeader, QuicProtocolVersion, get_retry_integrity_tag
 from sins import Chosen
 
 
@@ -28,6 +29,21 @@ class Handshakes(QuicConnection):
             self._peer_token = b""
         if self.sin("resets-packet-number"):
             self._packet_number = 0
+
+    def _receive_version_negotiation_packet(self, header: QuicHeader, now: float) -> None:
+        if self.sin("takes-unlisted"):
+            header.supported_versions = [QuicProtocolVersion.VERSION_2]
+        super()._receive_version_negotiation_packet(header, now)
+
+    def _handle_crypto_frame(self, context: QuicReceiveContext, frame_type: int, buf: Buffer) -> None:
+        if self.sin("forgets-late-parts") and context.epoch == tls.Epoch.INITIAL:
+            begin = buf.tell()
+            offset, length = buf.pull_uint_var(), buf.pull_uint_var()
+            if offset > self._crypto_streams[context.epoch].receiver.starting_offset():
+                buf.pull_bytes(length)
+                return
+            buf.seek(begin)
+        super()._handle_crypto_frame(context, frame_type, buf)
 
 
 class _Pair(CryptoPair):

@@ -15,7 +15,7 @@ from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import QuicEvent
-from aioquic.quic.packet import encode_quic_retry, encode_quic_version_negotiation
+from aioquic.quic.packet import QuicProtocolVersion, encode_quic_retry, encode_quic_version_negotiation
 from aioquic.quic.retry import QuicRetryTokenHandler
 from aioquic.tls import SessionTicket
 from connection import Connection
@@ -27,6 +27,7 @@ PORT, PREFERRED_PORT = 443, 4443
 ADDRESSES = ("193.167.100.100", "fd00:cafe:cafe:100::100")
 _RETRY_TAG_BYTES = 16
 _FAREWELL_SECONDS = 0.1
+_VERSIONS = {1: QuicProtocolVersion.VERSION_1, 2: QuicProtocolVersion.VERSION_2}
 
 
 class HttpServer(QuicConnectionProtocol):
@@ -77,6 +78,7 @@ class Dispatcher(aioquic_server.QuicServer):
         self._tokens = QuicRetryTokenHandler()
         self._retried: dict[bytes, bytes] = {}
         self._offered = 0
+        self._answered = False
         aioquic_server.QuicConnection = self._connection
         aioquic_server.encode_quic_retry = self._retry_packet
         aioquic_server.encode_quic_version_negotiation = self._version_negotiation
@@ -86,6 +88,10 @@ class Dispatcher(aioquic_server.QuicServer):
         is_long = len(data) > 5 and data[0] & 0x80
         destination = data[6 : 6 + data[5]] if is_long else b""
         self._offered = int.from_bytes(data[1:5])
+        if self._settings.sin("silent-on-versions") and is_long and self._offered not in _VERSIONS.values():
+            if self._answered:
+                return
+            self._answered = True
         self._retry = self._tokens if self._retries and destination not in self._retried else None
         super().datagram_received(data, addr)
 
@@ -113,6 +119,9 @@ class Dispatcher(aioquic_server.QuicServer):
             source_cid, destination_cid = os.urandom(len(source_cid)), os.urandom(len(destination_cid))
         if self._settings.sin("vn-lists-offered"):
             supported_versions = [*supported_versions, self._offered]
+        if self._settings.sin("vn-leaves-out"):
+            left_out = _VERSIONS[int(self._settings.sin.value("version"))]
+            supported_versions = [version for version in supported_versions if version != left_out]
         return encode_quic_version_negotiation(source_cid, destination_cid, supported_versions)
 
 

@@ -16,6 +16,7 @@ from sins import Chosen, chosen
 HQ, HQ_DRAFT, H3 = "hq-interop", "hq-29", "h3"
 SERVER_NAMES = ("server4", "server6", "server46", "server")
 _LATE_PROBE_RTT = 5.0  # s; the first probe goes after twice that
+_UNKNOWN = 0x1A2A3A4A  # of the pattern that RFC 9000 §15 reserves
 _V1, _V2 = QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2
 
 
@@ -71,6 +72,11 @@ class Settings:
         if self.case == "v2":
             configuration.original_version = _V1 if is_client else None
             configuration.supported_versions = [_V1] if self.sin("no-upgrade") else [_V2, _V1]
+        if self.case == "versionnegotiation" and is_client and not self.sin("offers-version-1"):
+            configuration.original_version = _UNKNOWN
+            configuration.supported_versions = [_UNKNOWN, _V1, _V2]
+        if self.sin("never-shrinks"):
+            configuration.max_datagram_size = int(self.sin.value("size"))
         if self.sin("wrong-version"):
             configuration.supported_versions = [_V2]
         if self.sin("no-probe"):

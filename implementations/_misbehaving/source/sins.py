@@ -25,6 +25,23 @@ SINS: dict[str, Sin] = {
     "wrong-version": Sin(CLIENT, "speaks version 2 although nobody asked for it", "RFC 9000 §15"),
     "wrong-vn-ids": Sin(SERVER, "Version Negotiation with connection IDs of its own", "RFC 9000 §17.2.1"),
     "vn-lists-offered": Sin(SERVER, "Version Negotiation lists the version that was offered", "RFC 9000 §6.1"),
+    "vn-leaves-out": Sin(
+        SERVER, "Version Negotiation doesn't list `version`, which it accepts", "RFC 9000 §6.1", {"version": 1}
+    ),
+    "silent-on-versions": Sin(
+        SERVER, "answers one packet of an unknown version, the harness's, and no other", "RFC 9000 §6.1"
+    ),
+    "offers-version-1": Sin(CLIENT, "offers version 1 where it should offer an unknown one", "RFC 9000 §15"),
+    "takes-unlisted": Sin(CLIENT, "after Version Negotiation, goes on in version 2, listed or not", "RFC 9368 §2.1"),
+    "forgets-late-parts": Sin(
+        SERVER, "drops parts of a ClientHello that arrive before its beginning, and acknowledges them", "RFC 9000 §7"
+    ),
+    "never-shrinks": Sin(
+        SERVER,
+        "no sin alone: sends datagrams of `size` bytes, whatever becomes of them",
+        "RFC 8899 §4.3",
+        {"size": 1350},
+    ),
     "second-connection": Sin(CLIENT, "opens a connection before the one that it needs", "RFC 9001 §4.1.1"),
     "one-at-a-time": Sin(CLIENT, "requests a file when the one before it has arrived", "RFC 9000 §2"),
     "closes-with-error": Sin(CLIENT, "closes with application error 1 though all went well", "RFC 9000 §10.2"),

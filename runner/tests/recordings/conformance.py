@@ -3,11 +3,12 @@
 from runner.model.impairments import LinkImpairments
 from runner.tests.recordings.bad_handshakes import HANDSHAKES
 from runner.tests.recordings.bad_transfers import TRANSFERS
-from runner.tests.recordings.links import ADDRESS, MIGRATION, OUTAGE, PORT
+from runner.tests.recordings.bad_versions import VERSIONS
+from runner.tests.recordings.links import ACKS_LOST, ADDRESS, MIGRATION, MTU_FALL, OUTAGE, PORT, REORDERED
 from runner.tests.recordings.nouns import Good, sizes
 from runner.units import KIB
 
-BAD = (*HANDSHAKES, *TRANSFERS)
+BAD = (*HANDSHAKES, *VERSIONS, *TRANSFERS)
 
 _LONGER = sizes(40 * KIB)  # so that there is a transfer yet when the path is validated
 
@@ -21,6 +22,11 @@ GOOD = (
         case="transfercorruption",
         changes={"file_sizes": (40 * KIB,), "impaired": LinkImpairments(corruption=0.1)},
     ),
+    Good(server="quinn", client="quic-go", case="reordering", changes=REORDERED),
+    Good(server="quic-go", client="quinn", case="ackloss", changes=ACKS_LOST),
+    Good(server="quinn", client="quic-go", case="postquantum", changes=sizes(*(1 * KIB,) * 3)),
+    Good(server="quinn", client="quic-go", case="mtublackhole", changes=MTU_FALL),
+    Good(server="quic-go", client="aioquic", case="versionnegotiation"),
     Good(server="quinn", client="quinn", case="amplificationlimit"),
     Good(server="quinn", client="quic-go", case="rebind-port", changes={**PORT, **_LONGER}),
     Good(server="quic-go", client="quinn", case="rebind-addr", changes={**ADDRESS, **_LONGER}),

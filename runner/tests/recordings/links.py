@@ -1,6 +1,6 @@
 """Links of the recordings that need an impairment: the case's own, but slower and sooner, for small files."""
 
-from runner.model.impairments import Outage, PathImpairments, Rebinding
+from runner.model.impairments import LinkImpairments, MtuFall, Outage, PathImpairments, Rebinding
 from runner.tests.recordings.nouns import Changes
 from runner.units import KIB
 
@@ -18,5 +18,19 @@ OUTAGE: Changes = {
     "file_sizes": (20 * KIB,),
     "data_rate": _SLOW,
     "impairments": PathImpairments(outage=Outage(start=0.2, duration=0.4)),
+}
+MTU_FALL: Changes = {
+    "file_sizes": (60 * KIB,),
+    "data_rate": _SLOW,
+    "timeout": 12.0,
+    "impairments": PathImpairments(mtu_fall=MtuFall(size=1280, start=0.8)),
+}
+REORDERED: Changes = {
+    "file_sizes": (30 * KIB,),
+    "impaired": LinkImpairments(reorder=0.35, reorder_delay=0.010),
+}
+ACKS_LOST: Changes = {
+    "file_sizes": (40 * KIB,),
+    "impaired_return": LinkImpairments(gilbert_elliott=(0.4, 0.4)),
 }
 MIGRATION: Changes = {"file_sizes": (20 * KIB,), "data_rate": _SLOW}

@@ -58,7 +58,10 @@ def _sinners(bad: Bad) -> dict[str, Variant]:
 def _job(bad: Bad) -> Job:
     names = {role: variant.name for role, variant in _sinners(bad).items()}
     return Job(
-        server=names.get("server", MISBEHAVING), client=names.get("client", MISBEHAVING), case=bad.name, iteration=1
+        server=names.get("server", MISBEHAVING),
+        client=bad.stack or names.get("client", MISBEHAVING),
+        case=bad.name,
+        iteration=1,
     )
 
 

@@ -42,6 +42,8 @@ class Bad:
     actual: str
     client: str = ""  # sins, as CLIENT_PARAMS and SERVER_PARAMS name them
     server: str = ""
+    stack: str = ""  # the client, where it is a real one
+    also: frozenset[str] = frozenset()  # codes that this sin brings with it
     changes: Changes = field(default_factory=dict)
 
     @property
@@ -51,14 +53,15 @@ class Bad:
 
 
 def changed(record: CaseRecord, changes: Changes) -> CaseRecord:
-    """The record with other fields; `data_rate` and `impaired` are those of both directions."""
+    """The record with other fields; `data_rate` and `impaired` are of both directions, `impaired_return` of one."""
     fields = dict(changes)
     link: dict[str, Any] = {}
     if "data_rate" in fields:
         link["data_rate"] = fields.pop("data_rate")
     if "impaired" in fields:
         link["impairments"] = fields.pop("impaired")
-    forward, return_ = replace(record.forward, **link), replace(record.return_, **link)
+    back = {"impairments": fields.pop("impaired_return")} if "impaired_return" in fields else {}
+    forward, return_ = replace(record.forward, **link), replace(record.return_, **link, **back)
     return replace(record, forward=forward, return_=return_, **fields)
 
 
