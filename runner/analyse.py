@@ -18,6 +18,7 @@ from runner.model.run import CaseRecord, Kind
 from runner.readback import applied_lines, readings
 from runner.trace import TraceFacts, facts, sample, series
 from testcases.base import Case, CaseEvidence, Check
+from testcases.checks import OPEN
 
 UNSUPPORTED_EXIT = 127
 _LOG_LINES = 12
@@ -70,22 +71,33 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return _with(base, Outcome.ERROR, spoiled)
     failures = tuple(_execution(evidence, record, artifacts))
     missing = _missing_evidence(artifacts, traces, case)
-    if missing is not None or traces.facts is None:
+    if traces.facts is None or (missing is not None and not failures):
         return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
-    return _judge(base, case, context, failures)
-
-
-def _judge(base: Result, case: Case, context: CaseEvidence, failures: tuple[Finding, ...]) -> Result:
-    """The verdict where packets can be read. An endpoint that failed has lost already: what packets prove is added."""
-    if unable := tuple(_found(case.capabilities, context)):
-        return _with(base, Outcome.FAILED if failures else Outcome.UNSUPPORTED, *(failures or unable))
-    if unasked := tuple(_found(case.preconditions, context)):
-        return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or unasked))
-    findings = tuple(_found(case.checks, context))
     if failures:
-        return _with(base, Outcome.FAILED, *failures, *(finding for finding in findings if finding.packets))
+        return _with(base, Outcome.FAILED, *failures, *_proofs(case, context, keys=missing is None))
+    return _judge(base, case, context)
+
+
+def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
+    """The verdict of packets alone."""
+    if unable := tuple(_found(case.capabilities, context)):
+        return _with(base, Outcome.UNSUPPORTED, *unable)
+    if unasked := tuple(_found(case.preconditions, context)):
+        return _with(base, Outcome.ERROR, *unasked)
+    findings = tuple(_found(case.checks, context))
     return _with(base, Outcome.FAILED, *findings) if findings else base
+
+
+def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Finding]:
+    """What packets say of an endpoint that failed, and so has lost already: what everybody can read without keys, and,
+    with them, what the case's own question finds, if it could be put."""
+    asked = keys and not any(_found((*case.capabilities, *case.preconditions), context))
+    told = set()
+    for finding in _found((*(case.checks if asked else ()), *OPEN), context):
+        if finding.packets and (finding.code, finding.actual) not in told:
+            told.add((finding.code, finding.actual))
+            yield finding
 
 
 def _found(checks: tuple[Check, ...], context: CaseEvidence) -> Iterator[Finding]:

@@ -176,6 +176,29 @@ def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, *connection.landmarks.reused_numbers)
 
 
+def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
+    """Of each connection that didn't come about: whether the server answered a ClientHello of which all arrived."""
+    for number, connection in enumerate(case.facts.connections):
+        hello = connection.client_hello
+        if connection.handshake_completed or connection.landmarks.server_hello is not None:
+            continue
+        if hello is None or hello.arrived is False:
+            continue
+        order = ", the later one first" if hello.out_of_order else ""
+        finding = Finding(
+            code="client-hello-unanswered",
+            requirement="A server puts the ClientHello together from CRYPTO frames of several packets.",
+            expected="an Initial packet of the server with its ServerHello",
+            actual=f"connection {number}: none, to {hello.bytes} B in {hello.datagrams} datagrams{order}",
+            role="server",
+            section="RFC 9000 §7",
+        )
+        yield proven(finding, *hello.places)
+
+
 # What every test case asks whatever its connections are like, and what those ask that run over one plain connection.
 COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new)
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, no_retry, Alpn(HTTP09))
+
+# What stands in Initial packets, whose keys everybody can derive (RFC 9001 §5.2): it explains failures without a log.
+OPEN = (closes_cleanly, hellos_are_answered)

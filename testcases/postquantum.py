@@ -40,24 +40,6 @@ def arrived_out_of_order(case: CaseEvidence) -> Iterator[Finding]:
         yield hits.missed("a ClientHello whose later part arrives first", f"none of {len(hellos)}")
 
 
-def is_answered(case: CaseEvidence) -> Iterator[Finding]:
-    """Of each connection that didn't come about: whether the server answered its ClientHello at all."""
-    for number, connection in enumerate(case.facts.connections):
-        hello = connection.client_hello
-        if connection.handshake_completed or connection.landmarks.server_hello is not None or hello is None:
-            continue
-        order = ", the later one first" if hello.out_of_order else ""
-        finding = Finding(
-            code="client-hello-unanswered",
-            requirement="A server puts the ClientHello together from CRYPTO frames of several packets.",
-            expected="an Initial packet of the server with its ServerHello",
-            actual=f"connection {number}: none, to {hello.bytes} B in {hello.datagrams} datagrams{order}",
-            role="server",
-            section="RFC 9000 §7",
-        )
-        yield proven(finding, *hello.places)
-
-
 CASE = Case(
     name="postquantum",
     abbreviation="PQ",
@@ -75,6 +57,6 @@ CASE = Case(
         checks.a_handshake_per_file,
         checks.version_is_1,
         checks.alpn_as_asked,
-        is_answered,
+        checks.hellos_are_answered,
     ),
 )

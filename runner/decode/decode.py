@@ -63,10 +63,14 @@ def _quic_flows(datagrams: Datagrams) -> list[bool]:
         if could_be[flow] and (start < end and not datagrams.data[start] & _FIXED_BIT):
             # Version Negotiation packets have no fixed bit.
             could_be[flow] = datagrams.data[start] & 0x80 != 0 and not any(datagrams.data[start + 1 : start + 5])
+    ends = [((flow.src, flow.src_port), (flow.dst, flow.dst_port)) for flow in datagrams.flows]
+    # Who speaks QUIC to a known port does so with a preferred address, too, whose packets may lack the fixed bit
+    # (RFC 9000 §9.6, RFC 9287).
+    clients = {end for here, there in ends for end, other in ((here, there), (there, here)) if other[1] in _QUIC_PORTS}
     quic = []
-    for flow_ in datagrams.flows:
+    for flow_, both_ends in zip(datagrams.flows, ends, strict=True):
         ports = {flow_.src_port, flow_.dst_port}
-        known = not ports.isdisjoint(_QUIC_PORTS)
+        known = not ports.isdisjoint(_QUIC_PORTS) or not clients.isdisjoint(both_ends)
         both = could_be[flow_.number] and could_be[flow_.reverse]
-        quic.append(known or (both and ports.isdisjoint(_OTHER_PORTS)))
+        quic.append(not ports.isdisjoint(_QUIC_PORTS) or ((known or both) and ports.isdisjoint(_OTHER_PORTS)))
     return quic

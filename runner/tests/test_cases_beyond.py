@@ -81,10 +81,10 @@ def test_a_client_hello_of_two_packets(judge: Callable[..., set[str]]) -> None:
     assert judge(found, "postquantum", postquantum.arrived_out_of_order) == {"impairment-missed"}
     swapped = replace(hello, out_of_order=True)
     assert judge(found, "postquantum", postquantum.arrived_out_of_order, client_hello=swapped) == set()
-    assert judge(found, "postquantum", postquantum.is_answered) == set()
+    assert judge(found, "postquantum", checks.hellos_are_answered) == set()
     silent = replace(found.connections[0].landmarks, server_hello=None)
     changes = {"landmarks": silent, "handshake_completed": False}
-    assert judge(found, "postquantum", postquantum.is_answered, **changes) == {"client-hello-unanswered"}
+    assert judge(found, "postquantum", checks.hellos_are_answered, **changes) == {"client-hello-unanswered"}
 
 
 def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
@@ -179,6 +179,7 @@ def test_congestion_marks_are_reported_as_such(judge: Callable[..., set[str]], r
     [
         ("mtublackhole", "aioquic_aioquic/handshake", "packets-small", 1),
         ("postquantum", "quinn_aioquic/chacha20", "client-hello-small", 1),
+        ("connectionmigration", "bad/no-migration", "no-migration", 2),
     ],
 )
 def test_what_a_pair_is_not_able_to_do_is_unsupported(

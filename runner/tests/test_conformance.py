@@ -34,7 +34,7 @@ WITHOUT_PACKETS = {"files-differ", "files-extra"}
 ELSEWHERE = {
     "impairment-missed": "the link's part, not an endpoint's: test_an_impairment_that_missed_is_no_verdict",
     **dict.fromkeys(
-        ("client-hello-small", "packets-small"),
+        ("client-hello-small", "packets-small", "no-migration"),
         "no fault, so the job is unsupported: test_what_a_pair_is_not_able_to_do_is_unsupported",
     ),
 }

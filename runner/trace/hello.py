@@ -51,8 +51,20 @@ def client_hello(scope: Scope) -> ClientHello | None:
         bytes=int(fresh.sum()),
         datagrams=len(np.unique(vantage.packets["datagram"][first_copies])),
         out_of_order=_out_of_order(scope, vantage, first_copies),
+        arrived=_arrived(scope, int(fresh.sum())),
         places=scope.places(vantage, first_copies),
     )
+
+
+def _arrived(scope: Scope, size: int) -> bool | None:
+    """Whether that many bytes from the beginning of the message reached the server's vantage point, readable."""
+    server = scope.recording.server
+    if server is None:
+        return None
+    frames, rows = server.frames, _crypto(scope, server)
+    begin, end = frames["offset"][rows], frames["offset"][rows] + frames["length"][rows]
+    within = begin < size
+    return int(new_bytes(begin[within], np.minimum(end[within], size)).sum()) >= size
 
 
 def _crypto(scope: Scope, vantage: Vantage) -> Ints:

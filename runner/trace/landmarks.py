@@ -21,7 +21,7 @@ def landmarks(scope: Scope) -> Landmarks:
         client_last=_last(scope, client, scope.packets(client, CLIENT, "1rtt")),
         server_last=_last(scope, server, scope.packets(server, SERVER, "1rtt")),
         client_hellos=scope.places(client, _client_hellos(scope, client)),
-        server_hello=_first(scope, server, scope.packets(server, SERVER, "initial")),
+        server_hello=_first(scope, server, _server_hellos(scope, server)),
         server_parameters=_first(scope, server, scope.packets(server, SERVER, "handshake")),
         retries=scope.places(server, retries),
         after_retry=retry_answer(scope),
@@ -46,6 +46,13 @@ def _client_hellos(scope: Scope, vantage: Vantage) -> Ints:
     rows = scope.frames(vantage, CLIENT, "crypto")
     packets = frames["packet"][rows[frames["offset"][rows] == 0]]
     return np.unique(packets[vantage.packets.named("type", "initial")[packets]])
+
+
+def _server_hellos(scope: Scope, vantage: Vantage) -> Ints:
+    """Initial packets of the server that are more than ACKs."""
+    initial = scope.packets(vantage, SERVER, "initial")
+    crypto = vantage.frames["packet"][scope.frames(vantage, SERVER, "crypto")]
+    return initial[np.isin(initial, crypto)]
 
 
 def _requests(scope: Scope, vantage: Vantage) -> Ints:

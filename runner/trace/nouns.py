@@ -33,7 +33,7 @@ class Landmarks:
     client_hellos: tuple[Place, ...] = ()
     """Initial packets with the start of the ClientHello."""
     server_hello: Place | None = None
-    """The server's first Initial packet."""
+    """The server's first Initial packet with handshake data."""
     server_parameters: Place | None = None
     """Its first Handshake packet: ALPN, transport parameters."""
     retries: tuple[Place, ...] = ()
@@ -73,6 +73,8 @@ class ClientHello:
     """That it took, copies not counted."""
     out_of_order: bool | None
     """A later part arrived before the first one, or alone; None without captures on both sides."""
+    arrived: bool | None
+    """All of it reached the server's vantage point; None without a capture there."""
     places: tuple[Place, ...]
     """Its datagrams as they were sent."""
 

@@ -188,11 +188,14 @@ class Recording:
 
     @cached_property
     def origin_ns(self) -> int | None:
-        """When the client sent its first Initial, None without a capture at the client."""
+        """When the client sent its first Initial, or, where none could be read, its first packet of an unknown version.
+        None without a capture at the client."""
         if self.client is None:
             return None
         packets = self.client.packets
         initials = packets.named("type", "initial") & (packets["sender"] == CLIENT)
+        if not initials.any():
+            initials = packets.named("type", "unknown") & (packets["sender"] == CLIENT)
         return int(self.client.packet_time[initials].min()) if initials.any() else None
 
     def place(self, vantage: Vantage, datagram: int) -> Place | None:

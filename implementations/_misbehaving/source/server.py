@@ -88,10 +88,9 @@ class Dispatcher(aioquic_server.QuicServer):
         is_long = len(data) > 5 and data[0] & 0x80
         destination = data[6 : 6 + data[5]] if is_long else b""
         self._offered = int.from_bytes(data[1:5])
-        if self._settings.sin("silent-on-versions") and is_long and self._offered not in _VERSIONS.values():
-            if self._answered:
-                return
-            self._answered = True
+        unknown = is_long and self._offered not in _VERSIONS.values()
+        if self._settings.sin("silent-on-versions") and unknown and self._answered:
+            return
         self._retry = self._tokens if self._retries and destination not in self._retried else None
         super().datagram_received(data, addr)
 
@@ -115,8 +114,9 @@ class Dispatcher(aioquic_server.QuicServer):
     def _version_negotiation(
         self, *, source_cid: bytes, destination_cid: bytes, supported_versions: list[int]
     ) -> bytes:
-        if self._settings.sin("wrong-vn-ids"):
+        if self._settings.sin("wrong-vn-ids") and self._answered:
             source_cid, destination_cid = os.urandom(len(source_cid)), os.urandom(len(destination_cid))
+        self._answered = True
         if self._settings.sin("vn-lists-offered"):
             supported_versions = [*supported_versions, self._offered]
         if self._settings.sin("vn-leaves-out"):

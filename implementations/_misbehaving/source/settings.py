@@ -74,7 +74,7 @@ class Settings:
             configuration.supported_versions = [_V1] if self.sin("no-upgrade") else [_V2, _V1]
         if self.case == "versionnegotiation" and is_client and not self.sin("offers-version-1"):
             configuration.original_version = _UNKNOWN
-            configuration.supported_versions = [_UNKNOWN, _V1, _V2]
+            configuration.supported_versions = [_UNKNOWN, _V2 if self.sin("takes-unlisted") else _V1]
         if self.sin("never-shrinks"):
             configuration.max_datagram_size = int(self.sin.value("size"))
         if self.sin("wrong-version"):

@@ -23,7 +23,9 @@ SINS: dict[str, Sin] = {
     # Protocol: what test cases judge
     "wrong-alpn": Sin(CLIENT, "offers hq-29 alone", "RFC 7301 §3.1"),
     "wrong-version": Sin(CLIENT, "speaks version 2 although nobody asked for it", "RFC 9000 §15"),
-    "wrong-vn-ids": Sin(SERVER, "Version Negotiation with connection IDs of its own", "RFC 9000 §17.2.1"),
+    "wrong-vn-ids": Sin(
+        SERVER, "Version Negotiation with connection IDs of its own, from the second on", "RFC 9000 §17.2.1"
+    ),
     "vn-lists-offered": Sin(SERVER, "Version Negotiation lists the version that was offered", "RFC 9000 §6.1"),
     "vn-leaves-out": Sin(
         SERVER, "Version Negotiation doesn't list `version`, which it accepts", "RFC 9000 §6.1", {"version": 1}

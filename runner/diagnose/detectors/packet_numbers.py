@@ -26,6 +26,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         if sender == SERVER:
             mine[view.sent.packet[view.late_rows]] = False
         rows = np.flatnonzero(mine)
+        if len(rows) < _LEAST_PACKETS:
+            continue
         number = packets["packet_number"][rows]
         highest = np.maximum.accumulate(number)
         wrong = np.append(False, number[1:] <= highest[:-1])

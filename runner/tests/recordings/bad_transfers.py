@@ -228,17 +228,6 @@ TRANSFERS = (
         changes=PORT,
     ),
     Bad(
-        name="no-migration",
-        case="connectionmigration",
-        code="no-migration",
-        role="client",
-        section="RFC 9000 §9",
-        expected="two paths",
-        actual="one",
-        client="no-migration",
-        changes=sizes(5 * KIB),
-    ),
-    Bad(
         name="unvalidated-path",
         case="connectionmigration",
         code="path-not-validated",
