@@ -78,9 +78,9 @@ class Crossing:
 
     connections: int  # TCP connections of the client that carried data
     whole: int = 0  # of those, the same from client to server: both initial sequence numbers are
-    on_link: int = 0  # of those, seen in the clear on the satellite segment, between the same addresses and ports
-    terminal_split: int = 0  # of those seen, with other sequence numbers there than at the client
-    gateway_split: int = 0  # of those seen, with other sequence numbers behind the gateway than on the segment
+    on_link: int = 0  # TCP connections in the clear on the satellite segment, between client's and server's address
+    terminal_split: int = 0  # of those, none of the client's own: their sequence numbers are not at the client
+    gateway_split: int = 0  # of those, ended at the gateway: their sequence numbers are not at the server
     inner_bytes: int = 0
     outer_bytes: int = 0
     client_bytes: int = 0  # IP bytes at the client, both directions, with the workload's server

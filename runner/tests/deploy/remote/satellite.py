@@ -8,8 +8,8 @@ from docker.models.containers import Container
 
 from runner.deploy.addresses import READY_PORT
 from runner.deploy.holders import TOOLS
-from runner.deploy.segment import SIMULATOR
 from runner.deploy.link_arguments import link_arguments
+from runner.deploy.segment import SIMULATOR
 from runner.model.run import LinkParameters
 from runner.tests.deploy.remote.hosts import Host, run
 
