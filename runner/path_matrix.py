@@ -91,7 +91,7 @@ def _selection(options: MatrixOptions, asked: PathOptions, path: Path) -> PathSe
         cases = run.cases
         if options.iterations:
             cases = {name: replace(case, iterations=options.iterations) for name, case in cases.items()}
-        return PathSelection(paths=run.paths, cases=cases)
+        return PathSelection(paths={name: run.paths[name] for name in run.clients}, cases=cases)
     return select_paths(load_path_catalog(options.implementations), asked)
 
 

@@ -21,13 +21,15 @@ _LABEL_CHARACTER = 6.6  # width of one at 12 px, about
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One value of a chart. `title` is what hovering tells; `href` makes it a link."""
+    """One value of a chart. `title` is what hovering tells; `href` makes it a link; `low` and `high`: its interval."""
 
     x: float
     y: float = 0.0
     title: str = ""
     href: str = ""
     group: int = 0
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +266,7 @@ def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, tit
         width=650,
         height=300,
         x=(begin, max(end, begin + 1e-9)),
-        y=(0.0, _upper((m.y for m in every), y)),
+        y=(0.0, _upper((m.high or m.y for m in every), y)),
     )
     drawing = Drawing(width=860, height=364, title=title)
     _x_axis(drawing, area, x)
@@ -275,6 +277,9 @@ def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, tit
         places = [area.at(mark.x, mark.y) for mark in ordered]
         drawing.line("M" + "L".join(f"{px:.1f},{py:.1f}" for px, py in places), f"series g{number % GROUPS}")
         for (px, py), mark in zip(places, ordered, strict=True):
+            if mark.low is not None and mark.high is not None:
+                bottom, top = (area.at(mark.x, end)[1] for end in (mark.low, mark.high))
+                drawing.line(f"M{px:.1f},{bottom:.1f}V{top:.1f}", f"series g{number % GROUPS}")
             drawing.mark(px, py, mark, number)
         at = places[-1][1] + 4
         while any(abs(at - other) < 13 for other in taken):

@@ -1,0 +1,229 @@
+"""The page of a run of paths: who wins over which link, goodput by size, page loads, and what an eavesdropper sees."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.model.path import Sight
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, WorkloadRecord
+from runner.render import words
+from runner.render.cells import Cell
+from runner.render.charts import Axis, Mark, curves, lines
+from runner.render.pages import Page, Pages
+from runner.render.view import RunView
+from runner.stats import Attempts, Summary, count, summarise
+from runner.stats.winner import Winner, winner
+
+PATH = "paths.html"
+
+
+@dataclass(frozen=True)
+class PathCell:
+    """One path in one case. The summary is in Mbit/s, of a page in seconds."""
+
+    cell: Cell | None
+    summary: Summary | None
+    attempts: Attempts
+    unsupported: bool
+    won: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload over one link."""
+
+    case: CaseRecord
+    workload: WorkloadRecord
+    cells: list[tuple[str, PathCell]]
+    winner: Winner | None
+
+
+def pages(view: RunView) -> Pages:
+    """Of a run of paths only."""
+    if view.run.paths:
+        yield Page(PATH, "paths.html", _told(view))
+
+
+def _told(view: RunView) -> dict[str, Any]:
+    cases = [(case, case.workload) for case in view.run.cases.values() if case.workload is not None]
+    cases.sort(key=lambda one: (one[1].name, one[1].link, one[0].file_sizes))
+    rows = [_row(view, case, workload) for case, workload in cases]
+    return {
+        "paths": [view.run.paths[name] for name in view.run.clients],
+        "downloads": [row for row in rows if not row.workload.page],
+        "page_loads": [row for row in rows if row.workload.page],
+        "page_times": [_page_times(view, row) for row in rows if row.workload.page],
+        "links": _links(cases),
+        "by_size": _by_size(view, cases),
+        "ecdf": _ecdf(view, cases),
+        "by_loss": _by_loss(view, cases),
+        "sights": _sights(view),
+        "seen": _seen(view),
+        "sight_names": _sight_names(view.results.values()),
+    }
+
+
+def _measured(result: Result, workload: WorkloadRecord) -> float | None:
+    """Mbit/s of a download, seconds of a page; None of what did not succeed."""
+    if result.outcome is not Outcome.SUCCEEDED or result.sample is None:
+        return None
+    if workload.page:
+        return result.sample.ttlb
+    return None if result.sample.goodput is None else result.sample.goodput / 1e6
+
+
+def _results(view: RunView, path: str, case: CaseRecord) -> list[Result]:
+    return [one for job, one in view.results.items() if job.client == path and job.case == case.name]
+
+
+def _values(view: RunView, path: str, case: CaseRecord) -> list[float]:
+    assert case.workload is not None
+    found = (_measured(one, case.workload) for one in _results(view, path, case))
+    return [value for value in found if value is not None]
+
+
+def _row(view: RunView, case: CaseRecord, workload: WorkloadRecord) -> Row:
+    values = {path: _values(view, path, case) for path in view.run.clients}
+    best = winner(values, lowest=workload.page)
+    cells = []
+    for path in view.run.clients:
+        results = _results(view, path, case)
+        cells.append(
+            (
+                path,
+                PathCell(
+                    cell=view.table.get((view.run.servers[0], path, case.name)),
+                    summary=summarise(values[path], seed=view.run.seed),
+                    attempts=count(results),
+                    unsupported=any(one.outcome is Outcome.UNSUPPORTED for one in results),
+                    won=best is not None and best.name == path,
+                ),
+            )
+        )
+    return Row(case=case, workload=workload, cells=cells, winner=best)
+
+
+def _page_times(view: RunView, row: Row) -> tuple[Row, list[tuple[str, list[Summary | None]]]]:
+    """Medians of response start, first contentful paint and load event, by path."""
+    found = []
+    for path in view.run.clients:
+        loads = [one.crossing.page for one in _results(view, path, row.case) if one.crossing and one.crossing.page]
+        times = (
+            [load.response_start for load in loads],
+            [load.first_contentful_paint for load in loads],
+            [load.load for load in loads],
+        )
+        found.append((path, [summarise(values, seed=view.run.seed) for values in times]))
+    return row, found
+
+
+def _links(cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, list[tuple[str, list[str]]], str]]:
+    found = {}
+    for case, workload in cases:
+        ground = [("ground", words.link_facts(workload.ground_forward))]
+        found[workload.link] = (workload.link, words.links(case) + ground, workload.note)
+    return list(found.values())
+
+
+def _by_size(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, Markup]]:
+    """Median goodput by size of the file with its 95 % interval, a line per path; where more than one size ran."""
+    groups: dict[str, list[CaseRecord]] = defaultdict(list)
+    for case, workload in cases:
+        if not workload.page:
+            groups[f"{workload.name} over {workload.link}"].append(case)
+    return [
+        (name, _lines(view, chosen, lambda case: sum(case.file_sizes) / 1e6, "size of the file (MB)", name))
+        for name, chosen in groups.items()
+        if len(chosen) > 1
+    ]
+
+
+def _by_loss(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, Markup]]:
+    """The same by loss on the satellite link, in percent."""
+    groups: dict[str, list[CaseRecord]] = defaultdict(list)
+    for case, workload in cases:
+        groups[f"{case.abbreviation} over {workload.link.partition('+')[0]}"].append(case)
+    return [
+        (name, _lines(view, chosen, lambda case: 100 * case.forward.loss, "loss, both ways (%)", name))
+        for name, chosen in groups.items()
+        if len(chosen) > 1
+    ]
+
+
+def _lines(view: RunView, cases: list[CaseRecord], at: Any, label: str, title: str) -> Markup:
+    workload = cases[0].workload
+    assert workload is not None
+    unit = "page load time (s)" if workload.page else "goodput (Mbit/s)"
+    series = []
+    for path in view.run.clients:
+        marks = []
+        for case in cases:
+            summary = summarise(_values(view, path, case), seed=view.run.seed)
+            if summary is not None:
+                told = f"{path}: median {summary.median:.3g}, n {summary.n}"
+                marks.append(Mark(x=at(case), y=summary.median, low=summary.low, high=summary.high, title=told))
+        if marks:
+            series.append((path, marks))
+    return lines(series, Axis(label=label), Axis(label=unit), title=title)
+
+
+def _ecdf(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, Markup]]:
+    """Share of page loads that were done by a time, of all that were tried: a curve that ends below 1 lost some."""
+    found = []
+    for case, workload in cases:
+        if not workload.page:
+            continue
+        series = []
+        for path in view.run.clients:
+            tried = count(_results(view, path, case)).attempts
+            times = sorted(_values(view, path, case))
+            if times:
+                series.append((path, _steps(times, tried)))
+        chart = curves(series, Axis(label="page load time (s)"), Axis(label="share of loads", end=1.0), title=case.name)
+        if chart:
+            found.append((case.name, chart))
+    return found
+
+
+def _steps(times: list[float], tried: int) -> list[tuple[float, float]]:
+    points = [(0.0, 0.0)]
+    for done, time in enumerate(times, start=1):
+        points += [(time, points[-1][1]), (time, done / tried)]
+    return points
+
+
+def _seen(view: RunView) -> dict[str, tuple[int, int]]:
+    """By path: how much of what was looked for is visible in some job, and of how much."""
+    looked: dict[str, dict[str, bool]] = {}
+    for job, result in view.results.items():
+        for sight in result.crossing.sights if result.crossing is not None else ():
+            known = looked.setdefault(job.client, {})
+            known[sight.what] = known.get(sight.what, False) or sight.visible
+    return {path: (sum(found.values()), len(found)) for path, found in looked.items()}
+
+
+def _sight_names(results: Iterable[Result]) -> list[str]:
+    return list(dict.fromkeys(one.what for result in results if result.crossing for one in result.crossing.sights))
+
+
+def _sights(view: RunView) -> list[tuple[str, str, dict[str, Sight], int]]:
+    """By path, and whether the workload itself is encrypted: of each thing the sight that shows most, over all jobs."""
+    found: dict[tuple[str, str], dict[str, Sight]] = {}
+    jobs: dict[tuple[str, str], int] = defaultdict(int)
+    for job, result in view.results.items():
+        workload = view.run.cases[job.case].workload
+        if result.crossing is None or workload is None:
+            continue
+        key = job.client, "TLS end to end" if workload.encrypted else "in the clear"
+        jobs[key] += 1
+        for sight in result.crossing.sights:
+            known = found.setdefault(key, {}).get(sight.what)
+            if known is None or (sight.visible, sight.times) > (known.visible, known.times):
+                found[key][sight.what] = sight
+    order = view.run.clients
+    keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
+    return [(path, how, found[path, how], jobs[path, how]) for path, how in keys]
