@@ -53,6 +53,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         base,
         protocol=_protocol(evidence, record),
         truth=truth,
+        real_link=evidence.real_link,
         started_unix_s=evidence.started_unix_s,
         wall_s=evidence.wall_s,
         transfer_s=evidence.transfer_s,

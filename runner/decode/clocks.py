@@ -17,7 +17,7 @@ def on_server_clock(trace: Trace, clock: Clock) -> Trace:
     tables = {name: _moved(getattr(trace, name), clock) for name in _TABLES}
     first = trace.meta.first_time_ns
     if first is not None:
-        first -= round(clock.ahead(first / 1e9) * 1e9)
+        first -= round(clock.ahead(clock.server_time(first / 1e9)) * 1e9)
     return replace(trace, **tables, meta=replace(trace.meta, first_time_ns=first))
 
 
@@ -26,7 +26,8 @@ def _moved(table: pa.Table, clock: Clock) -> pa.Table:
         if name in table.column_names:
             column = table.column(name).combine_chunks()
             known = np.array(column.fill_null(0))
-            ahead = clock.offset + clock.drift * (known / 1e9 - clock.at)
+            since = (known / 1e9 - clock.at - clock.offset) / (1 + clock.drift)
+            ahead = clock.offset + clock.drift * since
             times = pa.array(known - np.rint(ahead * 1e9).astype(np.int64), mask=np.array(column.is_null()))
             table = table.set_column(table.column_names.index(name), table.schema.field(name), times.cast(pa.int64()))
     return table

@@ -95,6 +95,10 @@ class Clock:
     bound: float
     exchanges: int  # that the estimate rests on
 
+    def server_time(self, time: float) -> float:
+        """What the server's clock shows when the client's shows `time`."""
+        return self.at + (time - self.at - self.offset) / (1 + self.drift)
+
     def ahead(self, time: float) -> float:
         """Seconds by which the client's clock is ahead when the server's shows `time`."""
         return self.offset + self.drift * (time - self.at)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from runner.model.diagnosis import Diagnosis
 from runner.model.path import Crossing
+from runner.model.real_link import RealLinkEvidence
 
 RESULT_SCHEMA = 1
 
@@ -175,6 +176,7 @@ class Result:
     findings: tuple[Finding, ...] = ()
     sample: Sample | None = None
     truth: LinkTruth | None = None
+    real_link: RealLinkEvidence | None = None  # instead of a simulator's truth
     invariants: tuple[Invariant, ...] = ()
     attempts: int = 1  # runs of this job, disturbed ones included
     disturbed: tuple[str, ...] = ()  # why earlier attempts did not count

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import plotly
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from runner.link_words import real_link_sentences
 from runner.render import charts, colour, drawing, words
 from runner.render.cells import SIGNS
 from runner.render.manifest import MARKER
@@ -48,6 +49,7 @@ def _environment() -> Environment:
         "case_href": case_href,
     }
     found.globals |= {
+        "real_link_sentences": real_link_sentences,
         "signs": SIGNS,
         "by_key": BY_KEY,
         "steps": colour.STEPS,

@@ -227,8 +227,8 @@ class RealExperiment:
                 if not self._timed_out:
                     self._stopped.add(Role.CLIENT)
                 client.stop("SIGKILL", grace=SERVER_GRACE_SECONDS)
-            if side.ended or (self._server.side is not None and self._server.side.ended):
-                raise LaneError("side-died", "Capture and probe ended before the job: the engine was restarted, or so.")
+            for station in self._stations:
+                station.require_side()
 
     @staticmethod
     def _running(station: Station) -> Watched:

@@ -18,6 +18,7 @@ LEAST_PAYLOAD = 1200  # bytes of UDP that the path must carry both ways, RFC 900
 _ANSWER_LIFE = 120  # s
 _FIND_LIFE = 60
 _SECONDS = 40.0
+_TRIES = 3
 Route = tuple[str, str]
 
 _DEVICE = re.compile(r"\bdev (\S+)")
@@ -100,7 +101,7 @@ def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) ->
     """What links.json names; else the address under which the client's host sees us, then all that the host has."""
     if link.server_addresses:
         return list(link.server_addresses)
-    _, text = server.execute(container, ["ip", "-o", "address", "show", "scope", "global"])
+    text = _said(server, container, "ip", "-o", "address", "show", "scope", "global")
     own = [address for interface, address in _GLOBAL.findall(text) if not interface.startswith(("docker", "br-"))]
     return list(dict.fromkeys(([seen_as] if seen_as else []) + own))
 
@@ -110,11 +111,19 @@ def _routes(client: Engine, name: str, candidates: Iterable[str]) -> dict[str, R
     found: dict[str, Route] = {}
     with _helper(client, name, ("answer", str(_FIND_LIFE), "00" * 16)) as container:
         for address in candidates:
-            _, text = client.execute(container, ["ip", "-o", "route", "get", address])
+            text = _said(client, container, "ip", "-o", "route", "get", address)
             device = _DEVICE.search(text)
             source = _SOURCE.search(text)
             found[address] = (device[1] if device else "", source[1] if source else "")
     return found
+
+
+def _said(engine: Engine, container: str, *command: str) -> str:
+    """What a command prints; the engine may lose the output of one that ends at once, so it is asked again."""
+    text = ""
+    for _ in range(_TRIES):
+        text = text or engine.execute(container, list(command))[1]
+    return text
 
 
 @contextmanager
@@ -159,7 +168,7 @@ def _answered_over(server: Engine, container: str, one: Candidate) -> Candidate:
     """With the interface over which the server's host goes to the client."""
     if not one.client:
         return one
-    _, text = server.execute(container, ["ip", "-o", "route", "get", one.client])
+    text = _said(server, container, "ip", "-o", "route", "get", one.client)
     device = _DEVICE.search(text)
     return replace(one, server_interface=device[1] if device else "")
 

@@ -107,7 +107,7 @@ class RealLinks:
                 if host is not None:
                     say(f"{link.name}: connecting to {host.name}")
                 engine = RemoteEngine.open(host, self._labels) if host is not None else Engine(local, self._labels)
-                stack.callback(self._close, engine)
+                stack.callback(self._close, engine, name, say)
                 removed = sweep(engine)
                 if removed:
                     say(f"{name or 'this host'}: {removed} containers and volumes of dead runners removed")
@@ -136,12 +136,13 @@ class RealLinks:
             chosen = "chosen" if found.chosen.get(one.family) == one else "works"
             say(f"  {one.address} over {one.interface or 'nothing'}: {problem or f'{chosen}, {rtt}'}")
         served = Served(by_role[Role.SERVER], f"{self._prefix}-{link.name}")
-        stack.callback(served.remove)
         return _Open(link=link, engines=by_role, served=served, reach=found)
 
-    def _close(self, engine: Engine) -> None:
+    def _close(self, engine: Engine, name: str, say: Say) -> None:
         try:
             remove_own(engine, {LABEL_LANES: self._prefix})
+        except LaneError as error:  # results are safe: this must not hide them
+            say(f"{name or 'this host'} could not be cleaned up, its watchdogs will do it: {error}")
         finally:
             engine.close()
 

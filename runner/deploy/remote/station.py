@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,13 @@ class Station:
         said = " ".join(self.engine.printed(side.container).splitlines()[-4:])
         raise LaneError("side-failed", f"Capture and probe at the {self.role.value} failed: {said or 'no output'}")
 
+    def require_side(self) -> None:
+        """Raises LaneError `side-died` when capture and probe run no more: then the host ended the endpoint, too."""
+        if self.side is None or self.engine.state(self.side.container).exit_code is not None:
+            raise LaneError(
+                "side-died", f"Capture and probe at the {self.role.value} ended before the job: was Docker restarted?"
+            )
+
     def stop_side(self) -> str:
         """End capture and probe; their volumes stay. Returns what they printed."""
         assert self.side is not None, "start_side() comes first"
@@ -230,9 +238,13 @@ class Station:
     def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
         """Whether the server answers at its own address within `timeout` seconds."""
         assert self.side is not None, "start_side() comes first"
-        command = [*_PYTHON, _SIDE, "ready", str(round(timeout)), "00", str(port), address]
-        _, text = self.engine.execute(self.side.container, command)
-        return "server ready" in text
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            command = [*_PYTHON, _SIDE, "ready", str(max(1, round(left))), "00", str(port), address]
+            # Not by what it prints: the engine may lose the output of a command that ends at once.
+            if self.engine.execute(self.side.container, command)[0] == 0:
+                return True
+        return False
 
     def archive(self, path: str) -> Iterator[bytes]:
         """A folder of the volumes, or a file of the side container, as tar."""

@@ -178,6 +178,7 @@ class Side:
         asking.connect((address, port))
         gate = socket.socket()
         gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # another link may have this host, too
         gate.bind(("127.0.0.1", READY_PORT))
         gate.listen(16)
         print("side ready", flush=True)
