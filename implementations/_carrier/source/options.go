@@ -42,20 +42,20 @@ const (
 	controllers    = "newreno, cubic"               // what quic-go has code for
 )
 
-// Register adds a flag for every option, with o's values as the defaults.
-func (o *Options) Register(flags *flag.FlagSet) {
-	flags.StringVar(&o.CCA, "cca", o.CCA, "congestion `controller`: "+controllers)
-	flags.IntVar(&o.IW, "iw", o.IW, "initial window in `packets`")
-	flags.IntVar(&o.AckRatio, "ack-ratio", o.AckRatio, "ack-eliciting `packets` per ACK")
-	flags.IntVar(&o.AckAfter, "ack-after", o.AckAfter, "`packets` that are acknowledged two by two before -ack-ratio holds")
-	flags.Var((*duration)(&o.MaxAckDelay), "max-ack-delay", "longest `time` for which an ACK is held back (25ms, or a number of ms)")
-	flags.IntVar(&o.PacketSize, "packet-size", o.PacketSize, "`bytes` of UDP payload, fixed (0: 1280, then path MTU discovery)")
-	flags.Var((*duration)(&o.IdleTimeout), "idle-timeout", "`time` without a packet after which the connection is dead")
-	flags.Var((*duration)(&o.KeepAlive), "keep-alive", "`time` without a packet after which one is sent (0: never)")
-	flags.Uint64Var(&o.StreamWindow, "stream-window", o.StreamWindow, "receive window of a new stream in `bytes`")
-	flags.Uint64Var(&o.ConnectionWindow, "connection-window", o.ConnectionWindow, "receive window of the connection in `bytes`")
-	flags.Int64Var(&o.MaxStreams, "max-streams", o.MaxStreams, "concurrent `streams` that the other side may open")
-	flags.BoolVar(&o.ZeroRTT, "zero-rtt", o.ZeroRTT, "send (terminal) and accept (gateway) 0-RTT data, which can be replayed")
+// Register adds a flag for every option, with o's values as the defaults. Their names begin with prefix.
+func (o *Options) Register(flags *flag.FlagSet, prefix string) {
+	flags.StringVar(&o.CCA, prefix+"cca", o.CCA, "congestion `controller`: "+controllers)
+	flags.IntVar(&o.IW, prefix+"iw", o.IW, "initial window in `packets`")
+	flags.IntVar(&o.AckRatio, prefix+"ack-ratio", o.AckRatio, "ack-eliciting `packets` per ACK")
+	flags.IntVar(&o.AckAfter, prefix+"ack-after", o.AckAfter, "`packets` that are acknowledged two by two before -ack-ratio holds")
+	flags.Var((*duration)(&o.MaxAckDelay), prefix+"max-ack-delay", "longest `time` for which an ACK is held back (25ms, or a number of ms)")
+	flags.IntVar(&o.PacketSize, prefix+"packet-size", o.PacketSize, "`bytes` of UDP payload, fixed (0: 1280, then path MTU discovery)")
+	flags.Var((*duration)(&o.IdleTimeout), prefix+"idle-timeout", "`time` without a packet after which the connection is dead")
+	flags.Var((*duration)(&o.KeepAlive), prefix+"keep-alive", "`time` without a packet after which one is sent (0: never)")
+	flags.Uint64Var(&o.StreamWindow, prefix+"stream-window", o.StreamWindow, "receive window of a new stream in `bytes`")
+	flags.Uint64Var(&o.ConnectionWindow, prefix+"connection-window", o.ConnectionWindow, "receive window of the connection in `bytes`")
+	flags.Int64Var(&o.MaxStreams, prefix+"max-streams", o.MaxStreams, "concurrent `streams` that the other side may open")
+	flags.BoolVar(&o.ZeroRTT, prefix+"zero-rtt", o.ZeroRTT, "send (terminal) and accept (gateway) 0-RTT data, which can be replayed")
 }
 
 // Config makes quic-go's configuration. The error names the option and what it may be.

@@ -33,14 +33,14 @@ type Trust struct {
 
 const anyoneFlag = "insecure-anyone"
 
-// Register adds the flags.
-func (t *Trust) Register(flags *flag.FlagSet) {
-	flags.StringVar(&t.Certificate, "certificate", t.Certificate, "PEM `file` with our certificate")
-	flags.StringVar(&t.Key, "key", t.Key, "PEM `file` with its key")
-	flags.StringVar(&t.CA, "ca", t.CA, "PEM `file` with the authority that signs the other side's certificate")
-	flags.StringVar(&t.Peer, "peer", t.Peer, "`name` that the other side's certificate must carry")
-	flags.StringVar(&t.Pins, "pin", t.Pins, "public key of the other side as `sha256/BASE64`, in place of -ca; several with commas")
-	flags.BoolVar(&t.Anyone, anyoneFlag, t.Anyone, "INSECURE: talk to anyone, as the original QPEP does")
+// Register adds the flags. Their names begin with prefix.
+func (t *Trust) Register(flags *flag.FlagSet, prefix string) {
+	flags.StringVar(&t.Certificate, prefix+"certificate", t.Certificate, "PEM `file` with our certificate")
+	flags.StringVar(&t.Key, prefix+"key", t.Key, "PEM `file` with its key")
+	flags.StringVar(&t.CA, prefix+"ca", t.CA, "PEM `file` with the authority that signs the other side's certificate")
+	flags.StringVar(&t.Peer, prefix+"peer", t.Peer, "`name` that the other side's certificate must carry")
+	flags.StringVar(&t.Pins, prefix+"pin", t.Pins, "public key of the other side as `sha256/BASE64`, in place of -ca; several with commas")
+	flags.BoolVar(&t.Anyone, prefix+anyoneFlag, t.Anyone, "INSECURE: talk to anyone, as the original QPEP does")
 }
 
 // Client makes the TLS configuration of the side that dials.

@@ -13,8 +13,6 @@ import (
 	"bentpipe/qpep/endpoint"
 )
 
-var errUnsupported = endpoint.ErrUnsupported
-
 // contractSide is what both roles of the endpoint contract declare.
 type contractSide struct {
 	side
@@ -44,11 +42,11 @@ func serverCommand(flags *flag.FlagSet) func(context.Context) error {
 		}
 		trust, err := c.trust.Server(logs)
 		if err != nil {
-			return misused(err)
+			return carrier.Misused(err)
 		}
 		local, err := net.ResolveUDPAddr("udp", *listen)
 		if err != nil {
-			return misused(fmt.Errorf("-listen: %w", err))
+			return carrier.Misused(fmt.Errorf("-listen: %w", err))
 		}
 		socket, err := net.ListenUDP("udp", local)
 		if err != nil {
@@ -65,7 +63,7 @@ func clientCommand(flags *flag.FlagSet) func(context.Context) error {
 	return func(ctx context.Context) error {
 		urls, err := parseURLs(flags.Args())
 		if err != nil {
-			return misused(err)
+			return carrier.Misused(err)
 		}
 		logs, config, err := c.open()
 		if err != nil {

@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -56,8 +52,8 @@ func declareSide(flags *flag.FlagSet, peer string) *side {
 	if !carrier.Tuned {
 		s.options.CCA, s.options.IW, s.options.AckRatio, s.options.MaxAckDelay = "", 0, 0, 0
 	}
-	s.options.Register(flags)
-	s.trust.Register(flags)
+	s.options.Register(flags, "")
+	s.trust.Register(flags, "")
 	flags.StringVar(&s.alpn, "alpn", protocol, "application `protocol` that both sides name in the handshake")
 	flags.StringVar(&s.keyLog, "sslkeylogfile", "", "append TLS secrets to that `file`")
 	flags.StringVar(&s.qlog, "qlogdir", "", "write a qlog per QUIC connection into that `folder`")
@@ -73,7 +69,7 @@ func (s *side) open() (*carrier.Logs, *quic.Config, error) {
 	}
 	config, err := s.options.Config(logs)
 	if err != nil {
-		return nil, nil, misused(err)
+		return nil, nil, carrier.Misused(err)
 	}
 	fmt.Println(s.options.Applied())
 	return logs, config, nil
@@ -115,12 +111,12 @@ func runTerminal(ctx context.Context, t *terminal.Terminal, listener *net.TCPLis
 	}()
 	go func() {
 		if _, err := t.Tunnel.Wait(ctx); err == nil {
-			if err := announce(ready); err != nil {
+			if err := carrier.Announce(ready); err != nil {
 				slog.Error("the ready file can't be made", "reason", err)
 			}
 		}
 	}()
-	go report(ctx, func() []any {
+	go carrier.Report(ctx, func() []any {
 		return []any{"open", t.Counters.Open.Load(), "total", t.Counters.Total.Load(), "broken", t.Counters.Broken.Load()}
 	})
 	slog.Info("terminal takes connections", "on", listener.Addr().String())
@@ -138,7 +134,7 @@ func listenTCP(fixed, listen string, port uint16) (*net.TCPListener, func(*net.T
 	}
 	destination, err := netip.ParseAddrPort(fixed)
 	if err != nil {
-		return nil, nil, misused(fmt.Errorf("-destination %q is not an address with a port such as 192.0.2.1:80", fixed))
+		return nil, nil, carrier.Misused(fmt.Errorf("-destination %q is not an address with a port such as 192.0.2.1:80", fixed))
 	}
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -150,11 +146,11 @@ func listenTCP(fixed, listen string, port uint16) (*net.TCPListener, func(*net.T
 // dialer makes connections to the gateway, all from one UDP socket.
 func (s *side) dialer(address string, logs *carrier.Logs, config *quic.Config) (func(context.Context) (*quic.Conn, error), error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, misused(fmt.Errorf("-gateway %q is not a host and a port such as 192.0.2.1:4242", address))
+		return nil, carrier.Misused(fmt.Errorf("-gateway %q is not a host and a port such as 192.0.2.1:4242", address))
 	}
 	trust, err := s.trust.Client(logs, s.alpn)
 	if err != nil {
-		return nil, misused(err)
+		return nil, carrier.Misused(err)
 	}
 	socket, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -183,7 +179,7 @@ func gatewayCommand(flags *flag.FlagSet) func(context.Context) error {
 	return func(ctx context.Context) error {
 		policy, err := gateway.ParsePolicy(*allow)
 		if err != nil {
-			return misused(err)
+			return carrier.Misused(err)
 		}
 		logs, config, err := s.open()
 		if err != nil {
@@ -195,11 +191,11 @@ func gatewayCommand(flags *flag.FlagSet) func(context.Context) error {
 			return err
 		}
 		defer transport.Close()
-		if err := announce(s.ready); err != nil {
+		if err := carrier.Announce(s.ready); err != nil {
 			return err
 		}
 		g := &gateway.Gateway{Policy: policy, DialTimeout: *dialTimeout, HeaderTimeout: *headerTimeout}
-		go report(ctx, func() []any {
+		go carrier.Report(ctx, func() []any {
 			return []any{"open", g.Counters.Open.Load(), "total", g.Counters.Total.Load(), "refused", g.Counters.Refused.Load()}
 		})
 		slog.Info("gateway takes terminals", "on", transport.Conn.LocalAddr().String())
@@ -210,17 +206,17 @@ func gatewayCommand(flags *flag.FlagSet) func(context.Context) error {
 func (s *side) listener(address string, logs *carrier.Logs, config *quic.Config) (*quic.Transport, *quic.EarlyListener, error) {
 	trust, err := s.trust.Server(logs, s.alpn)
 	if err != nil {
-		return nil, nil, misused(err)
+		return nil, nil, carrier.Misused(err)
 	}
 	local, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {
-		return nil, nil, misused(fmt.Errorf("-listen: %w", err))
+		return nil, nil, carrier.Misused(fmt.Errorf("-listen: %w", err))
 	}
 	socket, err := net.ListenUDP("udp", local)
 	if err != nil {
 		return nil, nil, err
 	}
-	resetKey, err := statelessResetKey(s.trust.Key)
+	resetKey, err := carrier.StatelessResetKey(s.trust.Key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -229,31 +225,14 @@ func (s *side) listener(address string, logs *carrier.Logs, config *quic.Config)
 	return transport, listener, err
 }
 
-// statelessResetKey is the same after a restart, so that a gateway that was killed tells its terminals at their next
-// packet that their connections are gone (RFC 9000 §10.3), rather than leave them to the idle time-out.
-func statelessResetKey(keyFile string) (*quic.StatelessResetKey, error) {
-	var key quic.StatelessResetKey
-	if keyFile == "" {
-		_, err := rand.Read(key[:])
-		return &key, err
-	}
-	secret, err := os.ReadFile(keyFile)
-	if err != nil {
-		return nil, err
-	}
-	derived, err := hkdf.Key(sha256.New, secret, nil, "qpep stateless reset", len(key))
-	copy(key[:], derived)
-	return &key, err
-}
-
 func pinCommand(flags *flag.FlagSet) func(context.Context) error {
 	return func(context.Context) error {
 		if flags.NArg() != 1 {
-			return misused(errors.New("name one PEM file with a certificate"))
+			return carrier.Misused(errors.New("name one PEM file with a certificate"))
 		}
 		pin, err := carrier.Pin(flags.Arg(0))
 		if err != nil {
-			return misused(err)
+			return carrier.Misused(err)
 		}
 		fmt.Println(pin)
 		return nil

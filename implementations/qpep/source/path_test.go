@@ -32,7 +32,7 @@ const commandVariable = "QPEP_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
 	if arguments := os.Getenv(commandVariable); arguments != "" {
-		os.Exit(run(context.Background(), strings.Split(arguments, "\n"), func(string) string { return "" }, os.Stderr))
+		os.Exit(program.Run(context.Background(), strings.Split(arguments, "\n"), func(string) string { return "" }, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -115,7 +115,7 @@ func start(t testing.TB, arguments []string) (stop func()) {
 	ended := make(chan int, 1)
 	var stderr bytes.Buffer
 	go func() {
-		ended <- run(ctx, append(arguments, "-ready", ready), func(string) string { return "" }, &stderr)
+		ended <- program.Run(ctx, append(arguments, "-ready", ready), func(string) string { return "" }, &stderr)
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -343,7 +343,7 @@ func TestClientsAreResetWhenThereIsNoGateway(t *testing.T) {
 	arguments := p.terminalArguments("127.0.0.1:9", "-stream-timeout", "300ms")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int)
-	go func() { ended <- run(ctx, arguments, func(string) string { return "" }, io.Discard) }()
+	go func() { ended <- program.Run(ctx, arguments, func(string) string { return "" }, io.Discard) }()
 	var client *net.TCPConn
 	await(t, "the terminal's listener", func() bool {
 		c, err := net.Dial("tcp", p.terminal)

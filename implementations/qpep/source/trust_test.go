@@ -72,7 +72,7 @@ func startUnready(t testing.TB, arguments []string, address string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int)
-	go func() { ended <- run(ctx, arguments, func(string) string { return "" }, io.Discard) }()
+	go func() { ended <- program.Run(ctx, arguments, func(string) string { return "" }, io.Discard) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	await(t, "the terminal's listener", func() bool {
 		c, err := net.Dial("tcp", address)
@@ -104,9 +104,9 @@ func TestWhoNamesNobodyIsNotStarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr strings.Builder
-			code := run(t.Context(), append([]string{"gateway"}, c.arguments...), func(string) string { return "" }, &stderr)
-			if code != exitUsage || !strings.Contains(stderr.String(), c.says) || strings.Count(stderr.String(), "\n") != 1 {
-				t.Errorf("exit code %d, %q; want %d and one line with %q", code, stderr.String(), exitUsage, c.says)
+			code := program.Run(t.Context(), append([]string{"gateway"}, c.arguments...), func(string) string { return "" }, &stderr)
+			if code != carrier.ExitUsage || !strings.Contains(stderr.String(), c.says) || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("exit code %d, %q; want %d and one line with %q", code, stderr.String(), carrier.ExitUsage, c.says)
 			}
 		})
 	}

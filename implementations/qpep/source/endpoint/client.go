@@ -15,6 +15,8 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 	"golang.org/x/sync/errgroup"
+
+	"bentpipe/carrier"
 )
 
 // Client downloads files into one folder.
@@ -52,7 +54,7 @@ func (c *Client) Fetch(ctx context.Context, testCase string, urls []*url.URL) er
 	case "http3":
 		return c.fetchHTTP3(ctx, urls)
 	default:
-		return ErrUnsupported
+		return carrier.ErrUnsupported
 	}
 }
 

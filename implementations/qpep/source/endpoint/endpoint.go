@@ -4,7 +4,6 @@ package endpoint
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 
 	"bentpipe/carrier"
@@ -13,16 +12,13 @@ import (
 // protocol is the ALPN identifier of HTTP/0.9 over QUIC.
 const protocol = "hq-interop"
 
-// ErrUnsupported says that there is nothing for that test case.
-var ErrUnsupported = errors.New("unsupported test case")
-
 // prepare does what a test case asks of the whole process.
 func prepare(testCase string) error {
 	if testCase != "chacha20" {
 		return nil
 	}
 	if carrier.UseCipherSuite == nil {
-		return fmt.Errorf("%w chacha20: this build has quic-go as released", ErrUnsupported)
+		return fmt.Errorf("%w chacha20: this build has quic-go as released", carrier.ErrUnsupported)
 	}
 	carrier.UseCipherSuite(tls.TLS_CHACHA20_POLY1305_SHA256)
 	return nil

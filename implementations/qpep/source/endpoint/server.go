@@ -13,6 +13,8 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+
+	"bentpipe/carrier"
 )
 
 // Server serves the files of one folder.
@@ -33,7 +35,7 @@ func (s *Server) Serve(ctx context.Context, testCase string, socket net.PacketCo
 	case "http3":
 		return s.serveHTTP3(ctx, socket)
 	default:
-		return ErrUnsupported
+		return carrier.ErrUnsupported
 	}
 }
 
