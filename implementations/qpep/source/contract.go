@@ -15,12 +15,12 @@ import (
 
 // contractSide is what both roles of the endpoint contract declare.
 type contractSide struct {
-	side
+	*side
 	testCase string
 }
 
 func declareContract(flags *flag.FlagSet) *contractSide {
-	c := &contractSide{side: *declareSide(flags, "")}
+	c := &contractSide{side: declareSide(flags, "")}
 	c.trust.Anyone = true
 	flags.StringVar(&c.testCase, "testcase", "", "`name` of the test case")
 	return c
