@@ -29,6 +29,7 @@ type Trust struct {
 	Peer        string // DNS name that the other side's certificate must carry
 	Pins        string // "sha256/BASE64" of the other side's public key (RFC 7469 §2.4), separated by commas; in place of CA
 	Anyone      bool   // no authentication of either side
+	Anonymous   bool   // the side that listens doesn't ask who we are; set by programs, there is no flag
 }
 
 const anyoneFlag = "insecure-anyone"
@@ -87,7 +88,7 @@ func (t Trust) common(logs *Logs, protocols []string) (*tls.Config, error) {
 	if t.Anyone {
 		return config, nil
 	}
-	if len(config.Certificates) == 0 {
+	if len(config.Certificates) == 0 && !t.Anonymous {
 		return nil, errors.New("the other side wants to know who we are: give -certificate and -key, or -" + anyoneFlag)
 	}
 	verify, err := t.verifier()

@@ -72,13 +72,13 @@ func defaults(window int) carrier.Options {
 
 func declare(flags *flag.FlagSet, role role) func(context.Context) error {
 	h := &hop{role: role, satellite: defaults(100), edge: defaults(10)}
-	// A client doesn't prove who it is. Between the two hops both sides do.
+	// Neither the client nor we to the server prove who we are. Between the two hops both sides do.
 	if role == terminal {
 		h.clients = carrier.Trust{Anyone: true, Peer: "terminal"}
 		h.next = carrier.Trust{Peer: "gateway"}
 	} else {
 		h.clients = carrier.Trust{Peer: "terminal"}
-		h.next = carrier.Trust{Peer: "server"}
+		h.next = carrier.Trust{Peer: "server", Anonymous: true}
 	}
 	h.satellite.Register(flags, "")
 	h.edge.Register(flags, "edge-")

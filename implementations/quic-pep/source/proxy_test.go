@@ -75,7 +75,7 @@ func certificate(t *testing.T, folder, name string, parent *x509.Certificate, pa
 func chain(t *testing.T, folder, server string, extra ...string) string {
 	t.Helper()
 	gateway := start(t, append([]string{"gateway", "-next", server, "-ca", folder + "/ca.pem", "-certificate", folder + "/gateway.pem",
-		"-key", folder + "/gateway.key", "-next-insecure-anyone"}, extra...))
+		"-key", folder + "/gateway.key", "-next-ca", folder + "/ca.pem"}, extra...))
 	return start(t, append([]string{"terminal", "-next", gateway, "-certificate", folder + "/terminal.pem", "-key", folder + "/terminal.key",
 		"-next-ca", folder + "/ca.pem", "-next-certificate", folder + "/terminal.pem", "-next-key", folder + "/terminal.key"}, extra...))
 }
