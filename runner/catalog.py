@@ -76,6 +76,7 @@ class _Path(BaseModel):
     splits: list[Side] = []
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
     encrypts: bool = False
+    poses_as_server: bool = False
     knobs: list[str] = []
 
 
@@ -160,6 +161,7 @@ def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
             splits=tuple(entry.splits),
             carries=tuple(entry.carries),
             encrypts=entry.encrypts,
+            poses_as_server=entry.poses_as_server,
             knobs=tuple(entry.knobs),
         )
         for name, entry in _read(path).paths.items()

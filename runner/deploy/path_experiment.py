@@ -101,6 +101,7 @@ class PathExperiment:
             lane.prepare(plumber)
         with self._stages.stage("link"):
             logs = lane.logs_quota
+            secrets = (keys, certs) if job.evidence.entry.poses_as_server else (keys,)
             both = logs + lane.downloads_quota
             together(
                 self._pool,
@@ -110,7 +111,7 @@ class PathExperiment:
                 lambda: self._client.create(lane, (lane.logs[CLIENT], lane.downloads, certs), quota=both),
                 lambda: self._server.create(lane, (lane.logs[SERVER], www, certs), quota=logs),
                 *(
-                    lambda side=side, one=one: one.create(lane, (lane.logs[side.value], keys), quota=logs)
+                    lambda side=side, one=one: one.create(lane, (lane.logs[side.value], *secrets), quota=logs)
                     for side, one in self._sides.items()
                 ),
             )

@@ -49,6 +49,8 @@ def path_environment() -> dict[str, str]:
         "CLIENT_NETWORK6": CLIENT_NETWORK6,
         "SERVER_NETWORK": SERVER_NETWORK4,
         "SERVER_NETWORK6": SERVER_NETWORK6,
+        "SERVER_ADDRESS": SERVER4,
+        "SERVER_ADDRESS6": SERVER6,
     }
 
 

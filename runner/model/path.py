@@ -33,6 +33,7 @@ class PathEntry:
     splits: tuple[Side, ...] = ()  # where TCP connections end and others begin
     carries: tuple[str, ...] = ("tcp", "udp")  # what goes through it; the rest is forwarded beside it
     encrypts: bool = False  # nothing of the inner connections may be visible on the satellite link
+    poses_as_server: bool = False  # it ends TLS connections in the server's name, and is given /certs
     knobs: tuple[str, ...] = ()  # environment variables that a variant may set
     variant_of: str = ""  # the path beside which it stands; empty: it is one itself
     parameters: dict[str, str] = field(default_factory=dict)  # of a variant
