@@ -80,6 +80,7 @@ class Drawing:
     height: float
     title: str
     parts: list[str] = field(default_factory=list)
+    linked: bool = False  # a picture has nothing in it that could be followed
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", css: str = "", turn: bool = False) -> None:
         """A label; `turn` writes it upwards."""
@@ -94,15 +95,20 @@ class Drawing:
     def mark(self, x: float, y: float, one: Mark, group: int) -> None:
         """A value, with what hovering tells."""
         shape = f'<path class="mark g{group % GROUPS}" d="{shape_path(x, y, group)}">'
-        shape += f"<title>{escape(one.title)}</title></path>" if one.title else "</path>"
-        # Marks are many: a link each would make a keyboard walk through all of them, and the tables beside have them.
-        self.parts.append(f'<a href="{escape(one.href)}" tabindex="-1">{shape}</a>' if one.href else shape)
+        title = f"<title>{escape(one.title)}</title>" if one.title else ""
+        if one.href:
+            # Marks are many: a keyboard would have to walk through all of them, and tables beside have the same links.
+            self.parts.append(f'<a href="{escape(one.href)}" tabindex="-1">{title}{shape}</path></a>')
+            self.linked = True
+        else:
+            self.parts.append(f"{shape}{title}</path>")
 
     def done(self) -> Markup:
         """The whole element."""
         inside = "".join(self.parts)
+        role = "group" if self.linked else "img"
         return Markup(
-            f'<svg class="chart" viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="img" '
+            f'<svg class="chart" viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="{role}" '
             f'aria-label="{escape(self.title)}" style="--w:{self.width:.0f}px">{inside}</svg>'
         )
 
@@ -149,8 +155,8 @@ def strips(rows: Sequence[Strip], axis: Axis, *, title: str, width: float = 860)
     _x_axis(drawing, area, axis)
     for number, row in enumerate(rows):
         middle = top + high * (number + 0.5)
-        label = f'<a href="{escape(row.href)}">' if row.href else ""
-        drawing.parts.append(label)
+        drawing.linked |= bool(row.href)
+        drawing.parts.append(f'<a href="{escape(row.href)}">' if row.href else "")
         drawing.text(left - 8, middle + 4, row.label, anchor="end", css="row")
         drawing.parts.append("</a>" if row.href else "")
         drawing.text(width - right + 10, middle + 4, row.note, css="soft")

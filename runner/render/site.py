@@ -80,6 +80,7 @@ class _Site:
         self.folders = folders
         self.before = before
         self.after = Manifest(program=before.program)
+        self.views: dict[str, RunView] = {}  # of the runs that are drawn
 
     def draw(self) -> None:
         """Everything that changed, then away with what is no longer part of the site."""
@@ -107,11 +108,13 @@ class _Site:
             self.after.runs[folder.name] = known
             self.after.cells |= {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
             return
+        self.views[folder.name] = view
         drawn = draw_cells(view, self.writer, {k: v for k, v in self.before.cells.items() if k.startswith(prefix)})
         self.after.cells |= drawn
         view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
+        told = feed.entry(view)  # here, as are the rankings, and not once in every process
+        view.prepare()
         paths = parallel.every(modules(), lambda module: self._module(view, module.name), least=2)
-        told = feed.entry(view)
         self.after.runs[folder.name] = {
             "inputs": inputs,
             "paths": sorted(path for some in paths for path in some),
@@ -137,7 +140,7 @@ class _Site:
         if self.after.newest == self.before.newest:
             return
         newest = self.folders[0]
-        view = RunView(newest, self.folders)
+        view = self.views.get(newest.name) or RunView(newest, self.folders)
         view.sparks |= {
             _key(view, name): Markup(spark)
             for name, (_, spark) in self.after.cells.items()

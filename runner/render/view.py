@@ -101,6 +101,10 @@ class RunView:
         """Who decides each measurement."""
         return decisions(self.run, self.table)
 
+    def prepare(self) -> None:
+        """Compute what several pages tell, before they are drawn by processes that share nothing afterwards."""
+        _ = self.decided, self.changes, self.alike
+
     @cached_property
     def previous(self) -> StoredRun | None:
         """The newest earlier run of the same plan, made under the same conditions."""

@@ -19,10 +19,14 @@
   apply();
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
-    button.textContent = theme;
+    const tell = () => {
+      button.textContent = theme;
+      button.setAttribute("aria-label", `${theme}: colours of the page`);
+    };
+    tell();
     button.addEventListener("click", () => {
       theme = order[(order.indexOf(theme) + 1) % order.length];
-      button.textContent = theme;
+      tell();
       try {
         localStorage.setItem("bentpipe-theme", theme);
       } catch {

@@ -1,29 +1,26 @@
-"""The scripts of the page, run by Chromium: plots draw, filters follow the URL, the console stays empty."""
+"""The site in Chromium: silent console, plots, filters by URL and keyboard, no scripts, axe-core."""
 
-import re
+import functools
+import http.server
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from runner.render import render
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
+from runner.store import RunFolder
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run
 
 CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=8000",
-    "--dump-dom",
-)
+AXE = "axe-core@4.14.1"
+SERIOUS = ("serious", "critical")
+NARROW = "\u202f"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
@@ -33,61 +30,206 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
-    render([recorded_run(tree / "recorded"), rare_run(tree / "rare"), two_protocols_run(tree / "both")], tree / "site")
+    recorded = recorded_run(tree / "recorded")
+    earlier = RunFolder.create(tree / "earlier", replace(recorded.run, started_unix_s=recorded.run.started_unix_s - 1))
+    for result in recorded.results().values():
+        earlier.save_result(result)
+    others = [rare_run(tree / "rare"), two_protocols_run(tree / "both"), variants_run(tree / "variants")]
+    render([recorded, earlier, *others], tree / "site")
     return tree / "site"
 
 
-def browse(page: Path, profile: Path, fragment: str = "") -> tuple[str, list[str]]:
-    """The document after its scripts ran, and what they said on the console."""
-    command = (CHROMIUM or "", *FLAGS, f"--user-data-dir={profile}", f"{page.as_uri()}{fragment}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, re.findall(r":CONSOLE[^\]]*\] (.*)", done.stderr)
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
 
 
-def test_the_plots_draw(site: Path, tmp_path: Path) -> None:
-    dom, console = browse(site / "recorded/quinn_quinn/goodput.html", tmp_path)
-    assert console == []
-    assert 'class="plot drawn js-plotly-plot"' in dom
-    assert {"xy", "xy2", "xy3"} <= set(re.findall(r'class="subplot (\w+)"', dom))
+class Tab:
+    """A page with what it said on the console, and what it asked of the network."""
+
+    def __init__(self, browser: Browser, **options: Any) -> None:
+        self.page: Page = browser.new_page(**options)
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, path: Path, fragment: str = "") -> Page:
+        # A fragment alone would not load the page again.
+        self.page.goto("about:blank")
+        self.page.goto(f"{path.as_uri()}{fragment}")
+        return self.page
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Tab]:
+    found = Tab(browser, viewport={"width": 1400, "height": 900})
+    yield found
+    assert found.said == []
+    assert [url for url in found.asked if not url.startswith(("file:", "blob:", "data:", "about:"))] == []
+    found.page.close()
+
+
+def every_page(site: Path) -> list[Path]:
+    """One page of each kind of each run."""
+    pages = [site / "index.html", site / "runs.html"]
+    for run in ("recorded", "rare", "both", "variants"):
+        pages += [
+            site / run / f"{name}/index.html" for name in ("figures", "downloads", "scenarios", "implementations")
+        ]
+        pages += [site / run / "index.html", site / run / "compare.html"]
+        pages += sorted((site / run / "implementations").glob("*.html"))[:2]
+        pages += sorted((site / run / "scenarios").glob("*.html"))[:2]
+    return [*pages, site / "recorded/quinn_quinn/goodput.html", site / "rare/alpha_alpha/sat.html"]
+
+
+def test_every_page_opens_without_a_word_and_fits_a_phone(site: Path, tab: Tab) -> None:
+    found: list[str] = []
+    for path in every_page(site):
+        page = tab.open(path)
+        for width in (1400, 360):
+            page.set_viewport_size({"width": width, "height": 800})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            found += [f"{path.relative_to(site)} is {wide} wide on {width}"] if wide > width else []
+        assert tab.said == [], path
+    assert found == []
+
+
+def test_every_page_opens_over_http(site: Path, browser: Browser) -> None:
+    handler = functools.partial(_Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab = Tab(browser)
+        for path in every_page(site):
+            answer = tab.page.goto(f"http://127.0.0.1:{server.server_port}/{path.relative_to(site).as_posix()}")
+            assert answer is not None
+            assert answer.ok, path
+        assert tab.said == []
+        server.shutdown()
+        tab.page.close()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+def test_the_plots_draw(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/quinn_quinn/goodput.html")
+    page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
+    legend = page.locator(".legendtext").all_text_contents()
     for name in ("received, client side", "sent, server side", "slow-start bound", "forward, goodput"):
-        assert f">{name}<" in dom
-    assert dom.count('class="trace scatter') >= 7
-    assert ">TTFB 0.0" in dom
-    assert "WebGL" not in dom
+        assert name in legend
+    assert page.locator(".subplot").count() >= 3
+    page.locator(".nsewdrag").first.hover()
 
 
-def visible(dom: str, attribute: str) -> list[str]:
-    """Names in the head of the first matrix that the filters left."""
-    head = dom[dom.index('<table class="cells"') :]
-    cells = re.findall(rf"<th [^>]*{attribute}=\"([^\"]*)\"([^>]*)>", head[: head.index("</thead>")])
-    return [name for name, rest in cells if "hidden" not in re.sub(r"data-hidden-\w+", "", rest)]
+def numbers(page: Page) -> list[str]:
+    return [text.replace(NARROW, " ") for text in page.locator("#goodput td a > b:visible").all_inner_texts()]
 
 
-def test_the_url_decides_what_the_matrix_shows(site: Path, tmp_path: Path) -> None:
-    page = site / "recorded/index.html"
-    dom, console = browse(page, tmp_path)
-    assert console == []
-    assert len(visible(dom, "data-client")) > 1
-    dom, console = browse(page, tmp_path, "#show=goodput&clients=quinn&servers=quinn")
-    assert console == []
-    assert visible(dom, "data-client") == ["quinn"]
-    assert "1 of 3" in dom
-    mean = re.search(r'data-mean="all"><b>([\d.]+)\u202fMbit/s', dom)
-    numbers = re.findall(r"<b>([\d.]+)<small>\u202fMbit/s", dom)
-    assert mean is not None
-    assert numbers == [mean[1]]
+def test_the_url_decides_what_the_matrix_shows(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/index.html")
+    assert page.locator("#goodput thead th[data-client]:visible").count() > 1
+    page = tab.open(site / "recorded/index.html", "#show=goodput&clients=quinn&servers=quinn")
+    assert page.locator("#goodput thead th[data-client]:visible").all_inner_texts() == ["quinn"]
+    assert page.locator("[data-count=clients]").inner_text() == "1 of 3"
+    (number,) = numbers(page)
+    assert number.endswith("Mbit/s")
+    mean = page.locator("#goodput [data-mean=all]").inner_text()
+    assert mean.replace(NARROW, " ") == number
+    page.reload()
+    assert numbers(page) == [number]
 
 
-def test_protocols_have_means_of_their_own_whatever_is_shown(site: Path, tmp_path: Path) -> None:
-    dom, console = browse(site / "both/index.html", tmp_path, "#show=goodput&clients=old,web")
-    assert console == []
-    mean = dom[dom.index('data-mean="all">') :]
-    assert re.findall(r"[\d.]+\u202fMbit/s", mean[: mean.index("</td>")]) == ["10.0\u202fMbit/s", "4.00\u202fMbit/s"]
+def test_filters_and_switches_write_the_url_and_work_by_keyboard(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/index.html")
+    page.locator("input[name=show][value=efficiency]").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("input[name=of][value=median]").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith("#show=goodput&of=mean")
+    assert page.locator("[data-shown]").first.inner_text() == "mean goodput"
+    page.locator("details.menu summary", has_text="clients").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.wait_for_function("location.hash.includes('clients=')", timeout=5000)
+    page.keyboard.press("Escape")
+    assert page.locator("details.menu[open]").count() == 0
 
 
-def test_names_that_look_like_markup_run_nothing(site: Path, tmp_path: Path) -> None:
-    dom, console = browse(site / "rare/index.html", tmp_path, "#show=ttlb")
-    assert console == []
-    assert "1.40<small>" in dom
-    _, console = browse(site / "rare/alpha_alpha/sat.html", tmp_path)
-    assert console == []
+def test_protocols_have_means_of_their_own_whatever_is_shown(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "both/index.html", "#show=goodput&clients=old,web")
+    mean = page.locator("#sat [data-mean=all]").inner_text().replace(NARROW, " ").split("\n")
+    assert mean == ["10.0 Mbit/s", "h3 4.00 Mbit/s"]
+
+
+def test_names_that_look_like_markup_run_nothing(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "rare/index.html", "#show=ttlb")
+    assert page.locator("#sat td a > b").first.inner_text().replace(NARROW, " ") == "1.40 s"
+    page.locator("#filters details", has_text="servers").locator("summary").click()
+    page.locator("#filters input[name=servers]").last.uncheck()
+    assert page.locator("#sat tbody tr:visible").count() == 1
+
+
+def test_the_run_selector_leads_to_the_other_runs(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/figures/index.html")
+    page.locator(".run-menu summary").click()
+    page.locator(".run-menu a", has_text="rare").click()
+    assert page.url == (site / "rare/index.html").as_uri()
+
+
+def test_without_scripts_all_numbers_and_drawings_are_there(site: Path, browser: Browser) -> None:
+    tab = Tab(browser, java_script_enabled=False)
+    page = tab.open(site / "recorded/index.html")
+    assert page.locator("#goodput td a > b:visible").count() > 1
+    assert not page.locator("#filters").is_visible()
+    page.locator("#run").click()
+    assert page.url == (site / "runs.html").as_uri()
+    page = tab.open(site / "recorded/compare.html")
+    assert page.locator("h2").count() == 3
+    page.close()
+
+
+def test_a_figure_becomes_a_picture(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/figures/index.html")
+    with page.expect_download() as waiting:
+        page.locator("#f5-2 .png button").first.click()
+    saved = Path(waiting.value.path()).read_bytes()
+    assert saved.startswith(b"\x89PNG")
+    assert len(saved) > 5000
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("needs npm: apt-get install npm")
+    subprocess.run(
+        [npm, "install", "--no-audit", "--no-fund", "--prefix", folder, AXE], check=True, capture_output=True
+    )
+    return (folder / "node_modules/axe-core/axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_axe_finds_no_serious_violation(site: Path, tab: Tab, axe: str, colours: str) -> None:
+    tab.page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
+    found = []
+    for path in every_page(site):
+        page = tab.open(path)
+        page.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
+        page.evaluate(axe)
+        report = page.evaluate("axe.run(document, { resultTypes: ['violations'], preload: false })")
+        found += [
+            f"{path.relative_to(site)}: {one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+            for one in report["violations"]
+            if one["impact"] in SERIOUS
+            for node in one["nodes"][:3]
+        ]
+    assert found == []
