@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from runner.render.metrics import digits
-from runner.render.series import Frames, Points, Series, curve
+from runner.render.series import Frames, Series, curve
 
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_MARGIN = 176, 52, 3
 _MARK_LABELS = {
@@ -132,12 +133,13 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
 
 def _steps(frame: _Frame, series: Series, name: str) -> str:
     time, total = curve(series.server if name == "server" else series.client, series.files)
-    points: Points = []
-    before = 0.0
-    for at, size in zip((time / 1e6).tolist(), total.tolist(), strict=True):
-        points += [(at, before), (at, size)]
-        before = size
-    return f'<polyline class="{name}" points="{frame.line(points)}"/>'
+    if not len(time):
+        return ""
+    x = frame.left + frame.width * np.minimum(time / 1e6, frame.x_end) / frame.x_end
+    y = frame.top + frame.height * (1 - np.minimum(total, frame.y_end) / frame.y_end)
+    corners = np.column_stack([x, y]).ravel().tolist()
+    steps = "H%.1fV%.1f" * len(x) % tuple(corners)
+    return f'<path class="{name}" d="M{corners[0]:.1f},{frame.y(0):.1f}{steps}"/>'
 
 
 def _retransmissions(frame: _Frame, frames: Frames) -> str:

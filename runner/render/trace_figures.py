@@ -13,8 +13,10 @@ from runner.render.view import RunView
 Figure = dict[str, Any]
 
 
-def _link_share(_: Cell, result: Result) -> float | None:
-    return result.limits.get("link")
+def _ideal(_: Cell, result: Result) -> float | None:
+    """The link was full, and little had to be sent twice."""
+    again = result.sample.retransmission_ratio if result.sample is not None else None
+    return result.limits["link"] - (again or 0.0) if "link" in result.limits else None
 
 
 def _lossy(cell: Cell, result: Result) -> bool:
@@ -120,9 +122,7 @@ FIGURES: tuple[Callable[[RunView], Figure], ...] = (
     Pattern(
         "5.7",
         "A virtually ideal trace",
-        lambda v: traces.best(
-            v, _link_share, "Of all traces the forward link was full for the greatest part of its time."
-        ),
+        lambda v: traces.best(v, _ideal, "Of all traces the forward link was full for the greatest part of its time."),
         "No trace of this run has its limits.",
         with_rates=True,
     ),

@@ -94,7 +94,7 @@ def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
         reference_label="slow-start bound, median",
     )
     case = cells[0].case.name if cells else ""
-    return strips(rows, axis, title=f"Efficiency in {case} by {role}")
+    return strips(rows, axis, title=f"Efficiency in {case} by {role}", width=640)
 
 
 def _truth(cells: list[Cell]) -> dict[str, Any] | None:
