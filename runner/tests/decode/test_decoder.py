@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from runner.decode import Trace, decode_capture, to_json
+from runner.decode.capture import open_capture
+from runner.decode.network import read_datagrams
 from runner.decode.schema import CLIENT, SERVER
 from runner.tests.decode.pairs import Pair, datagram, protected
 from runner.tests.decode.rewrite import Record, read, write_pcap
@@ -395,3 +397,19 @@ def test_json_counts() -> None:
     assert report["truncated"] is False
     assert [stream["bytes"] for stream in report["streams"]] == [23, 20 * 1024]
     assert len(bytes.fromhex(report["connections"][0]["client_random"])) == 32
+
+
+def test_a_preferred_address_is_quic_without_the_fixed_bit_too(tmp_path: Path) -> None:
+    """RFC 9287: the bit may be 0 in any packet, and the other port is none of QUIC's."""
+    capture = shared("misbehaving_aioquic/connectionmigration")
+    whole = decode(capture)
+    file, data = open_capture(capture)
+    datagrams = read_datagrams(file)
+    ports = [datagrams.flows[flow].dst_port for flow in datagrams.flow]
+    start = next(at for at, port in zip(datagrams.start, ports, strict=True) if port == 4443 and data[at] < 0x80)
+    path = tmp_path / "greased.pcap"
+    path.write_bytes(data[:start] + bytes((data[start] & ~0x40,)) + data[start + 1 :])
+    trace = decode_capture(path, key_logs(capture))
+    assert trace.datagrams["dst_port"].to_pylist().count(4443) == ports.count(4443)
+    assert trace.datagrams.num_rows == whole.datagrams.num_rows
+    assert undecrypted(trace) == ["1rtt"]

@@ -4,6 +4,7 @@ Inputs are numbers: what one is follows from it and the seed. The campaign goes 
 repeats one input, with its traceback. Exit code 1: something was found; 3: it was interrupted.
 """
 
+import signal
 import sys
 import tempfile
 import time
@@ -54,6 +55,7 @@ def main(inputs: int, seed: int, only: int | None, path: Path) -> None:
             Target(Path(folder), seed)(only)
         return
     state = State.load(path, seed)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         campaign(partial(Target, series_seed=seed), state, inputs, limits=Limits(), progress=_Line(inputs, path))
     except KeyboardInterrupt:
