@@ -53,6 +53,27 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
         yield proven(finding, *(one.place for one in from_server if _in_time(one, connection)))
 
 
+def old_paths_are_left(case: CaseEvidence) -> Iterator[Finding]:
+    """No mapping that the client used for a while goes without any answer while an older one, which is gone, gets the
+    server's packets: it must send to the new address (RFC 9000 §9.3)."""
+    settled = _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
+    for connection in case.facts.connections:
+        for number, path in enumerate(connection.paths):
+            old = max(connection.paths[:number], key=lambda one: one.last_seen or 0.0, default=None)
+            if path.server_datagrams or _lasted(path) < settled or old is None:
+                continue
+            if (old.last_seen or 0.0) > (path.last_seen or 0.0):
+                finding = Finding(
+                    code="old-path-kept",
+                    requirement="A server that receives packets from a new address sends to that address from then on.",
+                    expected=f"packets to {path.client}, used from {path.first_seen:.3f} s on",
+                    actual=f"none; to {old.client} until {old.last_seen:.3f} s",
+                    role="server",
+                    section="RFC 9000 §9.3",
+                )
+                yield proven(finding, path.place, old.last_place)
+
+
 def _in_time(challenge: Challenge, connection: ConnectionFacts) -> bool:
     """It arrived while the connection was open at both ends: whoever has closed it answers no more (RFC 9000 §10.2)."""
     closed = min((close.time for close in connection.closes if close.time is not None), default=inf)
@@ -88,5 +109,5 @@ def rebinding(*, name: str, abbreviation: str, description: str, scenario: Scena
         scenario=scenario,
         files=(10 * MIB,),
         preconditions=(hits.rebound, mappings_were_seen),
-        checks=(*checks.ONE_CONNECTION, new_paths_are_validated),
+        checks=(*checks.ONE_CONNECTION, new_paths_are_validated, old_paths_are_left),
     )

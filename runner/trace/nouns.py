@@ -169,6 +169,8 @@ class Path:
     server_cids: frozenset[bytes] = frozenset()
     place: Place | None = None
     """Its first datagram."""
+    last_place: Place | None = None
+    """Its last one."""
 
 
 @dataclass(frozen=True, kw_only=True)

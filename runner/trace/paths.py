@@ -27,6 +27,7 @@ class _Seen:
     """What is gathered of one path. Rows and times as in the tables; datagrams by sender."""
 
     row: int
+    last_row: int
     first: int
     last: int
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
@@ -62,9 +63,10 @@ class Paths:
         datagrams, found = self._vantage.datagrams, dict[Pair, _Seen]()
         for rows in self._groups:
             times, sender = datagrams["time_ns"][rows], int(datagrams["sender"][rows[0]])
-            first = _Seen(int(rows[times.argmin()]), int(times.min()), int(times.max()))
+            ends = int(rows[times.argmin()]), int(rows[times.argmax()])
+            first = _Seen(*ends, int(times.min()), int(times.max()))
             seen = found.setdefault(self.pair(int(rows[0])), first)
-            seen.row = min(seen.row, first.row)
+            seen.row, seen.last_row = min(seen.row, first.row), max(seen.last_row, first.last_row)
             seen.first, seen.last = min(seen.first, int(times.min())), max(seen.last, int(times.max()))
             seen.datagrams[sender] += len(rows)
             seen.cids[sender].update(self._destination_ids(rows))
@@ -80,6 +82,7 @@ class Paths:
                 client_cids=frozenset(seen.cids[CLIENT]),
                 server_cids=frozenset(seen.cids[SERVER]),
                 place=self._scope.recording.place(self._vantage, seen.row),
+                last_place=self._scope.recording.place(self._vantage, seen.last_row),
             )
             for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
         )

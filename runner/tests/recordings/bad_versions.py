@@ -75,7 +75,7 @@ VERSIONS = (
         expected="an Initial packet of the server with its ServerHello",
         actual=r"connection \d+: none, to \d+ B in 2 datagrams(, the later one first)?",
         server="forgets-late-parts",
-        stack="quic-go",
+        client_stack="quic-go",
         also=frozenset({"client-exit", "closed-with-error"}),
         changes=sizes(1 * KIB, 1 * KIB),
     ),

@@ -19,6 +19,12 @@ OUTAGE: Changes = {
     "data_rate": _SLOW,
     "impairments": PathImpairments(outage=Outage(start=0.2, duration=0.4)),
 }
+TWO_ADDRESSES: Changes = {
+    "file_sizes": (40 * KIB,),
+    "data_rate": _SLOW,
+    "timeout": 6.0,
+    "impairments": PathImpairments(rebinding=Rebinding(what="address", first=0.2, every=0.5)),
+}
 MTU_FALL: Changes = {
     "file_sizes": (60 * KIB,),
     "data_rate": _SLOW,

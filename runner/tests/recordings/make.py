@@ -42,7 +42,7 @@ KEPT = (
 KEPT_BAD = ("evidence.json", "sim/left.pcap", "sim/right.pcap", "sim/truth.json", "client/keys.log")
 ATTEMPTS = 10
 MISBEHAVING = "misbehaving"
-STACKS = ("quic-go", "quinn", "aioquic", MISBEHAVING)
+STACKS = ("quic-go", "quinn", "aioquic", "quiche", MISBEHAVING)
 # One that can do what it is asked, and one whose window is compiled in.
 VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"}))
 
@@ -58,8 +58,8 @@ def _sinners(bad: Bad) -> dict[str, Variant]:
 def _job(bad: Bad) -> Job:
     names = {role: variant.name for role, variant in _sinners(bad).items()}
     return Job(
-        server=names.get("server", MISBEHAVING),
-        client=bad.stack or names.get("client", MISBEHAVING),
+        server=bad.server_stack or names.get("server", MISBEHAVING),
+        client=bad.client_stack or names.get("client", MISBEHAVING),
         case=bad.name,
         iteration=1,
     )

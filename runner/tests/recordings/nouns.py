@@ -42,7 +42,8 @@ class Bad:
     actual: str
     client: str = ""  # sins, as CLIENT_PARAMS and SERVER_PARAMS name them
     server: str = ""
-    stack: str = ""  # the client, where it is a real one
+    client_stack: str = ""  # where it is a real one
+    server_stack: str = ""
     also: frozenset[str] = frozenset()  # codes that this sin brings with it
     changes: Changes = field(default_factory=dict)
 
