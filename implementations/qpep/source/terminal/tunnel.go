@@ -44,7 +44,7 @@ func (t *Tunnel) Run(ctx context.Context) {
 	for {
 		connection, err := t.dial(ctx)
 		if err == nil {
-			slog.Info("tunnel is up", "gateway", connection.RemoteAddr().String(), "0-RTT", connection.ConnectionState().Used0RTT)
+			slog.Info("tunnel is up", "gateway", connection.RemoteAddr().String())
 			up := time.Now()
 			t.set(connection)
 			select {
@@ -136,7 +136,11 @@ func (t *Tunnel) Stream(ctx context.Context) (*quic.Conn, *quic.Stream, error) {
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		if connection.Context().Err() == nil && !errors.Is(err, quic.Err0RTTRejected) {
+		if errors.Is(err, quic.Err0RTTRejected) {
+			// The gateway has forgotten us, which the handshake mends; streams from before it are lost.
+			_, err = connection.NextConnection(ctx)
+		}
+		if err != nil && connection.Context().Err() == nil {
 			return nil, nil, err
 		}
 	}
