@@ -11,7 +11,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.inputs import SERVER_NAMES, certificates, environment, request_urls, served_files
+from runner.inputs import SERVER_NAMES, certificates, environment, path_keys, request_urls, served_files
 from runner.model.implementation import Role
 
 SIZES = (1024, 0, 3_000_000)
@@ -83,6 +83,18 @@ def test_the_leaf_is_p256_and_lasts_ten_days() -> None:
     assert leaf.not_valid_before_utc < now
     assert timedelta(days=9, hours=23) < leaf.not_valid_after_utc - now <= timedelta(days=10)
     assert set(made.files()) == {"cert.pem", "priv.key", "ca.pem"}
+
+
+def test_both_sides_of_a_path_have_a_certificate_of_one_ca() -> None:
+    files = path_keys()
+    ca = x509.load_pem_x509_certificate(files["ca.pem"])
+    for side in ("terminal", "gateway"):
+        leaf = x509.load_pem_x509_certificate(files[f"{side}.pem"])
+        leaf.verify_directly_issued_by(ca)
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [side]
+        key = load_pem_private_key(files[f"{side}.key"], None)
+        assert key.public_key() == leaf.public_key()
 
 
 def test_a_chain_holds_at_least_the_leaf() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from runner.deploy.link_arguments import link_arguments
 from runner.deploy.output import HEAD, TAIL, Output
 from runner.deploy.owner import Owner
+from runner.deploy.path_wiring import CLIENT, GATEWAY, GROUND, SATELLITE, SERVER, TERMINAL, path_wiring_script
 from runner.deploy.wiring import Namespaces, wiring_script
 from runner.model.run import LinkParameters
 
@@ -55,6 +56,20 @@ def test_the_wiring_is_valid_shell() -> None:
     left, right = re.findall(r"ip link add .*", script)
     assert "netns 11 address 02:bb:00:00:00:01" in left and "netns 22 address 02:bb:00:00:00:02" in left
     assert "netns 33 address 02:bb:00:00:00:02" in right and "netns 22 address 02:bb:00:00:00:01" in right
+
+
+def test_the_wiring_of_a_path_is_valid_shell_and_names_a_controller_for_every_route() -> None:
+    roles = (CLIENT, TERMINAL, SATELLITE, GATEWAY, GROUND, SERVER)
+    script = path_wiring_script({role: number for number, role in enumerate(roles, start=100)}, {GATEWAY: "bbr"})
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+    routes = re.findall(r"route add (\S+) via (\S+) congctl (\S+)", script)
+    assert len(routes) == script.count("route add")
+    assert {controller for _, via, controller in routes if via in ("10.55.100.2", "10.66.0.2")} == {"bbr"}
+    assert {controller for _, via, controller in routes if via in ("10.55.0.2", "193.167.0.2")} == {"cubic"}
+
+
+def test_under_paths_losses_take_every_packet() -> None:
+    assert "--loss-protocol=any" in link_arguments(forward=FORWARD, return_=RETURN, seed=1, lose_all=True)
 
 
 def test_small_output_is_kept_as_it_is() -> None:

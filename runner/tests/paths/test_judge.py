@@ -1,0 +1,181 @@
+"""Folders of jobs made by hand, good and bad, and their verdicts."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord
+from runner.model.job import Job
+from runner.model.path import ORIGIN, PathEntry, PathEvidence, Side
+from runner.model.result import Outcome, Result
+from runner.paths.judge import analyse_path
+from runner.paths.material import material, secret, served
+from runner.paths.selection import PathOptions, load_path_catalog, select_paths
+from runner.store import save_evidence
+from runner.tests.paths.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture
+
+SEED = 3
+CASES = select_paths(load_path_catalog(), PathOptions(workloads=("goodput,page",), sizes=("5000",))).cases
+CASE = CASES["goodput-5kB-geo"]
+FILE = served(CASE, SEED)[0]
+REQUEST = f"GET /{FILE.name} HTTP/1.1\r\nHost: server4\r\nAuthorization: Bearer {secret(SEED)}\r\n\r\n".encode()
+AT_CLIENT, ELSEWHERE, BEHIND = (1000, 2000), (3000, 4000), (5000, 6000)  # initial sequence numbers
+
+PLAIN = PathEntry(name="plain", image="x", url="", version="")
+VPN = replace(PLAIN, name="vpn", encrypts=True)
+PEP = replace(PLAIN, name="pep", splits=(Side.TERMINAL, Side.GATEWAY))
+INTEGRATED = replace(PLAIN, name="integrated", splits=(Side.GATEWAY,), sides=(Side.GATEWAY,))
+
+
+def _bare(initials: tuple[int, int] = AT_CLIENT) -> list[Sent]:
+    return connection(CLIENT, SERVER, initials=initials, request=REQUEST, response=FILE.content())
+
+
+def _sealed() -> list[Sent]:
+    """The same packets in a tunnel, with every byte changed."""
+    return [
+        Sent(source=TERMINAL, destination=GATEWAY, ports=(5000, 5000), payload=bytes(0xA5 ^ byte for byte in one.ip()))
+        for one in _bare()
+    ]
+
+
+def _truth() -> str:
+    way = dict.fromkeys(("packets_in", "bytes_in", "packets_out", "bytes_out", "dropped_queue", "dropped_loss"), 0)
+    way |= {"queue_max_packets": 0, "queue_mean_packets": 0, "send_errors": 0}
+    late = {"p99": 0.0, "max": 0.0}
+    side = {"kernel_drops": 0, "too_long": 0, "checksum_missing": 0}
+    document = {"seed": 1, "forward": way, "return": way, "lateness_s": late, "receive_lateness_s": late}
+    return json.dumps(document | {"sockets": {"left": side, "right": side}, "clock_step_s": 0.0})
+
+
+Make = Callable[..., Result]
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Make:
+    def make(
+        entry: PathEntry,
+        *,
+        link: list[Sent] | None = None,
+        behind: tuple[int, int] = AT_CLIENT,
+        case: str = CASE.name,
+        measured: object = None,
+        **changes: object,
+    ) -> Result:
+        artifacts, job = Artifacts(tmp_path), Job(server=ORIGIN, client=entry.name, case=case, iteration=1)
+        write_capture(artifacts.lan_capture, _bare())
+        write_capture(artifacts.client_capture, _bare() if link is None else link)
+        write_capture(artifacts.ground_captures[1], _bare(behind))
+        for truth in (artifacts.link_truth, artifacts.ground_truth):
+            truth.write_text(_truth())
+        (tmp_path / "client" / "workload.json").write_text(json.dumps(measured or {"time_total": 0.7}))
+        expected = material(CASES[case], SEED).expected
+        evidence = Evidence(
+            started_unix_s=1.8e9,
+            wall_s=5.0,
+            transfer_s=1.0,
+            stages_s={},
+            client=EndpointRecord(image="x", image_id="x", exit_code=0),
+            server=EndpointRecord(image="x", image_id="x", exit_code=0, stopped_by_us=True),
+            server_ready=True,
+            files=tuple(FileRecord(name=one.name, size=one.size, received=one.size, equal=True) for one in expected),
+            capture_drops=0,
+            path=PathEvidence(entry=entry, seed=SEED),
+        )
+        save_evidence(artifacts, replace(evidence, **changes))  # type: ignore[arg-type]
+        return analyse_path(job, artifacts, None, CASES[case])
+
+    return make
+
+
+def _codes(result: Result) -> list[str]:
+    return [finding.code for finding in result.findings]
+
+
+def test_a_plain_crossing_is_measured(judged: Make) -> None:
+    result = judged(PLAIN)
+    assert result.outcome is Outcome.SUCCEEDED, result.findings
+    assert result.sample is not None and result.crossing is not None
+    assert result.sample.ttlb == pytest.approx(0.7)  # the eighth packet, one every 0.1 s
+    assert result.sample.goodput == pytest.approx(8 * 5000 / 0.7)
+    assert (result.crossing.whole, len(result.crossing.visible)) == (1, 7)
+    assert [one.holds for one in result.invariants] == [True]
+
+
+def test_a_tunnel_that_hides_everything_succeeds(judged: Make) -> None:
+    result = judged(VPN, link=_sealed())
+    assert (result.outcome, result.crossing and result.crossing.visible) == (Outcome.SUCCEEDED, ())
+
+
+def test_a_tunnel_that_shows_a_secret_has_failed(judged: Make) -> None:
+    leak = Sent(source=TERMINAL, destination=GATEWAY, ports=(5000, 5001), payload=b"debug: " + REQUEST)
+    result = judged(VPN, link=[*_sealed(), leak])
+    assert result.outcome is Outcome.FAILED
+    assert set(_codes(result)) == {"leak"}
+    assert result.findings[0].packets == (len(_sealed()) + 1,)
+
+
+def test_traffic_beside_the_tunnel_is_an_error(judged: Make) -> None:
+    result = judged(VPN)
+    assert (result.outcome, set(_codes(result))) == (Outcome.ERROR, {"bypassed"})
+
+
+@pytest.mark.parametrize(
+    ("entry", "link", "behind"),
+    [(PEP, ELSEWHERE, BEHIND), (INTEGRATED, AT_CLIENT, BEHIND)],
+    ids=["distributed", "integrated"],
+)
+def test_a_proxy_is_known_by_sequence_numbers(
+    judged: Make, entry: PathEntry, link: tuple[int, int], behind: tuple[int, int]
+) -> None:
+    assert judged(entry, link=_bare(link), behind=behind).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("entry", "link", "behind"),
+    [
+        (PEP, AT_CLIENT, AT_CLIENT),  # fails open on both sides
+        (PEP, AT_CLIENT, BEHIND),  # on the terminal's
+        (PEP, ELSEWHERE, ELSEWHERE),  # on the gateway's
+        (INTEGRATED, AT_CLIENT, AT_CLIENT),
+        (PLAIN, AT_CLIENT, BEHIND),  # somebody split what nobody was to split
+    ],
+)
+def test_a_proxy_that_is_not_where_it_should_be_is_an_error(
+    judged: Make, entry: PathEntry, link: tuple[int, int], behind: tuple[int, int]
+) -> None:
+    result = judged(entry, link=_bare(link), behind=behind)
+    assert (result.outcome, set(_codes(result))) == (Outcome.ERROR, {"bypassed"})
+
+
+def test_other_content_than_the_servers_has_failed(judged: Make) -> None:
+    file = FileRecord(name=FILE.name, size=5000, received=5000, equal=False)
+    assert _codes(judged(PLAIN, files=(file,))) == ["file-differs"]
+
+
+def test_a_time_out_has_failed(judged: Make) -> None:
+    client = EndpointRecord(image="x", image_id="x", exit_code=137, timed_out=True)
+    assert _codes(judged(PLAIN, client=client)) == ["timeout"]
+
+
+def test_a_harness_that_stumbled_is_an_error(judged: Make) -> None:
+    result = judged(PLAIN, error={"code": "path-not-ready", "message": "The gateway of the path ended."})
+    assert (result.outcome, _codes(result)) == (Outcome.ERROR, ["path-not-ready"])
+
+
+def test_a_disturbed_job_is_no_number(judged: Make) -> None:
+    assert _codes(judged(PLAIN, cpu_pressure=0.9)) == ["disturbed"]
+
+
+@pytest.mark.parametrize(("missing", "outcome"), [(0, Outcome.SUCCEEDED), (1, Outcome.FAILED)])
+def test_a_page_needs_all_its_objects(judged: Make, missing: int, outcome: Outcome) -> None:
+    objects = [{"status": 200, "end": 5.0}] * (75 - missing)
+    measured = {"objects": objects, "responseStart": 1200.0, "firstContentfulPaint": 3100.0, "load": 10_240.5}
+    result = judged(PLAIN, case="page-geo", measured=measured)
+    assert result.outcome is outcome
+    assert result.sample is not None and result.crossing is not None and result.crossing.page is not None
+    assert (result.sample.ttfb, result.sample.ttlb) == (1.2, 10.2405)
+    assert (result.crossing.page.completed, result.crossing.page.first_contentful_paint) == (75 - missing, 3.1)
