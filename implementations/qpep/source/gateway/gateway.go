@@ -55,15 +55,15 @@ func (g *Gateway) serveTerminal(ctx context.Context, terminal *quic.Conn) {
 	leave := context.AfterFunc(ctx, func() { _ = terminal.CloseWithError(0, "gateway ends") })
 	defer leave()
 	var streams sync.WaitGroup
+	defer streams.Wait()
 	for {
 		stream, err := terminal.AcceptStream(context.Background())
 		if err != nil {
-			break
+			log.Info("terminal has gone", "reason", err)
+			return
 		}
 		streams.Go(func() { g.serveStream(terminal.Context(), log, stream) })
 	}
-	streams.Wait()
-	log.Info("terminal has gone", "reason", context.Cause(terminal.Context()))
 }
 
 func (g *Gateway) serveStream(tunnel context.Context, log *slog.Logger, stream *quic.Stream) {
