@@ -24,7 +24,7 @@ table inet qpep {
         type filter hook prerouting priority mangle; policy accept;
         iifname "lan0" ip daddr ${TERMINAL_ADDRESS} return
         iifname "lan0" ip6 daddr { fe80::/10, ${TERMINAL_ADDRESS6} } return
-        iifname "lan0" meta l4proto tcp meta mark set $mark tproxy to :$tcp_port accept
+        iifname "lan0" meta l4proto tcp tproxy to :$tcp_port meta mark set $mark accept
     }
     chain closed {
         type filter hook forward priority filter; policy accept;
