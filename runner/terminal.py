@@ -329,6 +329,8 @@ def cases_table(cases: Iterable[CaseRecord]) -> Table:
 
 
 def _short_link(link: LinkParameters) -> str:
+    if link.is_real:
+        return f"{format_data_rate(link.data_rate)} advertised, real: --link"
     loss = [f"loss {100 * link.loss:g} %"] if link.loss else []
     rest = [*loss, *link.impairments.sentences()]
     return ", ".join([format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}", *rest])

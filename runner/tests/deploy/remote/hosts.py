@@ -70,13 +70,15 @@ def free_number() -> int:
 class Host:
     """One namespace. `number` (1 to 250) makes its addresses: 10.213.N.2, with this host at 10.213.N.1."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, *, disk: int = 0) -> None:
+        """`disk`: bytes of a disk of its own for Docker; 0: it shares this host's."""
         self.name = f"bpt{os.getpid() % 100000}-{number}"
         self.folder = folder / f"host{number}"
         self.folder.mkdir(parents=True)
         self.number = number
         self.address, self.our_address = f"10.213.{number}.2", f"10.213.{number}.1"
         self.data = self.folder / "docker"
+        self._disk = disk
         self._anchor: subprocess.Popen[bytes] | None = None
         self._sshd: subprocess.Popen[bytes] | None = None
         self._dockerd: subprocess.Popen[bytes] | None = None
@@ -163,7 +165,13 @@ class Host:
 
     def start_engine(self) -> None:
         """Start the Docker Engine and wait until it answers."""
-        self.data.mkdir(exist_ok=True)
+        if not self.data.is_dir():
+            self.data.mkdir()
+            if self._disk:
+                image = self.folder / "disk.ext4"
+                run("truncate", "-s", str(self._disk), image)
+                run("mkfs.ext4", "-q", image)
+                run("nsenter", "-t", str(self._pid), "--mount", "mount", "-o", "loop", image, self.data)
         with (self.folder / "dockerd.log").open("ab") as log:
             self._dockerd = self._inside(
                 [
@@ -192,12 +200,21 @@ class Host:
 
     def engine(self) -> docker.DockerClient:
         """A client beside the SSH server: what the tests themselves look with."""
-        return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=10)
+        return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=60)
 
     def states(self) -> list[tuple[str, str]]:
         """Name and state of all containers there."""
         found = self.engine().containers.list(all=True, ignore_removed=True)
         return [(str(one.name), str(one.status)) for one in found]
+
+    def fill_disk(self) -> None:
+        """Take what is left of the host's own disk."""
+        fill = f"head -c {self._disk} /dev/zero > {self.data}/filling; sync"
+        subprocess.run(["nsenter", "-t", str(self._pid), "--mount", "sh", "-c", fill], capture_output=True, check=False)
+
+    def free_disk(self) -> None:
+        """Give it back."""
+        run("nsenter", "-t", str(self._pid), "--mount", "rm", f"{self.data}/filling")
 
     def containers(self) -> list[str]:
         """Names of all containers there, running or not."""

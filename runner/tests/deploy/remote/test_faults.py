@@ -1,5 +1,10 @@
 """What breaks on a real link, broken on purpose in mid-transfer: no job may be lost, nothing may stay on the host."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import Catalog
+from runner.catalog import ROOT, Catalog
 from runner.deploy.remote.station import LEASE_SECONDS
-from runner.errors import LaneError
+from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
-from runner.tests.deploy.remote.hosts import Host
-from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, Work, link_to, working
+from runner.store import RunFolder
+from runner.tests.deploy.remote.hosts import Host, free_number
+from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
 from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
 from runner.tests.deploy.remote.test_real_link import _parameters, images  # noqa: F401 - a fixture
 
@@ -120,3 +126,55 @@ def test_another_host_key_in_mid_job_is_told_and_the_host_cleans_itself(
     finally:
         remote_host.stop_ssh()
         remote_host.start_ssh()
+
+
+def test_a_full_disk_is_told_and_no_job_is_lost(catalog: Catalog, tmp_path: Path) -> None:
+    host = Host(tmp_path, free_number(), disk=1_200_000_000)
+    try:
+        host.open()
+        host.fill_disk()
+        with (
+            pytest.raises(SetupError, match=r"can't be sent to .*: look at its free disk, then run again"),
+            working(catalog, tmp_path / "full", link_to(host), cases=("handshake",)),
+        ):
+            pass
+        host.free_disk()
+        with working(catalog, tmp_path, link_to(host), cases=("handshake",)) as work:
+            job = work.run.order[0]
+            host.fill_disk()
+            try:
+                result, _ = work.do(job)
+                assert result.outcome is Outcome.ERROR, result.findings
+            except LaneError as error:
+                assert "no space left" in str(error).lower()
+            host.free_disk()
+            again, _ = Work(work.run, catalog, work.links, tmp_path / "again", []).do(job)
+            assert again.outcome is Outcome.SUCCEEDED, again.findings
+        assert host.containers() == []
+    finally:
+        host.close()
+
+
+def test_a_killed_runner_leaves_nothing_and_its_run_goes_on(remote_host: Host, tmp_path: Path) -> None:
+    """The whole command, with SIGKILL while its client runs."""
+    remote, links = remote_host.remote(), tmp_path / "links.json"
+    host = {"ssh": f"ssh://{remote.user}@{remote.address}", "host_key": remote.host_key, "key": str(remote.key)}
+    host["docker_socket"] = remote.docker_socket
+    link = {"client": "roof", "interface": "mgmt0", "forward_rate": FORWARD_RATE, "return_rate": RETURN_RATE}
+    links.write_text(json.dumps({"schema": 1, "hosts": {"roof": host}, "links": {"killed": link}}))
+    command = [sys.executable, "-m", "runner", "run", "--links", str(links), "--run", str(tmp_path / "run")]
+    asked = ["--link", "killed", "--server", STACK, "--client", STACK, "--case", "transfer,handshake"]
+    first = subprocess.Popen([*command, *asked], cwd=ROOT, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while not any("client-side" in name for name in remote_host.containers()):
+        assert first.poll() is None, "the runner ended"
+        assert time.monotonic() < deadline, "no job began"
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    _clean(remote_host, within=LEASE_SECONDS + 30)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=400)
+    results = RunFolder.open(tmp_path / "run").results()
+    assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}
+    assert len(results) == 2
+    assert remote_host.containers() == []
