@@ -5,7 +5,7 @@ from testcases.scenarios import STARLINK
 
 CASE = measurement(
     name="starlink",
-    abbreviation="STA",
+    abbreviation="STL",
     description="10 MiB over a Starlink access: 150/150 Mbit/s advertised.",
     scenario=STARLINK,
     timeout=120.0,

@@ -21,7 +21,9 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (("run", "--server", "quicgo"), "--server: there is no server 'quicgo'. Did you mean quic-go?"),
         (("run", "--client", "x"), "Choices: quic-go, "),
-        (("run", "--case", "sta"), "there is no case 'sta'. Did you mean sat?"),
+        (("run", "--case", "satt"), "there is no case 'satt'. Did you mean sat?"),
+        (("run", "--case", "astra"), "--case astra: it runs over a real link: name one of links.json with --link."),
+        (("run", "--link", "roof", "--links", "/nonexistent.json"), "is missing: copy links.example.json to it"),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
         (("run", "--retry", "all"), "'all' is not one of"),
