@@ -49,7 +49,12 @@ def public_result(view: RunView) -> bytes:
         "clients": view.clients,
         "urls": {name: one.url for name, one in run.implementations.items()},
         "tests": {
-            case.abbreviation: {"name": case.name, "desc": case.description, "timeout": case.timeout}
+            case.abbreviation: {
+                "name": case.name,
+                "desc": case.description,
+                "timeout": case.timeout,
+                "theoretical_max_value": case.forward.data_rate / 1e3,  # kbit/s, for the thesis' edition of the page
+            }
             for case in run.cases.values()
         },
         "quic_draft": 34,  # the last draft, which became RFC 9000

@@ -14,7 +14,7 @@ from runner.render.manifest import MARKER, Manifest, digest, files_digest, folde
 from runner.render.pages import Asset, modules
 from runner.render.pages import overview as overview_page
 from runner.render.view import Key, RunView, StoredRun
-from runner.render.writer import BADGES, RESERVED, WEB, Writer
+from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
 from runner.store import RunFolder
 
 
@@ -154,6 +154,7 @@ class _Site:
         self.writer.file("atom.xml", feed.document(runs))
         self.writer.file("static/runs.js", feed.selector(runs))
         self.writer.file("logs.json", feed.public_list(runs))
+        self.writer.file(f"{LATEST}/result.json", exports.public_result(view))
         shutil.rmtree(self.writer.root / BADGES, ignore_errors=True)
         for name, content in exports.badges(view).items():
             self.writer.file(f"{BADGES}/{name}", content)

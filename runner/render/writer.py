@@ -21,8 +21,9 @@ from runner.units import format_data_rate, format_duration, format_size
 WEB = Path(__file__).resolve().parents[2] / "web"
 STATIC = "static"
 BADGES = "badges"
+LATEST = "latest"  # where the public runner's page looks for the newest result.json
 SITE_FILES = ("index.html", "runs.html", "atom.xml", "logs.json", MARKER)
-RESERVED = (STATIC, BADGES, *SITE_FILES)
+RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
 """Names in the site's folder that no run may have."""
 
 

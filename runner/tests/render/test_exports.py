@@ -54,6 +54,7 @@ def test_the_public_format_goes_by_client_then_server(tmp_path: Path) -> None:
     assert document["measurements"][3] == []
     assert document["results"][2] == [{"abbr": "HS", "name": "hs", "result": "failed"}]
     assert set(document["tests"]) == {"SAT", "HS"}
+    assert document["tests"]["SAT"]["theoretical_max_value"] == 20_000
 
 
 def test_what_the_harness_spoiled_is_not_told_to_the_public_runner_s_page(tmp_path: Path) -> None:
