@@ -78,6 +78,13 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
     parts = {"server": shares.server, "client": shares.client, "pairing of the two": shares.pair}
     who = max(parts, key=lambda name: parts[name].share)
     rest = ", ".join(f"the {name} {100 * part.share:.0f}{NARROW}%" for name, part in parts.items() if name != who)
+    if shares.residual is not None and shares.residual.share > parts[who].share:
+        yield (
+            f"In {one.case.name} chance decides more than the stacks: {100 * shares.residual.share:.0f}{NARROW}% of "
+            f"the difference in goodput is between iterations of one pair, the {who} has "
+            f"{100 * parts[who].share:.0f}{NARROW}%, {rest}."
+        )
+        return
     yield (
         f"In {one.case.name} the {who} decides {100 * parts[who].share:.0f}{NARROW}% of the difference in goodput "
         f"(95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}), {rest}."

@@ -19,6 +19,7 @@ from runner.render.deciding import Decision, decisions
 from runner.store import RunFolder
 
 Key = tuple[str, str, str]  # server, client, case
+_LONG = 1_000_000  # bytes
 _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
 
 
@@ -83,8 +84,13 @@ class RunView:
 
     @cached_property
     def measured(self) -> list[Cell]:
-        """Cells that have a goodput, of test cases too where they transfer files long enough to have one."""
-        return [cell for cell in self.table.values() if "goodput" in cell.summaries]
+        """Cells that have a goodput that tells something: all of measurements, and of test cases that move 1 MB."""
+        return [
+            cell
+            for cell in self.table.values()
+            if "goodput" in cell.summaries
+            and (cell.case.kind is Kind.MEASUREMENT or sum(cell.case.file_sizes) >= _LONG)
+        ]
 
     @cached_property
     def keys_by_name(self) -> dict[str, Key]:

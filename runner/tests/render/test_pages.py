@@ -1,0 +1,161 @@
+"""What the pages of a run tell: sentences, stacks, scenarios, comparisons, figures."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.model.job import Job
+from runner.model.result import Outcome, Result, Sample
+from runner.render import charts, telling
+from runner.render.charts import Axis, Mark, Strip
+from runner.render.pages import comparing, figures, implementations, modules, navigation, overview, scenarios
+from runner.render.view import RunView, StoredRun, previous
+from runner.store import RunFolder
+from runner.tests.render.folders import case, rare_run, recorded_run, run, variants_run
+
+STACKS = ("a", "b", "c")
+
+
+def measured_run(path: Path, *, factor: float = 1.0, started: float = 1.8e9) -> RunFolder:
+    """3 × 3 stacks in two measurements with 3 iterations; the server decides: a is twice as fast as b, b as c."""
+    order = tuple(
+        Job(server=server, client=client, case=name, iteration=iteration)
+        for server in STACKS
+        for client in STACKS
+        for name in ("sat", "fast")
+        for iteration in (1, 2, 3)
+    )
+    cases = {name: case(name, iterations=3) for name in ("sat", "fast")}
+    folder = RunFolder.create(path, run(path.name, cases, order, started=started))
+    for job in order:
+        share = (
+            0.8 / 2 ** STACKS.index(job.server) * factor * (1 + 0.01 * job.iteration + 0.02 * STACKS.index(job.client))
+        )
+        sample = Sample(file_size=1_000_000, goodput=20e6 * share, efficiency=share, ttlb=1 / share)
+        folder.save_result(
+            Result(
+                server=job.server,
+                client=job.client,
+                case=job.case,
+                iteration=job.iteration,
+                outcome=Outcome.SUCCEEDED,
+                sample=sample,
+                limits={"link": share, "congestion window": 1 - share},
+                started_unix_s=started + job.iteration,
+            )
+        )
+    return folder
+
+
+def view_of(*folders: RunFolder) -> RunView:
+    """Of the first one."""
+    stored = sorted((StoredRun.of(folder) for folder in folders), key=lambda one: -one.run.started_unix_s)
+    return RunView(next(one for one in stored if one.path == folders[0].path), stored)
+
+
+def test_a_run_is_told_in_five_sentences_with_its_numbers(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    scope, speed, who, limits, wrong = telling.sentences(view, view.decided)
+    assert "3\u00a0servers × 3\u00a0clients" in scope
+    assert "from 20.4 to 84.8" in speed.replace("\u202f", " ")
+    assert "(c → a)" in speed
+    assert "the server decides 9" in who or "the server decides 100" in who
+    assert "the server's congestion window" in limits
+    assert wrong == "No job failed by fault of a stack."
+
+
+def test_failures_are_told_by_cause(tmp_path: Path) -> None:
+    view = view_of(rare_run(tmp_path / "rare"))
+    *_, wrong = telling.sentences(view, view.decided)
+    assert "failed, by cause: timeout" in wrong
+    groups = overview.failures(view.table.values())
+    assert {group.code for group in groups} == {"timeout", "unsupported"}
+    assert sum(group.share for group in groups) == pytest.approx(1.0)
+    assert groups[0].jobs >= groups[1].jobs
+
+
+def test_nothing_run_yet_is_said(tmp_path: Path) -> None:
+    order = (Job(server="a", client="b", case="sat", iteration=1),)
+    folder = RunFolder.create(tmp_path / "run", run("run", {"sat": case("sat")}, order))
+    view = view_of(folder)
+    assert telling.sentences(view, view.decided)[-1] == "Nothing succeeded yet."
+    for module in modules():
+        list(module.pages(view))
+
+
+def test_ranks_of_a_stack_in_both_roles(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    sat = next(one for one in implementations.in_cases(view, "b") if one.case == "sat")
+    assert (sat.places["server"].rank, sat.ranked["server"]) == (2, 3)
+    assert sat.attempts["client"].attempts == 9
+    assert sat.efficiency["server"].median == pytest.approx(0.4 * 1.04, rel=1e-6)
+
+
+def test_a_scenario_sums_the_link_s_truth_and_orders_its_stacks(tmp_path: Path) -> None:
+    view = view_of(recorded_run(tmp_path / "run"))
+    (page,) = [one for one in scenarios.pages(view) if one.path == "scenarios/goodput.html"]
+    assert page.told["truth"]["jobs"] == 3  # type: ignore[union-attr]
+    empty = [one for one in scenarios.pages(view) if one.path == "scenarios/transfer.html"]
+    assert len(empty) == 1
+
+
+def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
+    newest = measured_run(tmp_path / "c", factor=0.5, started=1.8e9)
+    same = measured_run(tmp_path / "b", started=1.7e9)
+    older = measured_run(tmp_path / "a", started=1.6e9)
+    other = rare_run(tmp_path / "rare")
+    elsewhere = RunFolder.create(tmp_path / "e", replace(same.run, host={"name": "other"}, started_unix_s=1.75e9))
+    view = view_of(newest, same, older, other, elsewhere)
+    assert view.previous is not None
+    assert view.previous.name == "b"
+    assert [one.name for one in view.alike] == ["a", "b", "c"]
+    assert previous(view.alike[0], view.folders) is None
+    assert view.changes is not None
+    assert comparing.pages(view)
+
+
+def test_figures_have_all_numbers_of_the_thesis_and_say_what_is_missing(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    *_, page = list(figures.pages(view))
+    numbers = [one.number for one in page.told["figures"]]  # type: ignore[union-attr]
+    assert numbers == [f"5.{number}" for number in range(1, 25)]
+    for one in page.told["figures"]:  # type: ignore[union-attr]
+        assert one.panels or one.missing
+
+
+def test_variants_stand_beside_their_stack(tmp_path: Path) -> None:
+    view = view_of(variants_run(tmp_path / "run"))
+    (page,) = comparing.pages(view)
+    (family,) = page.told["variants"]  # type: ignore[union-attr]
+    assert (family["stack"], family["role"]) == ("quinn", "server")
+    assert [name for name, _ in family["rows"]] == ["quinn", "quinn+iw=32"]
+
+
+def test_every_module_has_a_place_of_its_own() -> None:
+    orders = [one.nav for one in modules() if one.nav is not None]
+    assert len({order for order, _, _ in orders}) == len(orders)
+    assert navigation()[0] == ("Overview", "index.html")
+
+
+def test_charts_of_nothing_are_nothing() -> None:
+    axis = Axis(label="x")
+    assert charts.strips([Strip(label="a", marks=[])], axis, title="t") == ""
+    assert charts.scatter([], axis, axis, title="t") == ""
+    assert charts.lines([], axis, axis, title="t") == ""
+    assert charts.curves([("a", [])], axis, axis, title="t") == ""
+    assert charts.heat(["a"], ["b"], {}, title="t") == ""
+
+
+def test_charts_escape_names_and_stay_inside() -> None:
+    marks = [Mark(x=value, title="<b>", href="a?b&c") for value in (1.0, 2.0, 99.0)]
+    svg = charts.strips([Strip(label="<i>", marks=marks)], Axis(label="x", end=50.0), title='"<t>"')
+    assert "<i>" not in svg
+    assert "<b>" not in svg
+    assert 'aria-label="&#34;&lt;t&gt;&#34;"' in svg
+    assert 'role="group"' in svg
+    assert 'role="img"' in charts.strips([Strip(label="a", marks=[Mark(x=1)])], Axis(label="x"), title="t")
+
+
+def test_shapes_of_groups_differ() -> None:
+    assert len({charts.shape_path(0, 0, group) for group in range(charts.GROUPS)}) == charts.GROUPS
