@@ -2,11 +2,12 @@
 
 import random
 from collections import deque
+from collections.abc import Iterable
 
 from aioquic import tls
 from aioquic.quic.connection import NetworkAddress, QuicConnection
 from aioquic.quic.packet import PACKET_FIXED_BIT
-from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.packet_builder import QuicPacketBuilder, QuicSentPacket
 from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
 from sins import Chosen
@@ -16,7 +17,7 @@ _PING = b"\x01"
 _FORGED_BYTES = 32
 _TWO_BYTE_NUMBER = 1
 _EVERY_PATH = 1200  # bytes of a datagram (RFC 9000 §14)
-_BLACK_HOLE = 2  # probe timeouts in a row after which the path is taken to carry no more than that (RFC 8899 §4.3)
+_BLACK_HOLE = 6  # larger packets lost in a row after which the path is taken to carry no more (RFC 8899 §4.3)
 
 Datagrams = list[tuple[bytes, NetworkAddress]]
 
@@ -31,7 +32,8 @@ class Sending(QuicConnection):
     _burst_sent = 0
     _skipped: int | None = None
     _next_skip = 0
-    _fallen = False
+    _vanished = 0
+    """Packets of more than 1200 B that were lost since the last one that was acknowledged."""
     _window = 0
     """Bytes of a congestion window that doesn't change, 0: aioquic's own."""
 
@@ -48,6 +50,27 @@ class Sending(QuicConnection):
             print("slow this time", flush=True)
         if self.sin("bursts"):
             self._loss._pacer.update_rate = lambda **_: None
+        if self.sin("raises-mtu"):
+            self._watch_large_packets()
+
+    def _watch_large_packets(self) -> None:
+        """Count those that vanish; six in a row are remembered for ever."""
+        control = self._loss._cc
+        acked, lost, expired = control.on_packet_acked, control.on_packets_lost, control.on_packets_expired
+
+        def on_packet_acked(*, now: float, packet: QuicSentPacket) -> None:
+            if packet.sent_bytes > _EVERY_PATH and self._vanished < _BLACK_HOLE:
+                self._vanished = 0
+            acked(now=now, packet=packet)
+
+        def counted(packets: Iterable[QuicSentPacket]) -> list[QuicSentPacket]:
+            gone = list(packets)
+            self._vanished += sum(packet.sent_bytes > _EVERY_PATH for packet in gone)
+            return gone
+
+        control.on_packet_acked = on_packet_acked
+        control.on_packets_lost = lambda *, now, packets: lost(now=now, packets=counted(packets))
+        control.on_packets_expired = lambda *, packets: expired(packets=counted(packets))
 
     def datagrams_to_send(self, now: float) -> Datagrams:
         self._now = now
@@ -75,8 +98,8 @@ class Sending(QuicConnection):
         if self.sin("small-datagrams"):
             self._max_datagram_size = int(self.sin.value("size"))
         elif self.sin("raises-mtu"):
-            self._fallen |= self._loss._pto_count >= _BLACK_HOLE
-            self._max_datagram_size = _EVERY_PATH if self._fallen else int(self.sin.value("size"))
+            fallen = self._vanished >= _BLACK_HOLE
+            self._max_datagram_size = _EVERY_PATH if fallen else int(self.sin.value("size"))
 
     def _hold_window(self) -> None:
         """Undo what acknowledgements and losses did to the congestion window and to the pacer."""

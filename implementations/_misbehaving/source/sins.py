@@ -139,7 +139,7 @@ SINS: dict[str, Sin] = {
     "ignores-ce": Sin(SERVER, "sends on as before when CE is reported", "RFC 9002 §7.1"),
     "raises-mtu": Sin(
         SERVER,
-        "no sin: datagrams of `size` bytes, and of 1200 again after two probe timeouts in a row",
+        "no sin: datagrams of `size` bytes, and of 1200 again once six in a row were lost",
         "RFC 9000 §14.3",
         {"size": 1400},
     ),

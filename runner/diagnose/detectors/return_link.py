@@ -4,19 +4,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runner.decode.schema import CLIENT
+from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
+from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis
+from runner.trace.vantage import NULL, Vantage
 from runner.units import format_data_rate
 
 _DENSE = 0.9  # ACKs per packet with data
 _COSTLY = 0.1  # of the return link
 _FULL = 0.8
 _LEAST_SHARE = 0.05
+_CE = 3  # RFC 3168
+_LEAST_CALM = 0.5  # of the packets
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Dense: nine ACKs for ten packets that take 10 % of the return link. Full: 80 % of it for 5 % of the time."""
+    """Dense: nine ACKs for ten packets, and 10 % of the return link. Full: 80 % of it for 5 % of the time."""
     view, cells = course.view, course.cells
     client = view.transfer.recording.client
     if client is None:
@@ -27,11 +31,11 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     low, high = cells.middle - cells.window / 2, cells.middle + cells.window / 2
     sent = total[np.searchsorted(time, high)] - total[np.searchsorted(time, low)]
     used = 8 * sent / cells.window / view.return_.data_rate
-    ratio = view.sample.ack_ratio
+    ratio = _ratio(view, client)
     if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
         yield Diagnosis(
             code="dense-acks",
-            sentence=f"The client sent {ratio:.2f} ACKs per packet with data, which is "
+            sentence=f"The client sent {ratio:.2f} ACKs per packet that needn't have one at once; all of them take "
             f"{used.mean():.0%} of the return link's {format_data_rate(view.return_.data_rate)}.",
             start=view.first_byte,
             end=view.last_byte,
@@ -53,3 +57,18 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             vantage="client",
             section="RFC 9000 §13.2.2, thesis §5.6.9.1",
         )
+
+
+def _ratio(view: View, client: Vantage) -> float | None:
+    """ACKs per packet, both without those packets that ask for one at once: after a gap, out of order, or with CE (RFC
+    9000 §13.2.1). None when these are most."""
+    packets, ratio = client.packets, view.sample.ack_ratio
+    mine = (packets["sender"] == SERVER) & (packets["connection"] == view.connection)
+    rows = np.flatnonzero(mine & packets.named("type", "1rtt") & (packets["packet_number"] != NULL))
+    if ratio is None or not len(rows):
+        return None
+    number = packets["packet_number"][rows]
+    expected = np.append(number[0], np.maximum.accumulate(number)[:-1] + 1)
+    urgent = (number != expected) | (client.datagrams["ecn"][packets["datagram"][rows]] == _CE)
+    share = float(urgent.mean())
+    return (ratio - share) / (1 - share) if share <= 1 - _LEAST_CALM else None
