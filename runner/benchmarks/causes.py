@@ -16,7 +16,7 @@ from runner.model.scenario import Link, Queue, Scenario
 from runner.model.variant import Variant
 
 MISBEHAVING = "misbehaving"
-LOOK, HELD = "look", "held"
+LOOK, HELD, RECORDED = "look", "held", "recorded"
 CELL = "bimodal"
 """Of a cell's iterations together, not of one of them."""
 
@@ -58,6 +58,8 @@ GROUNDS = (
     Ground(name="c", part=HELD, data_rate=3_000_000, rtt=0.2, size=1_000_000, vary=0.85),
     Ground(name="d", part=HELD, data_rate=5_000_000, rtt=0.4, size=2_500_000, vary=1.1),
 )
+# Small enough for recordings that stay in the repository (runner/tests/recordings/causes).
+RECORDING = Ground(name="r", part=RECORDED, data_rate=2_000_000, rtt=0.2, size=820_000, vary=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +142,15 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
             share=0.6,
         ),
         "bursts": _Cause(
-            server=f"sin=bursts every={rtt:g} window={part(0.5)} rate={4 * ground.data_rate}",
+            server=f"sin=bursts every={rtt:g} window={part(0.75)} rate={4 * ground.data_rate}",
             window=0,
             found=("bursts",),
+            may=("slow-start-left-early", "window-never-grew"),  # true of a window that is no larger
             share=0.6,
         ),
         "datagrams-twice": _Cause(server="sin=sends-twice", window=0.55, found=("sent-twice",), share=0.6),
         "data-twice": _Cause(
-            server=f"sin=retransmits-early every=1 after={0.2 * rtt * vary:.3f}", found=("sent-twice",), share=0.6
+            server=f"sin=retransmits-early every=1 after={0.6 * rtt * vary:.3f}", found=("sent-twice",), share=0.6
         ),
         "early-repeats": _Cause(
             server=f"sin=retransmits-early every={round(6 * vary)} after={0.3 * rtt:.3f}",
@@ -200,6 +203,7 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
         "outage": _Cause(
             path=PathImpairments(outage=Outage(start=0.4 * duration, duration=max(0.8, 1.5 * rtt) * vary)),
             found=("outage",),
+            may=("spurious-retransmissions",),  # whose ACKs the outage swallowed
         ),
         "black-hole": _Cause(
             server="sin=raises-mtu size=1400",
@@ -282,6 +286,12 @@ def _of_stacks(ground: Ground) -> Iterator[Labelled]:
 def labelled() -> tuple[Labelled, ...]:
     """The whole set, in the order in which it is made."""
     return tuple(one for ground in GROUNDS for one in (*_of_misbehaving(ground), *_of_stacks(ground)))
+
+
+def recorded() -> tuple[Labelled, ...]:
+    """The causes that a recording is kept of, one each, and clean ones."""
+    causes = {**_alone(RECORDING), **_of_the_path(RECORDING)}
+    return tuple(_placed(name, RECORDING, cause) for name, cause in causes.items())
 
 
 def _of_misbehaving(ground: Ground) -> Iterator[Labelled]:

@@ -1,4 +1,4 @@
-"""Make the labelled set: `python -m runner.benchmarks.labelled FOLDER [--only NAME,…] [--part look|held] [--lanes N]`.
+"""Make the labelled set: `python -m runner.benchmarks.labelled FOLDER [--only NAME,…] [--part look|held|recorded] …`.
 
 Real endpoints in real lanes, one run folder; captures are not kept, the tables are. The causes are in `causes.py`.
 What was done stays: the same command goes on, and `--retry` runs again what failed or was spoiled. Then
@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from runner import campaign, plan
-from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, Labelled, labelled
+from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
 from runner.catalog import ROOT, Catalog, load_catalog, load_implementations
 from runner.deploy.emulated import Emulated
 from runner.deploy.setup import prepare
@@ -32,7 +32,7 @@ from runner.width import Width
 from testcases.base import Case
 
 _SEED = 7
-_TIMEOUT = 60.0
+TIMEOUT = 60.0
 
 
 def case_of(one: Labelled) -> Case:
@@ -46,7 +46,7 @@ def case_of(one: Labelled) -> Case:
         scenario=one.scenario,
         files=(one.size,),
         checks=(),
-        timeout=_TIMEOUT,
+        timeout=TIMEOUT,
         iterations=one.iterations,
     )
 
@@ -118,7 +118,7 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
 
 
 def _chosen(only: str, part: str) -> tuple[Labelled, ...]:
-    every = labelled()
+    every = recorded() if part == RECORDED else labelled()
     names = [name for name in only.split(",") if name]
     known = {one.name for one in every}
     if unknown := [name for name in names if name not in known]:
@@ -131,7 +131,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m runner.benchmarks.labelled")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--part", default="", choices=(LOOK, HELD))
+    parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
     parser.add_argument("--lanes", default="1")
     parser.add_argument("--retry", action="store_true", help="again what failed or was spoiled")
     asked = parser.parse_args(arguments)

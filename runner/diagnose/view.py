@@ -15,7 +15,6 @@ from runner.model.run import LinkParameters
 from runner.model.scenario import IP_PACKET
 from runner.trace.intervals import Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts
-from runner.trace.rtt import one_way_delays
 from runner.trace.transfer import StreamData, Transfer
 
 _EVIDENCE = 20  # packets that are named
@@ -92,8 +91,20 @@ class View:
     @cached_property
     def shift(self) -> float:
         """Seconds from a packet's departure at the server to its arrival over an empty link, clocks included."""
-        delays = one_way_delays(self.transfer.recording)
+        delays = self._crossing[1]
         return float(delays.min()) if len(delays) else self.forward.delay
+
+    @cached_property
+    def _crossing(self) -> tuple[Floats, Floats]:
+        """Per packet of the connection that arrived: when, and how long after it was sent. Those whose number was used
+        twice are left out: they could be taken for each other."""
+        client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
+        if client is None or arrival is None:
+            return np.empty(0), np.empty(0)
+        _, place, count = np.unique(self.flight.number, return_inverse=True, return_counts=True)
+        chosen = self.flight.arrived & (count[place] == 1)
+        time = self.seconds(client.packet_time[arrival[self.flight.row[chosen]]])
+        return time, time - self.flight.time[chosen]
 
     @cached_property
     def outage(self) -> Silence | None:
@@ -160,12 +171,8 @@ class View:
     @cached_property
     def waiting(self) -> tuple[Floats, Floats]:
         """Per packet of the connection that arrived: when, and how much longer it took than the fastest."""
-        client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
-        if client is None or arrival is None:
-            return np.empty(0), np.empty(0)
-        came = self.flight.arrived
-        time = self.seconds(client.packet_time[arrival[self.flight.row[came]]])
-        return time, time - self.flight.time[came] - self.shift
+        time, took = self._crossing
+        return time, took - self.shift
 
     def numbers(self, packets: Ints) -> tuple[int, ...]:
         """QUIC packet numbers of the first few of these rows of the server-side capture."""

@@ -12,6 +12,7 @@ from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
 from sins import Chosen
 
+_INITIAL_RTT = 0.333  # s (RFC 9002 §6.2.2)
 _TICK = 0.001  # s between the datagrams of a burst
 _PING = b"\x01"
 _FORGED_BYTES = 32
@@ -32,6 +33,8 @@ class Sending(QuicConnection):
     _burst_sent = 0
     _skipped: int | None = None
     _next_skip = 0
+    _copies = 0
+    """Packets whose data are to be sent once more."""
     _vanished = 0
     """Packets of more than 1200 B that were lost since the last one that was acknowledged."""
     _window = 0
@@ -104,8 +107,8 @@ class Sending(QuicConnection):
     def _hold_window(self) -> None:
         """Undo what acknowledgements and losses did to the congestion window and to the pacer."""
         self._loss._cc.congestion_window = self._window
-        if self._loss._rtt_initialized:
-            self._loss._pacer.update_rate(congestion_window=self._window, smoothed_rtt=self._loss._rtt_smoothed)
+        rtt = self._loss._rtt_smoothed if self._loss._rtt_initialized else _INITIAL_RTT
+        self._loss._pacer.update_rate(congestion_window=self._window, smoothed_rtt=rtt)
 
     def get_timer(self) -> float | None:
         timer = super().get_timer()
@@ -121,7 +124,7 @@ class Sending(QuicConnection):
         if self.sin("stalls"):
             return [self._began + self.sin.value("at") + self.sin.value("time")]
         if self.sin("bursts"):
-            busy = self._burst_sent < self.sin.value("window")
+            busy = self._burst_sent + self._max_datagram_size <= self.sin.value("window")
             return [self._now + _TICK if busy else self._burst_began + self.sin.value("every")]
         return []
 
@@ -142,8 +145,9 @@ class Sending(QuicConnection):
         if now >= self._burst_began + self.sin.value("every"):
             self._burst_began, self._burst_sent = now, 0
         due = self.sin.value("rate") / 8 * (now - self._burst_began + _TICK)
-        allowed = min(due, self.sin.value("window")) - self._burst_sent
-        self._loss._cc.congestion_window = self._loss.bytes_in_flight + max(0, int(allowed))
+        allowed = int(min(due, self.sin.value("window"))) - self._burst_sent
+        whole = max(0, allowed // self._max_datagram_size) * self._max_datagram_size
+        self._loss._cc.congestion_window = self._loss.bytes_in_flight + whole
 
     def _repeat_early(self, now: float) -> None:
         """Give packets up that were sent a while ago, without a congestion event, whatever became of them."""
@@ -153,6 +157,7 @@ class Sending(QuicConnection):
             packet = space.sent_packets.get(number) if space else None
             if packet is not None and packet.is_ack_eliciting:
                 self._loss._on_packets_lost(congestion_event=False, now=now, packets=[packet], space=space)
+                self._copies += 1
 
     def _skip_number(self) -> None:
         if self._skipped is None and self._packet_number >= self._next_skip:
@@ -175,7 +180,12 @@ class Sending(QuicConnection):
             self._reusable = [number for number in self._reusable if number not in done]
             return [(self._forged(number), address) for number in done]
         if self.sin("retransmits-early"):
-            self._early.extend((self._now + self.sin.value("after"), number) for number in chosen)
+            # Lost data go first: as many packets are copies. An ACK of what was given up says nothing to aioquic, so
+            # that copies of copies would have no end.
+            copies = min(self._copies, self._packet_number - first)
+            self._copies -= copies
+            originals = (number for number in chosen if number >= first + copies)
+            self._early.extend((self._now + self.sin.value("after"), number) for number in originals)
         return []
 
     def _forged(self, number: int) -> bytes:

@@ -14,7 +14,7 @@ _ECT0 = 2
 _MARK = 3  # bits of the traffic class
 _LARGEST = 65535
 _AT_ONCE = 64  # datagrams per turn of the event loop
-_HELD_SECONDS = 0.002
+_HELD_SECONDS = 0.05  # at the end of what is sent
 _LONG_HEADER = 0x80
 
 

@@ -33,6 +33,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
                 share=share,
                 packets=view.numbers(view.flight.row[~view.flight.arrived]),
                 vantage="server",
+                section="RFC 7567 §2",
             )
     yield from _standing(course)
 

@@ -1,0 +1,367 @@
+"""The labelled set in virtual time: `python -m runner.benchmarks.virtual FOLDER [--part PART] [--only NAME,…]`.
+
+The real code of `implementations/_misbehaving`, both roles in one process, over a link that is calculated instead of
+waited for: data rate, queue, delay, losses, marks, outage and fall of the MTU as sim/README.md defines them. Nothing
+else runs meanwhile, in their time, so that no host is too busy, and the same seed gives the same packets. What real
+stacks do, and what a scheduler does to a trace, only `runner.benchmarks.labelled` shows, in lanes. Needs aioquic
+(runner/tests/requirements.txt).
+"""
+
+import argparse
+import asyncio
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import selectors
+import shutil
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
+from runner.benchmarks.labelled import TIMEOUT, case_of, jobs_of
+from runner.catalog import ROOT
+from runner.decode import cached_decode
+from runner.errors import BentpipeError, SetupError
+from runner.inputs import certificates
+from runner.model.artifacts import EndpointRecord, Evidence
+from runner.model.job import Job
+from runner.model.result import DirectionTruth, Outcome, Result
+from runner.model.run import CaseRecord, LinkParameters, Run
+from runner.plan import job_seed
+from runner.store import RunFolder, save_evidence
+
+_SOURCE = ROOT / "implementations" / f"_{MISBEHAVING}" / "source"
+_SEED = 7
+_HEADERS = 28  # bytes of IPv4 and UDP
+_MTU = 1500
+_NOT_ECT, _ECT0, _CE = 0, 2, 3
+_ADDRESS = {"client": "193.167.0.100", "server": "193.167.100.100"}
+_CLIENT_PORT, _SERVER_PORT = 40_001, 443
+_FAR = {"client": "server", "server": "client"}
+_EPOCH = 1_700_000_000  # s; any, for the captures
+_INSTANT = 2e-6  # s that every turn of the loop takes: no timer is met exactly, and none can stop the clock
+_PCAP_NS, _RAW_IP = 0xA1B23C4D, 101
+
+
+@dataclass(frozen=True)
+class Datagram:
+    """One UDP datagram between the endpoints."""
+
+    sender: str
+    source: int
+    target: int
+    data: bytes
+    ecn: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the IP packet."""
+        return len(self.data) + _HEADERS
+
+    def packet(self) -> bytes:
+        """The IP packet, checksums left 0."""
+        ends = [bytes(map(int, _ADDRESS[role].split("."))) for role in (self.sender, _FAR[self.sender])]
+        head = struct.pack(">BBHHHBBH4s4s", 0x45, self.ecn, self.size, 0, 0x4000, 64, 17, 0, *ends)
+        return head + struct.pack(">HHHH", self.source, self.target, self.size - 20, 0) + self.data
+
+
+@dataclass
+class Direction:
+    """One direction of the link, and the truth about it."""
+
+    parameters: LinkParameters
+    random: random.Random
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    _free: float = 0.0
+    _waiting: list[float] = field(default_factory=list)
+    """When each packet in the queue begins to leave."""
+
+    def passes(self, one: Datagram, now: float) -> tuple[float, Datagram] | None:
+        """When it arrives, and as what; None: it never does."""
+        link, more = self.parameters, self.parameters.impairments
+        self._waiting = [time for time in self._waiting if time > now]
+        waiting = len(self._waiting)
+        if waiting >= link.queue_packets:
+            self.counts["dropped_queue"] += 1
+            return None
+        begin = max(now, self._free)
+        self._free = begin + 8 * one.size / link.data_rate
+        self._waiting += [begin] if begin > now else []
+        number = self.counts["packets_in"]
+        if self.random.random() < link.loss or any(first <= number <= last for first, last in more.loss_list):
+            self.counts["dropped_loss"] += 1
+            return None
+        if one.ecn == _ECT0 and 0 < more.mark_packets <= waiting:
+            self.counts["marked"] += 1
+            one = Datagram(one.sender, one.source, one.target, one.data, _CE)
+        return self._free + link.delay, one
+
+
+_COUNTS = [name for name in DirectionTruth.__dataclass_fields__ if not name.startswith("queue")]
+
+
+class Network:
+    """Both directions, what the captures saw, and who listens where."""
+
+    def __init__(self, record: CaseRecord, seed: int, clock: asyncio.AbstractEventLoop) -> None:
+        self._record, self._clock = record, clock
+        chance = random.Random(seed)
+        self.directions = {"server": Direction(record.forward, chance), "client": Direction(record.return_, chance)}
+        self.captures: dict[str, list[tuple[float, Datagram]]] = {"client": [], "server": []}
+        self.listeners: dict[tuple[str, int], Callable[[Datagram], None]] = {}
+        self._anchor: float | None = None
+
+    def send(self, one: Datagram) -> None:
+        """From the endpoint to the link."""
+        now, direction = self._clock.time(), self.directions[one.sender]
+        self.captures[one.sender].append((now, one))
+        direction.counts["packets_in"] += 1
+        direction.counts["bytes_in"] += one.size
+        if self._anchor is None and not one.data[0] & 0x80:
+            self._anchor = now
+        if reason := self._swallowed(one, now):
+            direction.counts[reason] += 1
+            return
+        passed = direction.passes(one, now)
+        if passed is not None:
+            self._clock.call_at(passed[0], self._arrive, passed[1])
+
+    def _swallowed(self, one: Datagram, now: float) -> str:
+        path, since = self._record.impairments, now - (now if self._anchor is None else self._anchor)
+        outage, fall = path.outage, path.mtu_fall
+        if outage is not None and self._anchor is not None and 0 <= since - outage.start < outage.duration:
+            return "dropped_outage"
+        fallen = fall is not None and self._anchor is not None and since >= fall.start
+        longest = fall.size if fall is not None and fallen else _MTU
+        return "dropped_mtu" if one.size > longest else ""
+
+    def _arrive(self, one: Datagram) -> None:
+        far, counts = _FAR[one.sender], self.directions[one.sender].counts
+        counts["packets_out"] += 1
+        counts["bytes_out"] += one.size
+        self.captures[far].append((self._clock.time(), one))
+        if listener := self.listeners.get((far, one.target)):
+            listener(one)
+
+    def truth(self) -> dict[str, object]:
+        """What `truth.json` has of it; lateness is none."""
+        none = {"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0, "count": 1}
+        ways = {name: self.directions[role].counts for name, role in (("forward", "server"), ("return", "client"))}
+        queue = {"queue_max_packets": 0, "queue_mean_packets": 0.0, "send_errors": 0}
+        return {
+            "seed": _SEED,
+            "clock_step_s": 0.0,
+            "first_1rtt_s": self._anchor,
+            "lateness_s": none,
+            "receive_lateness_s": none,
+            "sockets": {},
+            **{name: {**counts, **queue} for name, counts in ways.items()},
+        }
+
+
+class _Instantly(selectors.SelectSelector):
+    """Waits by moving the clock."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("nothing will ever happen again")
+        self.now += max(timeout, 0.0) + _INSTANT
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is what is waited for."""
+
+    def __init__(self) -> None:
+        self._instantly = _Instantly()
+        super().__init__(self._instantly)
+
+    def time(self) -> float:
+        return self._instantly.now
+
+    async def getaddrinfo(self, *_: Any, **__: Any) -> list[Any]:
+        return [(0, 0, 0, "", (_ADDRESS["server"], _SERVER_PORT))]
+
+    def add_signal_handler(self, *_: Any) -> None:
+        """Nobody sends any."""
+
+
+class Endpoints:
+    """Both roles of misbehaving, with the network in place of their sockets. One per process: they change modules."""
+
+    def __init__(self, one: Labelled, folder: Path, network: Network) -> None:
+        sys.path.insert(0, str(_SOURCE))
+        self._one, self._folder, self._network = one, folder, network
+        self._modules = {role: importlib.import_module(role) for role in _FAR}
+        self._settings = importlib.import_module("settings").Settings
+        self._modules["server"].SERVED, self._modules["client"].DOWNLOADS = folder, folder / "downloads"
+        (folder / "downloads").mkdir()
+        (folder / "file").write_bytes(random.Random(_SEED).randbytes(one.size))
+        for role, module in self._modules.items():
+            module.Wire = self._wire(role)
+        self._use_certificates()
+
+    def _use_certificates(self) -> None:
+        configuration = importlib.import_module("aioquic.quic.configuration").QuicConfiguration
+        for name, content in certificates().files().items():
+            (self._folder / name).write_bytes(content)
+        chain, verify = configuration.load_cert_chain, configuration.load_verify_locations
+        places = [self._folder / name for name in ("cert.pem", "priv.key", "ca.pem")]
+        configuration.load_cert_chain = lambda own, *_: chain(own, *places[:2])
+        configuration.load_verify_locations = lambda own, **_: verify(own, cafile=str(places[2]))
+
+    def _wire(self, role: str) -> type:
+        base, acks, network = importlib.import_module("wire").Wire, importlib.import_module("acks"), self._network
+
+        class VirtualSocket:
+            def __init__(self, port: int, ecn: int) -> None:
+                self._port, self._ecn = port, ecn
+
+            def sendto(self, data: bytes, address: tuple[Any, ...]) -> None:
+                network.send(Datagram(role, self._port, address[1], bytes(data), self._ecn))
+
+        class VirtualWire(base):  # type: ignore[misc, valid-type]
+            def _open(self, port: int) -> VirtualSocket:
+                port = port or _CLIENT_PORT
+                network.listeners[role, port] = self._take
+                return VirtualSocket(port, _ECT0 if self._marked else _NOT_ECT)
+
+            def _take(self, one: Datagram) -> None:
+                acks.Acknowledgements.arriving = one.ecn
+                self._deliver(one.data, (f"::ffff:{_ADDRESS[one.sender]}", one.source, 0, 0))
+
+            def close(self) -> None:
+                """Nothing is open."""
+
+        return VirtualWire
+
+    def _setting(self, role: str) -> Any:
+        asked = {"server": self._one.server, "client": self._one.client}[role]
+        os.environ.update(
+            {
+                "TESTCASE": self._one.wire,
+                "REQUESTS": "https://server4:443/file",
+                "SSLKEYLOGFILE": str(self._folder / f"{role}.log"),
+                f"{role.upper()}_PARAMS": asked,
+            }
+        )
+        settings = self._settings.from_environment(role)
+        settings.change_modules()
+        return settings
+
+    async def transfer(self) -> int | None:
+        """The client's exit code; None when it did not end in time."""
+        server = asyncio.ensure_future(self._modules["server"].main(self._setting("server")))
+        try:
+            await asyncio.sleep(_INSTANT)
+            code: int = await asyncio.wait_for(self._modules["client"].main(self._setting("client")), TIMEOUT)
+        except TimeoutError:
+            return None
+        finally:
+            server.cancel()
+        return code
+
+
+def _capture(path: Path, seen: list[tuple[float, Datagram]]) -> None:
+    parts = [struct.pack("<IHHiIII", _PCAP_NS, 2, 4, 0, 0, 65535, _RAW_IP)]
+    for time, one in seen:
+        packet, ns = one.packet(), round(time * 1e9)
+        parts += [struct.pack("<IIII", _EPOCH + ns // 10**9, ns % 10**9, len(packet), len(packet)), packet]
+    path.write_bytes(b"".join(parts))
+
+
+def run_one(one: Labelled, job: Job, run: RunFolder) -> None:
+    """Leave the tables, the truth, the evidence and a result of one job in its folder."""
+    loop = VirtualLoop()
+    network = Network(case_of(one).record(), job_seed(_SEED, job), loop)
+    artifacts = run.artifacts(job)
+    shutil.rmtree(artifacts.folder, ignore_errors=True)
+    artifacts.link_truth.parent.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        code = loop.run_until_complete(Endpoints(one, folder, network).transfer())
+        for role, tables in (("client", artifacts.client_tables), ("server", artifacts.server_tables)):
+            capture = folder / f"{role}.pcap"
+            _capture(capture, network.captures[role])
+            cached_decode(capture, [folder / "client.log"], tables, kernel_drops=0)
+    artifacts.link_truth.write_text(json.dumps(network.truth(), indent=1, sort_keys=True))
+    ends = EndpointRecord(image="", image_id="", exit_code=code, timed_out=code is None)
+    evidence = Evidence(
+        started_unix_s=_EPOCH,
+        wall_s=loop.time(),
+        transfer_s=loop.time(),
+        stages_s={},
+        client=ends,
+        server=EndpointRecord(image="", image_id=""),
+        server_ready=True,
+        files=(),
+        capture_drops=0,
+    )
+    save_evidence(artifacts, evidence)
+    outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
+    run.save_result(Result(outcome=outcome, transfer_s=loop.time(), captures_kept=False, **asdict(job)))
+
+
+def make(path: Path, chosen: tuple[Labelled, ...]) -> None:
+    """All jobs of the chosen ones, each in a process of its own; those that misbehaving doesn't run alone are left."""
+    able = [one for one in chosen if one.server_variant.stack == one.client_variant.stack == MISBEHAVING]
+    jobs = [(one, job) for one in able for job in jobs_of(one)]
+    run = RunFolder(
+        path,
+        Run(
+            name=path.name,
+            started_unix_s=_EPOCH,
+            bentpipe_version="",
+            host={"name": "virtual time"},
+            seed=_SEED,
+            shuffled=False,
+            clients=(),
+            servers=(),
+            cases={one.name: case_of(one).record() for one in (*labelled(), *recorded())},
+            implementations={},
+            order=tuple(job for _, job in jobs),
+        ),
+    )
+    run.save_run(run.run)
+    fork = multiprocessing.get_context("fork")
+    for number, (one, job) in enumerate(jobs, start=1):
+        process = fork.Process(target=run_one, args=(one, job, run))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise SetupError(f"{one.name} could not be made: its process ended with {process.exitcode}.")
+        print(f"{number}/{len(jobs)} {one.name} #{job.iteration}", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """0 when all was made."""
+    parser = argparse.ArgumentParser(prog="python -m runner.benchmarks.virtual")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
+    asked = parser.parse_args(arguments)
+    names = [name for name in asked.only.split(",") if name]
+    every = recorded() if asked.part == RECORDED else labelled()
+    if unknown := set(names) - {one.name for one in every}:
+        print(f"There is no labelled transfer '{min(unknown)}'.", file=sys.stderr)
+        return 2
+    chosen = [one for one in every if (not names or one.name in names) and asked.part in ("", one.part)]
+    try:
+        make(asked.folder, tuple(chosen))
+    except BentpipeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

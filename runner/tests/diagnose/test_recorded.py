@@ -1,0 +1,54 @@
+"""Every detector on recordings whose cause was set: it finds its own, and is silent on the others."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from runner.analyse import load_truth
+from runner.benchmarks.causes import Labelled, recorded
+from runner.benchmarks.labelled import case_of
+from runner.decode import load_tables
+from runner.diagnose import Explanation, detectors
+from runner.explain import explained
+from runner.tests.recordings.causes import artifacts_of
+from runner.trace import facts, sample
+
+RECORDED = {one.name: one for one in recorded()}
+
+
+@cache
+def explanation(name: str) -> Explanation:
+    artifacts, record = artifacts_of(RECORDED[name]), case_of(RECORDED[name]).record()
+    client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
+    found = facts(client, server)
+    numbers = sample(
+        client, server, found, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
+    )
+    return explained(client, server, found, numbers, record=record, truth=load_truth(artifacts.link_truth))
+
+
+def codes(name: str) -> set[str]:
+    return {one.code for one in explanation(name).diagnoses}
+
+
+@pytest.mark.parametrize("one", RECORDED.values(), ids=RECORDED)
+def test_a_set_cause_is_found_and_nothing_else(one: Labelled) -> None:
+    found = explanation(one.name)
+    assert one.expected <= codes(one.name) <= one.expected | one.allowed
+    assert found.limits.get("unknown", 0.0) < 0.1
+    for diagnosis in found.diagnoses:
+        assert found.spans[0].start <= diagnosis.start <= diagnosis.end
+        assert diagnosis.section
+        assert re.search(r"\d", diagnosis.sentence)
+
+
+def test_every_code_has_a_recording_with_it_and_one_without() -> None:
+    source = "".join(path.read_text() for path in Path(detectors.__path__[0]).glob("*.py"))
+    known = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source)) | {"bursts", "outage"}
+    expected = {code for one in RECORDED.values() for code in one.expected}
+    assert known == expected
+    for code in known:
+        assert any(code in codes(name) for name in RECORDED)
+        assert any(code not in codes(name) for name in RECORDED)
