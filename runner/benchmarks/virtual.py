@@ -47,6 +47,7 @@ _CLIENT_PORT, _SERVER_PORT = 40_001, 443
 _FAR = {"client": "server", "server": "client"}
 _EPOCH = 1_700_000_000  # s; any, for the captures
 _INSTANT = 2e-6  # s that every turn of the loop takes: no timer is met exactly, and none can stop the clock
+_COUNTS = [name for name in DirectionTruth.__dataclass_fields__ if not name.startswith("queue")]
 _PCAP_NS, _RAW_IP = 0xA1B23C4D, 101
 
 
@@ -102,9 +103,6 @@ class Direction:
             self.counts["marked"] += 1
             one = Datagram(one.sender, one.source, one.target, one.data, _CE)
         return self._free + link.delay, one
-
-
-_COUNTS = [name for name in DirectionTruth.__dataclass_fields__ if not name.startswith("queue")]
 
 
 class Network:
@@ -191,7 +189,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def getaddrinfo(self, *_: Any, **__: Any) -> list[Any]:
         return [(0, 0, 0, "", (_ADDRESS["server"], _SERVER_PORT))]
 
-    def add_signal_handler(self, *_: Any) -> None:
+    def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]
         """Nobody sends any."""
 
 
@@ -201,7 +199,7 @@ class Endpoints:
     def __init__(self, one: Labelled, folder: Path, network: Network) -> None:
         sys.path.insert(0, str(_SOURCE))
         self._one, self._folder, self._network = one, folder, network
-        self._modules = {role: importlib.import_module(role) for role in _FAR}
+        self._modules: dict[str, Any] = {role: importlib.import_module(role) for role in _FAR}
         self._settings = importlib.import_module("settings").Settings
         self._modules["server"].SERVED, self._modules["client"].DOWNLOADS = folder, folder / "downloads"
         (folder / "downloads").mkdir()

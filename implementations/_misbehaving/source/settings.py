@@ -15,6 +15,7 @@ from sins import Chosen, chosen
 
 HQ, HQ_DRAFT, H3 = "hq-interop", "hq-29", "h3"
 SERVER_NAMES = ("server4", "server6", "server46", "server")
+_PATIENT = 2.0  # RTTs until a packet is lost by time
 _LATE_PROBE_RTT = 5.0  # s; the first probe goes after twice that
 _UNKNOWN = 0x1A2A3A4A  # of the pattern that RFC 9000 §15 reserves
 _V1, _V2 = QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2
@@ -112,8 +113,9 @@ class Settings:
 
         tls.push_client_hello, tls.pull_client_hello = push, pull
         if self.sin("out-of-order"):
-            # Else the sender takes what it holds back for lost (RFC 9002 §6.1.1), and sins twice.
+            # Else the sender takes what it holds back for lost (RFC 9002 §6.1), and sins twice.
             recovery.K_PACKET_THRESHOLD += int(self.sin.value("by"))
+            recovery.K_TIME_THRESHOLD = _PATIENT
         if self.sin("no-control-stream"):
             # Without a stream for it, headers are written, and must be readable, without QPACK's dynamic table.
             H3Connection._init_connection = lambda _: None

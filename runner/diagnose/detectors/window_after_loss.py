@@ -3,20 +3,24 @@
 from collections.abc import Iterator
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis, Limit
+from runner.model.diagnosis import Diagnosis, Limit, Span
 from runner.units import format_size
 
 _LEAST_SHARE = 0.1
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 10 % of the time on."""
+    """From 10 % of the time on. After an outage or a black hole two RTTs don't count: one to learn of it, one to send
+    again what it swallowed."""
     view = course.view
     if not len(view.flight.losses):
         return
     first = float(view.flight.losses[0]) + view.shift
     spans = [span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first]
-    share = sum(span.end - max(span.start, first) for span in spans) / course.duration
+    silences = [one for one in (view.outage, view.black_hole) if one is not None]
+    held = sum(span.end - max(span.start, first) for span in spans)
+    held -= sum(_overlap(span, one.start, one.over + 2 * course.cells.window) for span in spans for one in silences)
+    share = held / course.duration
     if share < _LEAST_SHARE:
         return
     cells = course.cells
@@ -36,3 +40,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         vantage="server",
         section="RFC 9002 §7.3.2",
     )
+
+
+def _overlap(span: Span, start: float, end: float) -> float:
+    return max(0.0, min(span.end, end) - max(span.start, start))

@@ -1,8 +1,8 @@
-"""Make the recordings of set causes anew: `.venv/bin/python -m runner.tests.recordings.causes [NAME…]` (5 minutes).
+"""Make the recordings of set causes anew: `.venv/bin/python -m runner.tests.recordings.causes [NAME…]` (3 minutes).
 
 They are the part `recorded` of the labelled set (runner/benchmarks/causes.py): small transfers between two misbehaving
-endpoints, one cause each. Kept are the tables of both sides and the simulator's count, in `causes/NAME`. An attempt
-that something disturbed is run again.
+endpoints, one cause each, in virtual time (runner/benchmarks/virtual.py), so that nothing can disturb them. Kept are
+the tables of both sides and the truth about the link, in `causes/NAME`.
 """
 
 import shutil
@@ -10,16 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
-from runner.analyse import disturbed, load_truth
 from runner.benchmarks.causes import Labelled, recorded
-from runner.benchmarks.labelled import case_of, jobs_of, make
+from runner.benchmarks.labelled import jobs_of
+from runner.benchmarks.virtual import make
 from runner.model.artifacts import Artifacts
-from runner.store import RunFolder, load_evidence
+from runner.store import RunFolder
 
 HERE = Path(__file__).parent / "causes"
-_ATTEMPTS = 3
 
 
 def artifacts_of(one: Labelled) -> Artifacts:
@@ -27,37 +24,20 @@ def artifacts_of(one: Labelled) -> Artifacts:
     return Artifacts(HERE / one.name)
 
 
-def main(*names: str) -> int:
-    """Run what was named, or all, and keep it. 1 when something was disturbed each time; its old recording stays."""
-    left = tuple(one for one in recorded() if not names or one.name in names)
+def main(*names: str) -> None:
+    """Make what was named, or all, and keep it."""
+    chosen = tuple(one for one in recorded() if not names or one.name in names)
     with tempfile.TemporaryDirectory() as scratch:
-        for attempt in range(_ATTEMPTS):
-            folder = Path(scratch) / f"recordings-{attempt}"
-            make(folder, left, lanes="1", retry=False, console=Console())
-            left = tuple(one for one in left if not _kept(RunFolder.open(folder), one))
-            if not left:
-                return 0
-    print(f"disturbed each time: {', '.join(one.name for one in left)}")
-    return 1
-
-
-def _kept(run: RunFolder, one: Labelled) -> bool:
-    """Keep the recording unless something disturbed it."""
-    made = run.artifacts(jobs_of(one)[0])
-    evidence, truth = load_evidence(made), load_truth(made.link_truth)
-    if evidence is None or evidence.error or disturbed(evidence, truth, case_of(one).record()):
-        return False
-    kept = artifacts_of(one)
-    shutil.rmtree(kept.folder, ignore_errors=True)
-    for source, target in (
-        (made.client_tables, kept.client_tables),
-        (made.server_tables, kept.server_tables),
-    ):
-        shutil.copytree(source, target)
-    kept.link_truth.parent.mkdir(parents=True)
-    shutil.copy(made.link_truth, kept.link_truth)
-    return True
+        folder = Path(scratch) / "recordings"
+        make(folder, chosen)
+        for one in chosen:
+            made, kept = RunFolder.open(folder).artifacts(jobs_of(one)[0]), artifacts_of(one)
+            shutil.rmtree(kept.folder, ignore_errors=True)
+            shutil.copytree(made.client_tables, kept.client_tables)
+            shutil.copytree(made.server_tables, kept.server_tables)
+            kept.link_truth.parent.mkdir(parents=True)
+            shutil.copy(made.link_truth, kept.link_truth)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])
