@@ -140,6 +140,7 @@ def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
 
 
 _H3_NO_ERROR = 0x100
+_CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts, so TLS had the message
 
 
 def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
@@ -182,7 +183,8 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         hello = connection.client_hello
         if connection.handshake_completed or connection.landmarks.server_hello is not None:
             continue
-        if hello is None or hello.arrived is False:
+        read = any(close.sender == "server" and close.code in _CRYPTO_ERRORS for close in connection.closes)
+        if hello is None or hello.arrived is False or read:
             continue
         order = ", the later one first" if hello.out_of_order else ""
         finding = Finding(
