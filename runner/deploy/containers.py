@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import docker
-from docker.errors import DockerException, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from docker.types import Mount
 from docker.utils import kwargs_from_env
 from docker.utils.socket import frames_iter
@@ -92,7 +92,9 @@ class Engine:
             yield api
         except (DockerException, RequestException, OSError) as error:
             reason = getattr(error, "explanation", None) or error
-            raise LaneError("engine", f"The engine could not {what}: {reason}") from error
+            # What the engine refuses may be the image's fault; that it doesn't answer never is.
+            code = "engine" if isinstance(error, APIError) else "engine-silent"
+            raise LaneError(code, f"The engine could not {what}: {reason}") from error
         finally:
             self._idle.put(api)
 

@@ -86,7 +86,8 @@ class Endpoint:
         try:
             self.supervised.start()
         except LaneError as error:
-            raise LaneError(f"{self.role.value}-not-started", str(error)) from error
+            code = f"{self.role.value}-not-started" if error.code == "engine" else error.code
+            raise LaneError(code, str(error)) from error
 
     @property
     def supervised(self) -> Supervised:
