@@ -10,6 +10,7 @@ from runner.decode import Trace, cached_decode, job_invariants, load_tables, on_
 from runner.diagnose import Explanation
 from runner.errors import CaptureError
 from runner.explain import explained, marks
+from runner.flood import flood
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
@@ -63,6 +64,8 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     )
     if unsupported := _unsupported(evidence, record):
         return _with(base, Outcome.UNSUPPORTED, unsupported)
+    if flooded := flood(artifacts, record):
+        return _with(base, Outcome.FAILED, flooded)
     traces = _Traces.read(artifacts, record, evidence, truth)
     found = readings(artifacts, evidence, traces.facts, traces.sample)
     why = traces.explanation

@@ -1,6 +1,7 @@
 """Every check passes on a good recording and fails on a bad one, with the right code."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -59,6 +60,21 @@ GOOD_ONES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("quinn_quinn/lossy", "goodput", (102400,)),
     ("aioquic_aioquic/lossy", "goodput", (102400,)),
 )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "role"), [((200, 40), "client"), ((40, 200), "server"), ((200, 180), ""), ((100, 100), None)]
+)
+def test_captures_of_a_flood_are_not_decoded(
+    catalog: Catalog, recorded: Recorded, sizes: tuple[int, int], role: str | None
+) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    for path, mebibytes in zip((artifacts.client_capture, artifacts.server_capture), sizes, strict=True):
+        os.truncate(path, mebibytes * 2**20)  # a hole: it takes no disk
+    result = judge(catalog, artifacts, "handshake")
+    assert (codes(result) == {"packet-flood"}) == (role is not None)
+    if role is not None:
+        assert (result.outcome, result.findings[0].role) == (Outcome.FAILED, role)
 
 
 @pytest.mark.parametrize(("recording", "case", "sizes"), GOOD_ONES)
