@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from runner.campaign import VERSION
 from runner.catalog import IMPLEMENTATIONS, ROOT
@@ -46,5 +47,9 @@ def draw_site(folders: list[RunFolder], target: Path) -> Path:
 
     if not folders:
         raise UsageError("There is no run to draw in logs/: begin one with ./bentpipe run, or ./bentpipe demo.")
-    render(folders, target)
+    if err.is_terminal:
+        with err.status("drawing the site") as status:
+            render(folders, target, progress=lambda what: status.update(f"drawing {escape(what)}"))
+    else:
+        render(folders, target)
     return target / "index.html"

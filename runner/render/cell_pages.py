@@ -17,7 +17,9 @@ from runner.render.writer import Writer
 _LEAST = 24  # cells for which forking pays
 
 
-def draw_cells(view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+def draw_cells(
+    view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]], progress: parallel.Progress
+) -> dict[str, tuple[str, str]]:
     """Draw the pages of all cells whose inputs are not those of `known`; returns digest and sparkline by name."""
     siblings: dict[str, list[Cell]] = {}
     for cell in view.table.values():
@@ -34,7 +36,9 @@ def draw_cells(view: RunView, writer: Writer, known: Mapping[str, tuple[str, str
             drawn[name] = known[name]
         else:
             waiting.append((name, inputs, cell))
-    sparks = parallel.every(waiting, lambda one: _draw(view, writer, one[2], siblings[one[2].pair]), least=_LEAST)
+    sparks = parallel.every(
+        waiting, lambda one: _draw(view, writer, one[2], siblings[one[2].pair]), least=_LEAST, progress=progress
+    )
     return drawn | {name: (inputs, spark) for (name, inputs, _), spark in zip(waiting, sparks, strict=True)}
 
 

@@ -2,32 +2,42 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-_CHUNKS = 8  # per process: the last one to end should not be long alone
+Progress = Callable[[int, int], None]  # how many are done, of how many
+_CHUNKS = 32  # per process: the last one to end should not be long alone
 
 _work: Callable[[Any], Any] | None = None
 
 
-def every(things: Sequence[T], work: Callable[[T], R], *, least: int) -> list[R]:
+def every(things: Sequence[T], work: Callable[[T], R], *, least: int, progress: Progress | None = None) -> list[R]:
     """`work` of each thing, in their order. Below `least` things, or with one core, in this process.
 
     Processes are forked, so that `work` may be any function and sees what is in memory; what it returns is pickled.
+    Ctrl-C ends them with this process.
     """
     cores = len(os.sched_getaffinity(0))
     if cores < 2 or len(things) < least:
-        return [work(thing) for thing in things]
+        return list(_counted(map(work, things), len(things), progress))
     global _work  # noqa: PLW0603 - the one way to hand a function to forked processes without pickling it
     _work = work
     try:
-        with multiprocessing.get_context("fork").Pool(cores) as pool:
+        with multiprocessing.get_context("fork").Pool(cores, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
             size = max(1, len(things) // (cores * _CHUNKS))
-            return pool.map(_call, things, chunksize=size)
+            return list(_counted(pool.imap(_call, things, chunksize=size), len(things), progress))
     finally:
         _work = None
+
+
+def _counted(results: Iterable[R], of: int, progress: Progress | None) -> Iterator[R]:
+    for number, result in enumerate(results, start=1):
+        if progress is not None:
+            progress(number, of)
+        yield result
 
 
 def _call(thing: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -18,11 +18,12 @@ from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
 from runner.store import RunFolder
 
 
-def render(folders: Sequence[RunFolder], target: Path) -> None:
+def render(folders: Sequence[RunFolder], target: Path, *, progress: Callable[[str], None] | None = None) -> None:
     """Draw the site of `folders`, the newest first, into `target`.
 
     Of a site that is there already only what changed is drawn again; what does not belong to it goes. Raises
     UsageError when `target` holds something else, when it can't be written, or when two things have one name.
+    `progress` is told what is being drawn, many times a second.
     """
     ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
     repeated = {folder.name for folder in ordered if [other.name for other in ordered].count(folder.name) > 1}
@@ -32,24 +33,24 @@ def render(folders: Sequence[RunFolder], target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not (target / MARKER).is_file():
         raise UsageError(f"{target} holds something else than a site of bentpipe: choose another --out.")
     try:
-        _draw([StoredRun.of(folder) for folder in ordered], target)
+        _draw([StoredRun.of(folder) for folder in ordered], target, progress or (lambda _: None))
     except OSError as error:
         raise UsageError(f"The site can't be written to {target}: {error.strerror or error}.") from error
 
 
-def _draw(folders: Sequence[StoredRun], target: Path) -> None:
+def _draw(folders: Sequence[StoredRun], target: Path, progress: Callable[[str], None]) -> None:
     """In place where the same program drew what is there, else beside it and then swapped."""
     before = Manifest.load(target, _program())
     if before.runs:
         (target / MARKER).write_text("")
-        _Site(Writer(target, target), folders, before).draw()
+        _Site(Writer(target, target), folders, before, progress).draw()
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        _Site(Writer(staging, target), folders, before).draw()
+        _Site(Writer(staging, target), folders, before, progress).draw()
         old = target.with_name(f".{target.name}.{os.getpid()}.old")
         if target.exists():
             target.rename(old)
@@ -75,7 +76,10 @@ def _program() -> str:
 class _Site:
     """One drawing."""
 
-    def __init__(self, writer: Writer, folders: Sequence[StoredRun], before: Manifest) -> None:
+    def __init__(
+        self, writer: Writer, folders: Sequence[StoredRun], before: Manifest, progress: Callable[[str], None]
+    ) -> None:
+        self.progress = progress
         self.writer = writer
         self.folders = folders
         self.before = before
@@ -109,7 +113,10 @@ class _Site:
             self.after.cells |= {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
             return
         self.views[folder.name] = view
-        drawn = draw_cells(view, self.writer, {k: v for k, v in self.before.cells.items() if k.startswith(prefix)})
+        kept = {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
+        tell = self.progress
+        drawn = draw_cells(view, self.writer, kept, lambda done, of: tell(f"{folder.name}: {done:,} of {of:,} cells"))
+        tell(f"{folder.name}: its pages")
         self.after.cells |= drawn
         view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
         told = feed.entry(view)  # here, as are the rankings, and not once in every process
