@@ -1,7 +1,8 @@
 """What somebody who records the satellite link learns: every captured byte is searched for what should stay private.
 
 A search, not a reading of what a path claims: headers, payloads, whatever lies inside a tunnel without encryption, and
-bytes of a TCP stream across its segments, also as hexadecimal digits or base64.
+bytes of a TCP stream across its segments, also as hexadecimal digits or base64. QUIC's Initials are opened, for their
+keys follow from what everybody sees (RFC 9001 §5.2).
 """
 
 import base64
@@ -36,10 +37,11 @@ class Private:
 
 @dataclass(frozen=True)
 class Recorded:
-    """One capture: its file and its packets in file order."""
+    """One capture: its file, its packets in file order, the server names in its QUIC Initials."""
 
     data: bytes
     packets: Sequence[Packet]
+    names: frozenset[str] = frozenset()
 
 
 def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
@@ -114,6 +116,8 @@ def _text(what: str, needle: bytes, recorded: Recorded, streams: Sequence[bytes]
             return Sight(what=what, visible=True, times=len(found), packet=found[0], how=how)
         if any(form in stream for stream in streams):
             return Sight(what=what, visible=True, times=1, how=f"{how}, across segments")
+    if needle.decode() in recorded.names:
+        return Sight(what=what, visible=True, times=1, how="in a QUIC Initial")
     return Sight(what=what, visible=False)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner import store
 from runner.analyse import disturbed, harness, load_truth, log_tail
+from runner.decode import decode_capture
 from runner.errors import CaptureError
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
@@ -117,10 +118,16 @@ class _Seen:
             inner_bytes=_bytes(on_link, client, server),
             outer_bytes=_bytes(on_link, terminal, gateway),
             client_bytes=lan.bytes,
-            sights=sights(Recorded(data, on_link), private),
+            sights=sights(Recorded(data, on_link, _initial_names(artifacts)), private),
             page=_page(measured, len(files)) if workload.page else None,
         )
         return cls(lan=lan, crossing=crossing, measured=measured)
+
+
+def _initial_names(artifacts: Artifacts) -> frozenset[str]:
+    """Server names that QUIC connections on the satellite link ask for."""
+    names = decode_capture(artifacts.client_capture).connections.column("sni").to_pylist()
+    return frozenset(name for name in names if name)
 
 
 def _measured(artifacts: Artifacts) -> dict[str, Any]:

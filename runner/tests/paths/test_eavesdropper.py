@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.decode import decode_capture
 from runner.model.path import Sight
 from runner.paths.eavesdropper import Private, Recorded, sights
 from runner.paths.packets import read_packets
+from runner.tests.conftest import RECORDINGS
 from runner.tests.paths.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture
 
 CONTENT = hashlib.shake_256(b"content").digest(20_000)
@@ -88,6 +90,19 @@ def test_a_secret_across_two_segments_is_found(tmp_path: Path) -> None:
         there(sequence=100, payload=REQUEST[:cut]),
     ]
     assert _seen(tmp_path, parts)["secret in a header"].how == "in the clear, across segments"
+
+
+def test_a_name_in_a_quic_initial_is_found() -> None:
+    """A recording of a real pair: the name is nowhere in the clear."""
+    capture = RECORDINGS / "quinn_quinn" / "transfer" / "1" / "sim" / "left.pcap"
+    data, read = read_packets(capture)
+    names = decode_capture(capture).connections.column("sni").to_pylist()
+    assert b"server4" not in data and names == ["server4"]
+    without, seen = (
+        {one.what: one for one in sights(Recorded(data, read, frozenset(known)), PRIVATE)} for known in ([], names)
+    )
+    assert not without["server name"].visible
+    assert seen["server name"].how == "in a QUIC Initial"
 
 
 def test_one_address_alone_inside_a_payload_proves_nothing(tmp_path: Path) -> None:
