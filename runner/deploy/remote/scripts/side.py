@@ -16,6 +16,7 @@ and of sending and the asker's address behind them: the exchange of NTP (RFC 590
 """
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -64,6 +65,21 @@ def listeners(port: int) -> list[socket.socket]:
         except OSError as error:
             print(f"port {port} {'IPv6' if family == socket.AF_INET6 else 'IPv4'} {error.strerror}", flush=True)
     return found
+
+
+def require_free(*ports: int) -> None:
+    """End this process with a sentence when somebody else has one of the UDP ports."""
+    for port in ports:
+        for family, wildcard in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            try:
+                with udp(family) as made:
+                    made.bind((wildcard, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    print(
+                        f"UDP port {port} is taken: end what uses it (ss -ulpn), or give the link another.", flush=True
+                    )
+                    os._exit(4)
 
 
 def answer(asked: socket.socket, token: bytes) -> None:
@@ -223,6 +239,8 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
     if mode == "ready":
         wait_for_server(rest[1], int(rest[0]))
         return
+    if mode == "server":
+        require_free(int(rest[0]), int(rest[2]))
     side = Side(rest[1], int(rest[2]))
     signal.signal(signal.SIGTERM, side.stop)
     if mode == "client":

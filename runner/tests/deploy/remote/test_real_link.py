@@ -1,5 +1,6 @@
 """Jobs between this host and another one, over SSH."""
 
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_a_satellite_link_is_measured_and_the_clocks_are_found(
     satellite = Satellite(remote_host, None, remote_host.number)
     try:
         satellite.open(_parameters(FORWARD_RATE, LOSS), _parameters(RETURN_RATE, LOSS), seed=5)
-        sky = link_to(remote_host, name="sky", interface=INTERFACE)
+        sky = replace(link_to(remote_host, name="sky", interface=INTERFACE), udp_port=4443, probe_port=4444)
         with working(catalog, tmp_path, sky, cases=("transfer",)) as work:
             assert not any("is missing there" in line for line in work.said)
             result, evidence = work.do(work.run.order[0])
@@ -108,3 +109,15 @@ def test_a_satellite_link_is_measured_and_the_clocks_are_found(
     finally:
         satellite.close()
     assert remote_host.containers() == []
+
+
+def test_a_port_that_is_taken_is_no_failure_of_the_server(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:
+    taken = replace(link_to(remote_host), udp_port=4433, probe_port=4434)
+    with (
+        working(catalog, tmp_path, taken, cases=("handshake",)) as work,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        other.bind(("0.0.0.0", 4433))
+        result, _ = work.do(work.run.order[0])
+        assert (result.outcome, result.findings[0].code) == (Outcome.ERROR, "side-failed")
+        assert "UDP port 4433 is taken" in result.findings[0].actual
