@@ -65,7 +65,8 @@ _INITIAL, _RETRY = "0", "3"  # values of quic.long.packet_type, version 1
 _HANDSHAKE_DONE, _ACK_ECN = "30", "3"
 _CERTIFICATE, _ENCRYPTED_EXTENSIONS, _SERVER_HELLO = "11", "8", "2"
 _PRE_SHARED_KEY = "41"
-_ECT = ("1", "2")
+# CE, too: a link sets it on packets that were ECT (RFC 3168 §5), and may do so to all ten of an endpoint that tests.
+_ECT = ("1", "2", "3")
 _H3_NO_ERROR = 0x100
 
 
