@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-DECODER_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)
+DECODER_VERSION = 4
+READABLE_VERSIONS = (1, 2, 3, 4)
 """Of tables: what the older ones lack is null. 2 added `record` and `supported_versions`, 3 connections that
-never left an unknown version."""
+never left an unknown version, 4 flows of preferred addresses."""
 
 MTU = 1500
 """Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
