@@ -23,24 +23,11 @@ func TestKillingEitherSideLeavesNothingStuck(t *testing.T) {
 	}
 }
 
-func kill(t *testing.T, which string, after time.Duration) {
-	var serving atomic.Int64
-	destination := serve(t, func(c *net.TCPConn) {
-		serving.Add(1)
-		defer serving.Add(-1)
-		echo(c)
-	})
-	p := newPath(t)
-	sides := map[string]func() *exec.Cmd{
-		"gateway":  func() *exec.Cmd { return spawn(t, p.gatewayArguments()) },
-		"terminal": func() *exec.Cmd { return spawn(t, p.terminalArguments(destination)) },
-	}
-	running := map[string]*exec.Cmd{"gateway": sides["gateway"](), "terminal": nil}
-	running["terminal"] = sides["terminal"]()
-
-	ended := make(chan error, 20)
-	for range cap(ended) {
-		client := connect(t, p.terminal)
+// clients opens connections that send and receive until they break, and returns how each did.
+func clients(t *testing.T, address string, count int) <-chan error {
+	ended := make(chan error, count)
+	for range count {
+		client := connect(t, address)
 		go func() {
 			time.Sleep(rand.N(50 * time.Millisecond))
 			wrote := make(chan error)
@@ -57,6 +44,25 @@ func kill(t *testing.T, which string, after time.Duration) {
 			ended <- errors.Join(err, <-wrote)
 		}()
 	}
+	return ended
+}
+
+func kill(t *testing.T, which string, after time.Duration) {
+	var serving atomic.Int64
+	destination := serve(t, func(c *net.TCPConn) {
+		serving.Add(1)
+		defer serving.Add(-1)
+		echo(c)
+	})
+	p := newPath(t)
+	sides := map[string]func() *exec.Cmd{
+		"gateway":  func() *exec.Cmd { return spawn(t, p.gatewayArguments()) },
+		"terminal": func() *exec.Cmd { return spawn(t, p.terminalArguments(destination)) },
+	}
+	running := map[string]*exec.Cmd{"gateway": sides["gateway"](), "terminal": nil}
+	running["terminal"] = sides["terminal"]()
+
+	ended := clients(t, p.terminal, 20)
 	time.Sleep(after)
 	victim := running[which]
 	_ = victim.Process.Kill()
