@@ -13,6 +13,9 @@ import (
 	"bentpipe/qpep/endpoint"
 )
 
+// contractStreams is the most that the contract's test case `multiplexing` lets a server allow at first.
+const contractStreams = 1000
+
 // contractSide is what both roles of the endpoint contract declare.
 type contractSide struct {
 	*side
@@ -22,6 +25,7 @@ type contractSide struct {
 func declareContract(flags *flag.FlagSet) *contractSide {
 	c := &contractSide{side: declareSide(flags, "")}
 	c.trust.Anyone = true
+	c.options.MaxStreams = contractStreams
 	flags.StringVar(&c.testCase, "testcase", "", "`name` of the test case")
 	return c
 }
