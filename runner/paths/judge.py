@@ -59,12 +59,19 @@ def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecor
         invariants=tuple(_invariants(seen, workload)),
     )
     for truth in (base.truth, base.ground):
-        if spoiled := disturbed(evidence, truth, record):
+        if spoiled := disturbed(evidence, truth, _end_to_end(record, workload)):
             return _with(base, Outcome.ERROR, harness("disturbed", spoiled))
     if unproven := tuple(_unproven(evidence.path.entry, seen, workload)):
         return _with(base, Outcome.ERROR, *unproven)
     failures = (*_execution(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))
     return _with(base, Outcome.FAILED, *failures) if failures else base
+
+
+def _end_to_end(record: CaseRecord, workload: WorkloadRecord) -> CaseRecord:
+    """The case with the delays of both segments together: lateness is measured against the RTT that endpoints have."""
+    forward = replace(record.forward, delay=record.forward.delay + workload.ground_forward.delay)
+    return_ = replace(record.return_, delay=record.return_.delay + workload.ground_return.delay)
+    return replace(record, forward=forward, return_=return_)
 
 
 def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
