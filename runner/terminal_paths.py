@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from runner.model.path import Crossing, PageLoad
 from runner.model.result import Result
@@ -49,16 +49,17 @@ def show_crossing(console: Console, result: Result, case: CaseRecord | None) -> 
 
 def paths_tables(catalog: PathCatalog) -> tuple[Table, Table, Table]:
     """The paths, the workloads and the links under paths that can be chosen."""
-    paths = Table("path", "", "TCP ends at", "carries", "encrypts", "knobs", box=None)
+    paths = Table(Column("path", no_wrap=True), "TCP ends", "carries", "hides", "", box=None)
     for entry in catalog.paths.values():
-        ends = " and ".join(side.value for side in entry.splits) or "–"
-        rest = (" ".join(entry.carries), "yes" if entry.encrypts else "no", " ".join(entry.knobs))
-        paths.add_row(entry.name, escape(entry.note), ends, *rest)
-    workloads = Table("workload", "", "sizes, kB", box=None)
+        ends = "both sides" if len(entry.splits) > 1 else "".join(entry.splits) or "–"
+        knobs = f" [dim]Knobs: {', '.join(entry.knobs)}.[/dim]" if entry.knobs else ""
+        hides = "all" if entry.encrypts else "–"
+        paths.add_row(entry.name, ends, ", ".join(entry.carries), hides, escape(entry.note) + knobs)
+    workloads = Table(Column("workload", no_wrap=True), "", "sizes, kB", box=None)
     for one in catalog.workloads.values():
         sizes = "page" if one.page else ", ".join(f"{size / 1000:g}" for size in one.sizes)
         workloads.add_row(one.name, one.description, sizes)
-    links = Table("link under paths", "satellite", "ground", "", box=None)
+    links = Table(Column("link under paths", no_wrap=True), "satellite", "ground", "", box=None)
     for link in catalog.links.values():
         delays = (format_duration(segment.forward.delay) for segment in (link.satellite, link.ground))
         links.add_row(link.name, *(f"{delay} one way" for delay in delays), link.note)
