@@ -183,7 +183,8 @@ def _x_axis(drawing: Drawing, area: Area, axis: Axis) -> None:
     for at, text in _ticks(area.x, axis, room=area.width):
         x, _ = area.at(at, 0)
         drawing.line(f"M{x:.1f},{area.top:.1f}V{bottom:.1f}", "grid")
-        drawing.text(x, bottom + 15, text, anchor="middle")
+        last = axis.dates and at == area.x[1] > area.x[0]
+        drawing.text(x, bottom + 15, text, anchor="end" if last else "middle")
     drawing.text(area.left + area.width, bottom + 31, axis.label, anchor="end")
     if axis.reference is not None and area.x[0] <= axis.reference <= area.x[1]:
         x, _ = area.at(axis.reference, 0)
@@ -226,7 +227,7 @@ def scatter(
     diagonal: bool = False,
     trend: bool = False,
 ) -> Markup:
-    """Values on two axes. `diagonal`: where both are equal; `trend`: the line of least squares, with its slope."""
+    """Values on two axes. `diagonal`: where both are equal; `trend`: lines of least squares, one a group."""
     if not marks:
         return Markup()
     ends = [_upper((getattr(mark, name) for mark in marks), axis) for name, axis in (("x", x), ("y", y))]
@@ -243,8 +244,8 @@ def scatter(
         drawing.line(f"M{x0:.1f},{y0:.1f}L{x1:.1f},{y1:.1f}", "diagonal")
     for mark in marks:
         drawing.mark(*area.at(mark.x, mark.y), mark, mark.group)
-    if trend:
-        _trend(drawing, area, marks)
+    for group in sorted({mark.group for mark in marks}) if trend else ():
+        _trend(drawing, area, [mark for mark in marks if mark.group == group])
     return drawing.done()
 
 
@@ -257,7 +258,7 @@ def _trend(drawing: Drawing, area: Area, marks: Sequence[Mark]) -> None:
     slope = float(((across - centre) * (up - up.mean())).sum() / ((across - centre) ** 2).sum())
     ends = [(at, float(up.mean()) + slope * (at - centre)) for at in (float(across.min()), float(across.max()))]
     (x0, y0), (x1, y1) = (area.at(at, max(0.0, value)) for at, value in ends)
-    drawing.line(f"M{x0:.1f},{y0:.1f}L{x1:.1f},{y1:.1f}", "trend")
+    drawing.line(f"M{x0:.1f},{y0:.1f}L{x1:.1f},{y1:.1f}", f"trend g{marks[0].group % GROUPS}")
 
 
 def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, title: str) -> Markup:

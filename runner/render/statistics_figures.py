@@ -204,7 +204,7 @@ def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Fi
                 ),
             )
         )
-    legend = ", ".join(f"{name} ({_SHAPES[group % len(_SHAPES)]})" for name, group in groups(view, by).items())
+    legend = shapes(groups(view, by))
     return {
         "number": number,
         "title": title,
@@ -213,6 +213,11 @@ def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Fi
         "text": f"Median η of each pair. {by.capitalize()}: {legend}.",
         "missing": "It takes two cases with a goodput.",
     }
+
+
+def shapes(names: Iterable[str]) -> str:
+    """Which shape stands for which name, the names in the order of their groups."""
+    return ", ".join(f"{name} ({_SHAPES[group % len(_SHAPES)]})" for group, name in enumerate(names))
 
 
 _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "triangle down", "plus", "hourglass")

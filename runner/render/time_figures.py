@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from runner.model.result import Outcome
 from runner.render.charts import Axis, Mark, Strip, lines, scatter, strips
-from runner.render.statistics_figures import Figure, cases_of, plain
+from runner.render.statistics_figures import Figure, cases_of, plain, shapes
 from runner.render.view import RunView
 from runner.stats import summarise
 
@@ -199,7 +199,8 @@ def over_time(view: RunView) -> Figure:
         "title": "All values over time",
         "panels": panels,
         "rows": rows,
-        "text": "Dashed: least squares. In a shuffled order a slope would tell of the host and not of the stacks.",
+        "text": "Dashed: least squares of each measurement. In a shuffled order a slope tells of the host. "
+        f"{shapes(cases_of(view))}.",
         "missing": "No job has a value and a time.",
     }
 
