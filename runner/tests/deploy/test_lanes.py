@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,10 +17,12 @@ import docker
 import pytest
 
 from runner.catalog import ROOT
+from runner.deploy import containers
 from runner.deploy.containers import LABEL_LANES, LABEL_OWNER
 from runner.deploy.lanes import Lanes
 from runner.deploy.owner import Owner
 from runner.deploy.request import EndpointSpec
+from runner.errors import LaneError
 from runner.model.artifacts import Artifacts
 from runner.model.implementation import Role
 from runner.store import load_evidence
@@ -213,6 +216,21 @@ def test_an_image_that_is_missing_is_a_harness_error(lanes: Lanes, ask: Ask) -> 
     evidence = lanes.run(replace(job, client=replace(job.client, image="bentpipe-test/absent")))
     assert evidence.error["code"] == "engine"
     assert "bentpipe-test/absent" in evidence.error["message"]
+
+
+def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
+    engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody accepts on the other end: no image can be blamed for that."""
+    monkeypatch.setattr(containers, "_CALL_SECONDS", 0.2)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        with pytest.raises(LaneError) as unanswered:
+            containers.Engine(engine, {}, url=f"unix://{tmp_path}/silent").start("any")
+    with pytest.raises(LaneError) as refused:
+        containers.Engine(engine, {}).start("bentpipe-test-absent")
+    assert (unanswered.value.code, refused.value.code) == ("engine-silent", "engine")
 
 
 @pytest.mark.parametrize(("entry", "code"), [("[]", "engine"), ('["/absent"]', "server-not-started")])
