@@ -6,15 +6,18 @@ import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
+from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis
+from runner.trace.intervals import Ints
 from runner.trace.vantage import NULL
 
 _LEAST_PACKETS = 3
+_OTHERS = 0.25  # of the datagrams that were held back with data: so many without any were held back with them
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From three packets of one endpoint on. A datagram that was sent twice, or passed others as a whole with the data
-    that belong there, is not meant: the numbers were given in order."""
+    """From three packets of one endpoint on. A datagram that was sent twice, or held back as a whole with its data, is
+    not meant: the numbers were given in order. Nor are the few without data that are held back among such ones."""
     view = course.view
     for sender, name in ((CLIENT, "client"), (SERVER, "server")):
         vantage = view.transfer.recording.near(sender)
@@ -36,6 +39,11 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         )
         again = first[place.reshape(-1)] < np.arange(len(rows))
         wrong &= ~again
+        if sender == SERVER:
+            held = np.isin(rows, _only_again(view))
+            if wrong[~held].sum() <= _OTHERS * (len(np.unique(view.sent.packet[view.late_rows])) + wrong[held].sum()):
+                held[:] = True
+            wrong &= ~(held & ~np.isin(number, number[~wrong]))
         if wrong.sum() < _LEAST_PACKETS:
             continue
         reused = int(np.isin(number[wrong], number[~wrong]).sum())
@@ -52,3 +60,9 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             vantage=name,
             section="RFC 9000 §12.3, thesis §5.6.9.2",
         )
+
+
+def _only_again(view: View) -> Ints:
+    """Packets whose response data had all been sent before."""
+    sent, own = view.sent, view.own
+    return np.setdiff1d(sent.packet[own], sent.packet[own][sent.new[own] > 0])
