@@ -1,9 +1,9 @@
 // Command traffic is the load of ../benchmark: TCP connections through whatever path lies between.
 //
-//	traffic serve PORT                      answers each connection: 8 bytes say how many it wants
+//	traffic serve PORT                      answers each connection, on this port and the next 19: 8 bytes say how many it wants
 //	traffic bulk ADDRESS CONNECTIONS TIME   downloads for that time, prints Mbit/s
 //	traffic hold ADDRESS COUNT TIME         COUNT connections at once, each downloads 10 kB, waits, downloads again
-//	traffic short ADDRESS COUNT             COUNT connections, 50 at once, 1 kB each, prints connections per second
+//	traffic short ADDRESS COUNT             COUNT connections to those 20 ports, 50 at once, 1 kB each, prints connections per second
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -57,18 +58,32 @@ func run(arguments []string) error {
 	}
 }
 
-func serve(port string) error {
-	listener, err := net.Listen("tcp", ":"+port)
+// ports are several, as a client's own are spent when it has some 28,000 connections to one of them in a minute (TIME-WAIT).
+const ports = 20
+
+func serve(first string) error {
+	port, err := strconv.Atoi(first)
 	if err != nil {
 		return err
 	}
-	for {
-		connection, err := listener.Accept()
+	failed := make(chan error)
+	for i := range ports {
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port+i))
 		if err != nil {
 			return err
 		}
-		go answer(connection)
+		go func() {
+			for {
+				connection, err := listener.Accept()
+				if err != nil {
+					failed <- err
+					return
+				}
+				go answer(connection)
+			}
+		}()
 	}
+	return <-failed
 }
 
 var block [256 << 10]byte
@@ -179,13 +194,18 @@ func hold(address string, count int, duration time.Duration) error {
 
 func short(address string, count int) error {
 	const atOnce = 50
+	first, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
 	var next, failed atomic.Int64
 	var all sync.WaitGroup
 	start := time.Now()
 	for range atOnce {
 		all.Go(func() {
-			for next.Add(1) <= int64(count) {
-				c, err := net.Dial("tcp", address)
+			for n := next.Add(1); n <= int64(count); n = next.Add(1) {
+				server := netip.AddrPortFrom(first.Addr(), first.Port()+uint16(n%ports))
+				c, err := net.Dial("tcp", server.String())
 				if err == nil {
 					err = get(c, 1000)
 					_ = c.Close()
