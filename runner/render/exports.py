@@ -62,7 +62,7 @@ def public_result(view: RunView) -> bytes:
         "results": results,
         "measurements": measurements,
     }
-    return json.dumps(document, indent=1, ensure_ascii=False).encode()
+    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _told(cell: Cell, kind: Kind) -> bool:

@@ -88,7 +88,8 @@ class Writer:
         self._write(path, template, {"root": "", "base": f"{quote(view.name)}/", "here": path, **_of(view), **told})
 
     def _write(self, path: str, template: str, told: Mapping[str, Any]) -> None:
-        self.file(path, self.templates.get_template(template).render(told).encode())
+        # An endpoint may have written half a character.
+        self.file(path, self.templates.get_template(template).render(told).encode("utf-8", "replace"))
 
     def file(self, path: str, content: bytes) -> None:
         """Replaced whole: nobody sees half of it."""

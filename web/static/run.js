@@ -145,15 +145,9 @@
 
   function print(cell, metric, value, second, other) {
     const [factor, unit] = units[metric];
-    const number = cell.querySelector("b");
-    if (value === null) {
-      number.textContent = "–";
-    } else {
-      number.textContent = digits(value * factor);
-      const small = document.createElement("small");
-      small.textContent = unit === "%" ? unit : narrow + unit;
-      number.append(small);
-    }
+    const [number, small] = cell.querySelector("b").childNodes;
+    number.data = value === null ? "–" : digits(value * factor);
+    small.textContent = value === null ? "" : unit === "%" ? unit : narrow + unit;
     const prefix = second === "efficiency" ? `η${narrow}` : "";
     cell.querySelector(".second").textContent = other === null ? "" : prefix + text(second, other);
   }

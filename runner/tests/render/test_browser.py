@@ -177,6 +177,22 @@ def test_names_that_look_like_markup_run_nothing(site: Path, tab: Tab) -> None:
     assert page.locator("#sat tbody tr:visible").count() == 1
 
 
+def test_lines_of_a_megabyte_and_half_characters_are_only_text(tmp_path: Path, tab: Tab) -> None:
+    folder = rare_run(tmp_path / "run")
+    endless = "<script>alert(1)</script>" * 40_000
+    for result in folder.results().values():
+        findings = tuple(
+            replace(one, actual=endless, expected="\x1b[31m\x00\ufffe\ud800", log_tail=endless)
+            for one in result.findings
+        )
+        folder.save_result(replace(result, findings=findings))
+    (folder.path / "alpha_alpha/sat/1/output.log").write_bytes(b"\xff\xfe\x80" * 1000 + endless.encode())
+    render([folder], tmp_path / "site")
+    for path in ("index.html", "run/alpha_alpha/sat.html", "run/scenarios/sat.html", "run/implementations/alpha.html"):
+        page = tab.open(tmp_path / "site" / path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1400, path
+
+
 def test_the_run_selector_leads_to_the_other_runs(site: Path, tab: Tab) -> None:
     page = tab.open(site / "recorded/figures/index.html")
     page.locator(".run-menu summary").click()
