@@ -198,9 +198,25 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *hello.places)
 
 
+def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
+    """No endpoint sent a packet whose payload is empty; who gets one must close the connection (RFC 9000 §12.4)."""
+    for number, connection in enumerate(case.facts.connections):
+        places = connection.landmarks.frameless
+        if places:
+            finding = Finding(
+                code="packet-without-frames",
+                requirement="The payload of a packet has at least one frame.",
+                expected="no packet without a frame",
+                actual=f"connection {number}: such packets of the {places[0].vantage}",
+                role=places[0].vantage,
+                section="RFC 9000 §12.4",
+            )
+            yield proven(finding, *places)
+
+
 # What every test case asks whatever its connections are like, and what those ask that run over one plain connection.
-COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new)
+COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_frames)
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, no_retry, Alpn(HTTP09))
 
 # What stands in Initial packets, whose keys everybody can derive (RFC 9001 §5.2): it explains failures without a log.
-OPEN = (closes_cleanly, hellos_are_answered)
+OPEN = (closes_cleanly, packets_have_frames, hellos_are_answered)

@@ -10,6 +10,7 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import NULL, Vantage
 
 _REQUESTS = 5  # that are shown
+_SHOWN = 100  # packets, many of which may be in one datagram
 
 
 def landmarks(scope: Scope) -> Landmarks:
@@ -29,6 +30,7 @@ def landmarks(scope: Scope) -> Landmarks:
         requests=scope.places(client, _requests(scope, client)),
         client_key_update=_key_update(scope, CLIENT),
         server_key_update=_key_update(scope, SERVER),
+        frameless=_frameless(scope, CLIENT) or _frameless(scope, SERVER),
         reused_numbers=tuple(place for sender in ROLES for place in _reused_numbers(scope, sender)),
     )
 
@@ -66,6 +68,16 @@ def _key_update(scope: Scope, sender: int) -> Place | None:
     vantage = scope.best(sender)
     rows = scope.packets(vantage, sender, "1rtt")
     return _first(scope, vantage, rows[vantage.packets["key_generation"][rows] > 0])
+
+
+def _frameless(scope: Scope, sender: int) -> tuple[Place, ...]:
+    """Where `sender` sent them; a link that corrupts doesn't make any, for nobody can open its packets."""
+    vantage = scope.recording.near(sender)
+    if vantage is None:
+        return ()
+    numbered = scope.mine(vantage.packets, sender) & (vantage.packets["packet_number"] != NULL)
+    rows = np.flatnonzero(numbered & (vantage.packets["decrypted"] == 1))
+    return scope.places(vantage, rows[~np.isin(rows, vantage.frames["packet"])][:_SHOWN])
 
 
 def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:

@@ -46,6 +46,8 @@ class Landmarks:
     client_key_update: Place | None = None
     """The first packet with updated keys (RFC 9001 §6)."""
     server_key_update: Place | None = None
+    frameless: tuple[Place, ...] = ()
+    """The first packets without a frame (forbidden by RFC 9000 §12.4), of the client if it sent any."""
     reused_numbers: tuple[Place, ...] = ()
     """Packets whose number their sender had used before (forbidden by RFC 9000 §12.3), with their first use."""
 

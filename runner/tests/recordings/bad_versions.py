@@ -80,6 +80,18 @@ VERSIONS = (
         changes=sizes(1 * KIB, 1 * KIB),
     ),
     Bad(
+        name="packets-without-frames",
+        case="postquantum",
+        code="packet-without-frames",
+        role="client",
+        section="RFC 9000 §12.4",
+        expected="no packet without a frame",
+        actual="connection 0: such packets of the client",
+        server_stack="quiche",  # which closes the connection, as it must
+        client_stack="picoquic",  # when half of its ClientHello is lost
+        also=frozenset({"client-exit", "closed-with-error"}),
+    ),
+    Bad(
         name="never-shrinks",
         case="mtublackhole",
         code="black-hole-not-noticed",

@@ -42,7 +42,7 @@ KEPT = (
 KEPT_BAD = ("evidence.json", "sim/left.pcap", "sim/right.pcap", "sim/truth.json", "client/keys.log")
 ATTEMPTS = 10
 MISBEHAVING = "misbehaving"
-STACKS = ("quic-go", "quinn", "aioquic", "quiche", MISBEHAVING)
+STACKS = ("quic-go", "quinn", "aioquic", "quiche", "picoquic", MISBEHAVING)
 # One that can do what it is asked, and one whose window is compiled in.
 VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"}))
 
