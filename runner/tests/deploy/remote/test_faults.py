@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog import ROOT, Catalog
+from runner.deploy.remote.engine import HOST_LOST
 from runner.deploy.remote.station import LEASE_SECONDS
 from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
@@ -118,10 +119,9 @@ def test_another_host_key_in_mid_job_is_told_and_the_host_cleans_itself(
 
     try:
         ended = _broken(sky, remote_host, tmp_path, pretend)
-        if isinstance(ended, Result):
-            assert ended.outcome is Outcome.ERROR
-        else:
-            assert "is not the one in links.json" in str(ended)
+        assert isinstance(ended, Result)
+        assert (ended.outcome, ended.findings[0].code) == (Outcome.ERROR, HOST_LOST)
+        assert "is not the one in links.json" in ended.findings[0].actual
         _clean(remote_host, within=LEASE_SECONDS + 30)
     finally:
         remote_host.stop_ssh()
