@@ -12,6 +12,7 @@ from runner.benchmarks.labelled import case_of
 from runner.decode import load_tables
 from runner.diagnose import Explanation, detectors
 from runner.explain import explained
+from runner.model.diagnosis import Limit
 from runner.tests.recordings.causes import artifacts_of
 from runner.trace import facts, sample
 
@@ -52,3 +53,21 @@ def test_every_code_has_a_recording_with_it_and_one_without() -> None:
     for code in known:
         assert any(code in codes(name) for name in RECORDED)
         assert any(code not in codes(name) for name in RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "least"),
+    [
+        ("clean", Limit.LINK, 0.7),
+        ("window-third", Limit.RECEIVE_WINDOW, 0.8),
+        ("never-grows", Limit.CONGESTION_WINDOW, 0.8),
+        ("stalls", Limit.APPLICATION, 0.1),
+        ("answers-late", Limit.APPLICATION, 0.2),
+        ("outage", Limit.OUTAGE, 0.15),
+        ("tail-lost", Limit.RECOVERY, 0.1),
+    ],
+)
+def test_most_of_what_was_lost_goes_to_the_limit_that_was_set(name: str, limit: Limit, least: float) -> None:
+    limits = explanation(name).limits
+    assert limits[limit] > least
+    assert sum(limits.values()) == pytest.approx(1.0)
