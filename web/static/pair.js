@@ -32,25 +32,31 @@ const bentpipe = (() => {
     return size >= 2 ** 10 ? ["KiB", 2 ** 10] : ["B", 1];
   }
 
-  // frames as steps: each rises by its length at its time; a gap where the next one doesn't continue it
-  function steps(vantage, unit) {
+  // frames as steps, a line per stream: each rises by its length at its time; a gap where the next one of its stream
+  // doesn't continue it
+  function steps(vantage, unit, files) {
     const time = summed(vantage.t_us);
     const offset = summed(vantage.offset);
-    const x = [];
-    const y = [];
-    let end = null;
+    const begins = [0, ...summed(files)];
+    const lanes = new Map();
+    let stream = 0;
     for (let i = 0; i < time.length; i++) {
       if (vantage.kind[i]) continue;
+      while (stream < files.length - 1 && offset[i] >= begins[stream + 1]) stream++;
+      while (stream > 0 && offset[i] < begins[stream]) stream--;
+      if (!lanes.has(stream)) lanes.set(stream, { x: [], y: [], end: null });
+      const lane = lanes.get(stream);
       const at = time[i] / 1e6;
-      if (end !== null && end !== offset[i]) {
-        x.push(at);
-        y.push(null);
+      if (lane.end !== null && lane.end !== offset[i]) {
+        lane.x.push(at);
+        lane.y.push(null);
       }
-      end = offset[i] + vantage.length[i];
-      x.push(at, at);
-      y.push(offset[i] / unit, end / unit);
+      lane.end = offset[i] + vantage.length[i];
+      lane.x.push(at, at);
+      lane.y.push(offset[i] / unit, lane.end / unit);
     }
-    return { x, y };
+    const all = [...lanes.values()];
+    return { x: all.flatMap((lane) => [...lane.x, lane.x[lane.x.length - 1]]), y: all.flatMap((lane) => [...lane.y, null]) };
   }
 
   function points(vantage, kind, unit) {
@@ -103,8 +109,8 @@ const bentpipe = (() => {
     traces.push(
       line("slow-start bound", bound(series.bounds.slow_start), colour["slow-start"], { line: { dash: "dot", width: 1.8 }, trace: hover("slow-start bound") }),
     );
-    traces.push(line("sent, server side", steps(series.server, unit), colour.server, { trace: hover("server side") }));
-    traces.push(line("received, client side", steps(series.client, unit), colour.client, { line: { width: 2 }, trace: hover("client side") }));
+    traces.push(line("sent, server side", steps(series.server, unit, series.files), colour.server, { trace: hover("server side") }));
+    traces.push(line("received, client side", steps(series.client, unit, series.files), colour.client, { line: { width: 2 }, trace: hover("client side") }));
     const lost = { x: summed(series.lost.t_us).map((at) => at / 1e6), y: summed(series.lost.offset).map((at) => at / unit) };
     traces.push(dots("lost on the link", lost, colour.lost, "x-thin", "lost: sent, never seen at the client"));
     traces.push(dots("retransmission", points(series.server, 1, unit), colour.again, "line-ns", "retransmission, server side"));
