@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.implementation import Role
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
@@ -36,6 +37,7 @@ CASE = Case(
     description="A server with a chain of 9 certificates waits for the client, whose packets 2 to 7 are lost; "
     "5 KiB arrive.",
     wire_name="transfer",
+    judges=(Role.SERVER,),
     scenario=CLIENT_LOSS_2_7,
     files=(5 * KIB,),
     chain_length=9,

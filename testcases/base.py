@@ -56,7 +56,8 @@ class Case:
     whether the question was put at all, such as whether a loss hit: their findings make the job an error.
     `capabilities` say whether the pair does what the question is about, where a wire name can't tell: their findings
     make the job unsupported. `protocols`, by ALPN: over what it can be asked, the preferred one first; a pair is asked
-    over the first that it shares.
+    over the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks an image
+    in these alone, lest it be told of the faults of its peer.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Case:
     checks: tuple[Check, ...]
     timeout: float = 60.0
     iterations: int = 1
+    judges: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
     wire_name_server: str | None = None
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()

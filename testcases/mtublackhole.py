@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.implementation import Role
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.trace import ConnectionFacts
@@ -61,6 +62,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 10 MiB transfer goes on although packets of more than 1280 B vanish from 3 s on.",
     wire_name="transfer",
+    judges=(Role.SERVER,),
     scenario=MTU_FALL,
     files=(10 * MIB,),
     capabilities=(sends_longer_packets,),

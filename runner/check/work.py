@@ -50,7 +50,7 @@ class CheckOptions:
     peers: tuple[str, ...] = PEERS
     cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
     run: str | None = None
-    lanes: str = "1"
+    lanes: str = "auto"
     yes: bool = False
     extra_cas: Path | None = None
 
@@ -215,11 +215,11 @@ class _Check:
         )
 
     def _jobs(self, entry: Implementation, cases: tuple[str, ...], *, peers: int) -> list[Job]:
-        """Each case in each role against the first `peers` stacks that know it, the case outermost."""
+        """Each case in each role that it judges, against the first `peers` stacks that know it, the case outermost."""
         catalog = self._with(entry)
         jobs = []
         for case in cases:
-            for role in entry.roles:
+            for role in (role for role in entry.roles if role in catalog.cases[case].judges):
                 pairs = [
                     Job(server=entry.name, client=peer, case=case, iteration=1)
                     if role is Role.SERVER

@@ -158,7 +158,7 @@ def run(implementations: Path, /, strict: bool, **options: Any) -> None:
 @click.option("--peer", "peers", multiple=True, metavar="NAME", help="Reference peers; each case takes the first two.")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="[all test cases, goodput, sat]")
 @click.option("--run", "run_name", metavar="DIR", help="Where report and evidence go. [logs/checks/NAME-TIME]")
-@click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
+@click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Jobs at once.")
 @yes_option
 @cas_option
 @click.pass_obj

@@ -91,11 +91,13 @@ def check(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 
 
 def test_a_good_image_passes_and_gets_its_entry(tmp_path: Path) -> None:
-    done = check("bentpipe/quinn", "--name", "mine", "--case", "handshake,v2", "--run", str(tmp_path / "run"))
+    cases = "handshake,v2,amplificationlimit"
+    done = check("bentpipe/quinn", "--name", "mine", "--case", cases, "--run", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout + done.stderr
     entry = json.loads((tmp_path / "run" / "entry.json").read_text())["mine"]
     assert entry["roles"] == ["client", "server"]
-    assert entry["cases"] == {"client": ["handshake"], "server": ["handshake"]}  # quinn speaks no version 2
+    # quinn speaks no version 2, and amplificationlimit (a transfer) judges servers: as a client it isn't asked.
+    assert entry["cases"] == {"client": ["handshake"], "server": ["handshake", "transfer"]}
     suites = Xml.parse(tmp_path / "run" / "junit.xml").getroot()
     assert {suite.get("name"): suite.get("skipped") for suite in suites}["client"] == "1"
 
