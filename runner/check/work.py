@@ -195,9 +195,10 @@ class _Check:
         roles = tuple(role for role in entry.roles if able.get(role))
         if roles:
             entry = self._entry(roles, able)
-            self._execute(
-                [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results], entry
-            )
+            jobs = [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results]
+            # The longest first: begun last, they would run alone while the other lanes are idle.
+            jobs.sort(key=lambda job: -self._catalog.cases[job.case].timeout)
+            self._execute(jobs, entry)
         return problems + self._output_problems()
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
