@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from runner import campaign, store
-from runner.analyse import load_truth
 from runner.catalog import load_catalog
 from runner.decode import decode_capture
+from runner.disturbance import load_truth
 from runner.errors import BentpipeError
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job

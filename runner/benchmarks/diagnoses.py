@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.analyse import disturbed, load_truth
 from runner.benchmarks.causes import CELL, HELD, LOOK, Labelled, labelled
 from runner.decode import load_tables
 from runner.diagnose import Explanation
+from runner.disturbance import disturbed, load_truth
 from runner.explain import explained
 from runner.model.job import Job
 from runner.model.result import Sample

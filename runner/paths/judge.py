@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner import store
-from runner.analyse import disturbed, harness, load_truth, log_tail
+from runner.analyse import harness, log_tail
 from runner.decode import decode_capture
+from runner.disturbance import disturbed, load_truth
 from runner.errors import CaptureError
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job

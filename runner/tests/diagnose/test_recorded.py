@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.analyse import load_truth
 from runner.benchmarks.causes import Labelled, recorded
 from runner.benchmarks.labelled import case_of
 from runner.decode import load_tables
 from runner.diagnose import Explanation, detectors
+from runner.disturbance import load_truth
 from runner.explain import explained
 from runner.model.diagnosis import Limit
 from runner.tests.recordings.causes import artifacts_of

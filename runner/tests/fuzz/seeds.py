@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
-from runner.analyse import load_truth
 from runner.decode import Trace, decode_capture
 from runner.decode.capture import open_capture
 from runner.decode.connection import Connection, KeyRing
@@ -18,6 +17,7 @@ from runner.decode.network import read_datagrams
 from runner.decode.packets import LongHeader, PacketType, parse_long_header
 from runner.decode.protection import Protection, candidates
 from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDEX, NUMBER, PACKET_COLUMNS, SENDER, TYPE
+from runner.disturbance import load_truth
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import LinkTruth
 from runner.store import load_evidence

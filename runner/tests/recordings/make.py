@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner import campaign
-from runner.analyse import disturbed, load_truth
 from runner.catalog import ROOT, Catalog, load_catalog, load_implementations
 from runner.deploy.emulated import Emulated
 from runner.deploy.engine import connect
 from runner.deploy.images import image_ids
+from runner.disturbance import disturbed, load_truth
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.run import CaseRecord, Run

@@ -1,0 +1,100 @@
+"""Whether a job's numbers can be trusted: the simulator's truth and the host's record against limits. Files only."""
+
+import json
+from pathlib import Path
+
+from runner.model.artifacts import Evidence
+from runner.model.result import DirectionTruth, LinkTruth, NatMapping
+from runner.model.run import CaseRecord, Kind
+
+# How late packets (p99) may be before a job no longer counts. A number is spoiled by 2 ms, or by 1 % of the RTT where
+# that is more; a yes or no only by what comes near a probe time-out (RFC 9002 §6.2.1). It has few packets, too: p99 is
+# then the latest of them.
+_LATENESS_FLOOR, _LATENESS_SHARE = 2e-3, 0.01
+_LATENESS_TEST_CASE = 25e-3
+# What recordings of older simulators don't count.
+_IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
+_STEAL_LIMIT = 0.10  # of the CPU time of this host
+_PRESSURE_LIMIT = 0.5  # of the job's time in which somebody waited for a CPU: with more, slow stacks get slower still
+_THROTTLED_SHARE = 0.05  # of the transfer's time
+
+
+def load_truth(path: Path) -> LinkTruth | None:
+    """The simulator's summary, None when it is missing or broken."""
+    try:
+        document = json.loads(path.read_bytes())
+        sockets = list(document["sockets"].values())
+        return LinkTruth(
+            seed=document["seed"],
+            forward=_direction(document["forward"]),
+            return_=_direction(document["return"]),
+            lateness_p99=document["lateness_s"]["p99"],
+            lateness_max=document["lateness_s"]["max"],
+            receive_lateness_p99=document["receive_lateness_s"]["p99"],
+            receive_lateness_max=document["receive_lateness_s"]["max"],
+            socket_drops=sum(side["kernel_drops"] for side in sockets),
+            malformed=sum(side["too_long"] + side["checksum_missing"] for side in sockets),
+            send_errors=document["forward"]["send_errors"] + document["return"]["send_errors"],
+            first_1rtt=document.get("first_1rtt_s"),
+            mappings=tuple(
+                NatMapping(time=one["time_s"], inner=one["inner"], outer=one["outer"], packets=one["packets"])
+                for one in document.get("mappings", ())
+            ),
+            clock_step=document["clock_step_s"],
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _direction(document: dict[str, float]) -> DirectionTruth:
+    return DirectionTruth(
+        packets_in=int(document["packets_in"]),
+        bytes_in=int(document["bytes_in"]),
+        packets_out=int(document["packets_out"]),
+        bytes_out=int(document["bytes_out"]),
+        dropped_queue=int(document["dropped_queue"]),
+        dropped_loss=int(document["dropped_loss"]),
+        queue_max_packets=document["queue_max_packets"],
+        queue_mean_packets=document["queue_mean_packets"],
+        **{name: int(document.get(name, 0)) for name in _IMPAIRED},
+    )
+
+
+def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> str | None:
+    """Why the job's numbers can't be trusted, None when they can (design.md, Lanes)."""
+    if evidence.real_link is not None:
+        return _host_disturbed(evidence, record)
+    if truth is None:
+        return "the simulator left no truth summary"
+    return _link_disturbed(truth, record) or _host_disturbed(evidence, record)
+
+
+def _link_disturbed(truth: LinkTruth, record: CaseRecord) -> str | None:
+    limit = max(_LATENESS_FLOOR, _LATENESS_SHARE * (record.forward.delay + record.return_.delay))
+    if record.kind is Kind.TEST_CASE:
+        limit = max(limit, _LATENESS_TEST_CASE)
+    late = max(truth.lateness_p99, truth.receive_lateness_p99)
+    if late > limit:
+        return f"the simulator was late: p99 {late * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms"
+    if truth.socket_drops or truth.malformed or truth.send_errors:
+        return (
+            f"the simulator's sockets dropped {truth.socket_drops} packets, refused {truth.malformed} "
+            f"and could not send {truth.send_errors}"
+        )
+    if abs(truth.clock_step) > limit:
+        return f"the wall clock was set by {truth.clock_step * 1e3:.1f} ms during the job"
+    return None
+
+
+def _host_disturbed(evidence: Evidence, record: CaseRecord) -> str | None:
+    if evidence.capture_drops:
+        return f"the captures lost {evidence.capture_drops} packets"
+    if evidence.host_steal > _STEAL_LIMIT:
+        return f"{evidence.host_steal:.0%} of this host's CPU time was stolen by its hypervisor"
+    pressure = evidence.cpu_pressure or 0.0
+    if record.kind is Kind.MEASUREMENT and pressure > _PRESSURE_LIMIT:
+        return f"some process waited for a CPU in {pressure:.0%} of the time, limit {_PRESSURE_LIMIT:.0%}"
+    for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
+        if endpoint.throttled_s > _THROTTLED_SHARE * max(evidence.transfer_s, 1.0):
+            return f"the {role} was denied CPU for {endpoint.throttled_s:.2f} s by its limit"
+    return None
