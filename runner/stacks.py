@@ -1,4 +1,4 @@
-"""`build` and `list`: which stacks there are, where their images stand, and how to get them."""
+"""`build` and `list`: which stacks and paths there are, where their images stand, and how to get them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,23 +22,26 @@ def load_present(path: Path) -> Catalog:
     return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
 
 
-def choose(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
-    """The stacks that `build NAMES` makes, or `build --pull NAMES` fetches; without names all of that kind.
+def choose(
+    catalog: Catalog, paths: Sequence[Implementation], names: Sequence[str], *, pull: bool
+) -> list[Implementation]:
+    """The stacks and paths that `build NAMES` makes, or `build --pull NAMES` fetches; without names all of that kind.
 
     Images that were withdrawn are fetched by name only. Raises UsageError for a name that is of the other kind.
     """
-    stacks = catalog.implementations
+    every = [*catalog.implementations.values(), *paths]
+    choices = {one.name: one for one in every}
     wanted = split(names)
     for name in wanted:
-        if name not in stacks:
-            raise UsageError(f"There is no stack '{name}'. Choices: {', '.join(stacks)}.")
-        if pull and stacks[name].build is not None:
-            other = f"; the published image is {name}-public" if f"{name}-public" in stacks else ""
+        if name not in choices:
+            raise UsageError(f"There is no stack or path '{name}'. Choices: {', '.join(choices)}.")
+        if pull and choices[name].build is not None:
+            other = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
             raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{other}.")
-        if not pull and stacks[name].build is None:
+        if not pull and choices[name].build is None:
             raise UsageError(f"{name} is a published image: run `./bentpipe build --pull {name}`.")
-    of_kind = [stack for stack in stacks.values() if (stack.build is None) is pull]
-    return [stack for stack in of_kind if stack.name in wanted or not (wanted or stack.withdrawn)]
+    of_kind = [one for one in every if (one.build is None) is pull]
+    return [one for one in of_kind if one.name in wanted or not (wanted or one.withdrawn)]
 
 
 def build(
@@ -96,7 +99,7 @@ def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | Non
     for stack in stacks:
         window = str(stack.initial_window) if stack.initial_window else ""
         about = (stack.name, stack.version, stack.language, _roles(stack), _protocols(stack))
-        table.add_row(*about, stack.congestion_control, window, _where(stack, sizes, "not built"))
+        table.add_row(*about, stack.congestion_control, window, where(stack, sizes))
     return table
 
 
@@ -114,8 +117,14 @@ def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] |
         others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
         more = [*others, *(["HyStart"] if stack.hystart else [])]
         control = stack.congestion_control or ("unknown" if others else "")
-        state = _where(stack, sizes, "withdrawn" if stack.withdrawn else "not pulled")
-        row = (stack.name, _roles(stack), control, ", ".join(more), state, *((stack.image,) if wide else ()))
+        row = (
+            stack.name,
+            _roles(stack),
+            control,
+            ", ".join(more),
+            where(stack, sizes),
+            *((stack.image,) if wide else ()),
+        )
         table.add_row(*row)
     return table
 
@@ -128,7 +137,12 @@ def _roles(stack: Implementation) -> str:
     return "both" if len(stack.roles) == 2 else ", ".join(stack.roles)
 
 
-def _where(stack: Implementation, sizes: Mapping[str, int] | None, absent: str) -> str:
+def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
+    """The size of its image, or why there is none; also of a path as a stack."""
     if sizes is None:
         return "no engine"
-    return format_size(sizes[stack.image]) if stack.image in sizes else absent
+    if stack.image in sizes:
+        return format_size(sizes[stack.image])
+    if stack.build is not None:
+        return "not built"
+    return "withdrawn" if stack.withdrawn else "not pulled"

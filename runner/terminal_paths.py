@@ -1,6 +1,6 @@
 """What a terminal is told of a job over a path."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.markup import escape
@@ -47,14 +47,16 @@ def show_crossing(console: Console, result: Result, case: CaseRecord | None) -> 
         console.print(f"{side} applied {escape(said)}")
 
 
-def paths_tables(catalog: PathCatalog) -> tuple[Table, Table, Table]:
-    """The paths, the workloads and the links under paths that can be chosen."""
-    paths = Table(Column("path", no_wrap=True), "TCP ends", "carries", "hides", "", box=None)
+def paths_tables(catalog: PathCatalog, where: Mapping[str, str]) -> tuple[Table, Table, Table]:
+    """The paths, the workloads and the links under paths that can be chosen. `where`: each path's image, in words."""
+    paths = Table(
+        Column("path", no_wrap=True), "TCP ends", "carries", "hides", Column("image", no_wrap=True), "", box=None
+    )
     for entry in catalog.paths.values():
-        ends = "both sides" if len(entry.splits) > 1 else "".join(entry.splits) or "–"
+        ends = "both" if len(entry.splits) > 1 else "".join(entry.splits) or "–"
         knobs = f" [dim]Knobs: {', '.join(entry.knobs)}.[/dim]" if entry.knobs else ""
         hides = "all" if entry.encrypts else "–"
-        paths.add_row(entry.name, ends, ", ".join(entry.carries), hides, escape(entry.note) + knobs)
+        paths.add_row(entry.name, ends, " ".join(entry.carries), hides, where[entry.name], escape(entry.note) + knobs)
     workloads = Table(Column("workload", no_wrap=True), "", "sizes, kB", box=None)
     for one in catalog.workloads.values():
         sizes = "page" if one.page else ", ".join(f"{size / 1000:g}" for size in one.sizes)

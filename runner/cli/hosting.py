@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from runner import terminal
-from runner.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations
+from runner.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations, load_paths
 from runner.cli.base import DEMO_STACKS, cas_option, err, main, out, yes_option
-from runner.paths.selection import load_path_catalog
+from runner.paths.material import all_images
+from runner.paths.selection import as_stack, load_path_catalog
 from runner.terminal_paths import paths_tables
 
 
@@ -33,31 +34,35 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @main.command("list")
 @click.pass_obj
 def list_(implementations: Path) -> None:
-    """The stacks and cases that can be chosen."""
+    """The stacks, paths and cases that can be chosen."""
     from runner import stacks  # noqa: PLC0415 - docker is slow to import
 
-    catalog = load_catalog(implementations)
+    catalog, over_paths = load_catalog(implementations), load_path_catalog(implementations)
     every = catalog.implementations.values()
-    sizes = stacks.image_sizes(stack.image for stack in every)
+    paths = {name: as_stack(entry) for name, entry in over_paths.paths.items()}
+    sizes = stacks.image_sizes(stack.image for stack in (*every, *paths.values()))
     built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
     published = stacks.published_table([stack for stack in every if stack.build is None], sizes, width=out.width)
     cases = terminal.cases_table(case.record() for case in catalog.cases.values())
     out.print(built, "", published, "", cases, sep="\n")
-    for table in paths_tables(load_path_catalog(implementations)):
+    for table in paths_tables(over_paths, {name: stacks.where(path, sizes) for name, path in paths.items()}):
         out.print("", table, sep="\n")
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[STACK]...")
-@click.option("--pull", is_flag=True, help="Fetch published images instead: those of STACKs, all without any.")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--pull", is_flag=True, help="Fetch published images instead: those of NAMEs, all without any.")
 @yes_option
 @cas_option
 @click.pass_obj
 def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
-    """Build the images of STACKs (all without any), the simulator and the tools."""
+    """Build the images of NAMEs, stacks or paths (all without any), the simulator and the tools."""
     from runner import stacks  # noqa: PLC0415
 
-    chosen = stacks.choose(load_catalog(implementations), names, pull=pull)
+    paths = [as_stack(entry) for entry in load_paths(implementations).values()]
+    chosen = stacks.choose(load_catalog(implementations), paths, names, pull=pull)
+    if not (names or pull):
+        chosen += all_images()
     stacks.build(chosen, pull=pull, yes=yes, extra_cas=extra_cas, out=out, err=err)
 
 

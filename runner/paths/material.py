@@ -15,13 +15,18 @@ _BROWSER_SPARE = 10.0  # s of the time-out in which a browser that saw no load e
 
 def images(cases: Mapping[str, CaseRecord]) -> list[Implementation]:
     """The images of origin and clients, as what they are built from."""
-    wanted = [WORKLOAD_IMAGE]
-    if any(case.workload is not None and case.workload.page for case in cases.values()):
-        wanted.append(BROWSER_IMAGE)
-    return [
-        Implementation(name=tag, image=tag, url="", version="", build=tag.replace("bentpipe/", "implementations/_"))
-        for tag in wanted
-    ]
+    pages = any(case.workload is not None and case.workload.page for case in cases.values())
+    return all_images() if pages else [_built_here(WORKLOAD_IMAGE)]
+
+
+def all_images() -> list[Implementation]:
+    """The same for every workload that there is."""
+    return [_built_here(WORKLOAD_IMAGE), _built_here(BROWSER_IMAGE)]
+
+
+def _built_here(tag: str) -> Implementation:
+    folder = tag.replace("bentpipe/", "implementations/_")
+    return Implementation(name=tag, image=tag, url="", version="", build=folder)
 
 
 def secret(seed: int) -> str:

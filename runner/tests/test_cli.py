@@ -36,7 +36,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("compare", "nowhere", "night"), "holds no run"),
         (("render", "nowhere"), "holds no run"),
         (("serve", "--site", "/nonexistent"), "draw it with ./bentpipe render"),
-        (("build", "quik"), "There is no stack 'quik'"),
+        (("build", "quik"), "There is no stack or path 'quik'"),
         (("build", "mvfst"), "run `./bentpipe build --pull mvfst`"),
         (("build", "--pull", "quinn"), "the published image is quinn-public"),
         (("decode", "/nonexistent.pcap"), "does not exist"),

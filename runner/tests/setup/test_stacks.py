@@ -8,14 +8,16 @@ from docker.errors import ImageNotFound
 from rich.console import Console
 
 from runner import stacks
-from runner.catalog import Catalog, load_catalog
+from runner.catalog import Catalog, load_catalog, load_paths
 from runner.deploy import engine
 from runner.deploy.display import BuildDisplay
 from runner.deploy.history import Build
-from runner.deploy.images import Event, State
+from runner.deploy.images import Event, State, images_of
 from runner.errors import UsageError
 from runner.model.implementation import Implementation, Role
+from runner.paths.selection import as_stack, load_path_catalog
 from runner.terminal import cases_table
+from runner.terminal_paths import paths_tables
 
 COMPILERS = (
     "cc",
@@ -41,15 +43,33 @@ def shipped() -> Catalog:
     return load_catalog()
 
 
-def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipped: Catalog) -> None:
-    built = [stack.name for stack in stacks.choose(shipped, [], pull=False)]
-    assert {"quic-go", "quinn", "aioquic"} <= set(built)
+@pytest.fixture(scope="module")
+def paths() -> list[Implementation]:
+    return [as_stack(entry) for entry in load_paths().values()]
+
+
+def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(
+    shipped: Catalog, paths: list[Implementation]
+) -> None:
+    built = [stack.name for stack in stacks.choose(shipped, paths, [], pull=False)]
+    assert {"quic-go", "quinn", "aioquic", "plain", "pep-split"} <= set(built)
     assert not {"mvfst", "quic-go-public", "quant"} & set(built)
-    pulled = [stack.name for stack in stacks.choose(shipped, [], pull=True)]
+    pulled = [stack.name for stack in stacks.choose(shipped, paths, [], pull=True)]
     assert {"mvfst", "quic-go-public", "chrome"} <= set(pulled)
     assert not {"quic-go", "quant", "quicly"} & set(pulled)
-    assert [stack.name for stack in stacks.choose(shipped, ["quant,mvfst"], pull=True)] == ["mvfst", "quant"]
-    assert [stack.name for stack in stacks.choose(shipped, ["quinn", "quic-go"], pull=False)] == ["quic-go", "quinn"]
+    for names, pull, chosen in (
+        (["quant,mvfst"], True, ["mvfst", "quant"]),
+        (["quinn", "quic-go"], False, ["quic-go", "quinn"]),
+        (["openvpn", "quinn"], False, ["quinn", "openvpn"]),
+    ):
+        assert [stack.name for stack in stacks.choose(shipped, paths, names, pull=pull)] == chosen
+
+
+def test_a_path_is_built_from_its_own_folder(shipped: Catalog, paths: list[Implementation]) -> None:
+    gateway_alone = stacks.choose(shipped, paths, ["pep-split-gateway"], pull=False)
+    assert "bentpipe/path-pep-split" in {image.tag for image in images_of(gateway_alone)}
+    both = stacks.choose(shipped, paths, ["qpep"], pull=False)  # a stack and a path, of one image
+    assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
 
 
 @pytest.mark.parametrize(
@@ -61,13 +81,21 @@ def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipp
             True,
             "quic-go is built here: run `./bentpipe build quic-go`; the published image is quic-go-public.",
         ),
-        ("mvsft", True, "There is no stack 'mvsft'. Choices: quic-go, "),
+        ("mvsft", True, "There is no stack or path 'mvsft'. Choices: quic-go, "),
     ],
 )
-def test_name_of_the_other_kind_is_one_sentence(shipped: Catalog, name: str, pull: bool, sentence: str) -> None:
+def test_name_of_the_other_kind_is_one_sentence(
+    shipped: Catalog, paths: list[Implementation], name: str, pull: bool, sentence: str
+) -> None:
     with pytest.raises(UsageError) as caught:
-        stacks.choose(shipped, [name], pull=pull)
+        stacks.choose(shipped, paths, [name], pull=pull)
     assert str(caught.value).startswith(sentence)
+
+
+def test_an_unknown_name_is_told_the_paths_too(shipped: Catalog, paths: list[Implementation]) -> None:
+    with pytest.raises(UsageError) as caught:
+        stacks.choose(shipped, paths, ["opnvpn"], pull=False)
+    assert all(f" {path.name}" in str(caught.value) for path in paths)
 
 
 def _printed(*tables: object, width: int = 120) -> str:
@@ -120,6 +148,16 @@ def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
     assert sum(line.split()[0] in shipped.cases for line in lines if line.split()) == len(shipped.cases)
+
+
+def test_list_has_the_paths_at_80_columns_too(paths: list[Implementation]) -> None:
+    sizes = {"bentpipe/path-plain": 2 * 1024**2}
+    where = {path.name: stacks.where(path, sizes) for path in paths}
+    assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
+    lines = _printed(*paths_tables(load_path_catalog(), where), width=80).splitlines()
+    assert not [line for line in lines if "…" in line]
+    rows = {line.split()[0]: line for line in lines if line.split()}
+    assert all(words in rows[name] for name, words in where.items())
 
 
 def test_display_counts_and_tells_the_time_left_without_a_terminal() -> None:
