@@ -4,24 +4,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from runner.decode.columns import NULL, Integers, integers, named, words
 from runner.decode.protection import VERSIONS
-from runner.decode.schema import CLIENT, MTU, PACKET_TYPES, SERVER, CaptureMeta, Invariant, Trace
-
-Integers = npt.NDArray[np.int64]
+from runner.decode.schema import CLIENT, MTU, SERVER, CaptureMeta, Invariant, Trace
 
 
 def trace_invariants(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[Invariant]:
     """The invariants of one trace. Every count is expected to be 0."""
-    above_mtu = pc.sum(pc.greater(tables["datagrams"]["ip_length"], MTU)).as_py() or 0
-    unknown_frames = pc.sum(pc.equal(tables["frames"]["name"].cast(pa.string()), "unknown")).as_py() or 0
     return [
         _zero("undecrypted_packets", _undecrypted(tables["packets"])),
-        _zero("datagrams_above_mtu", above_mtu),
-        _zero("unknown_frames", unknown_frames),
+        _zero("datagrams_above_mtu", int((integers(tables["datagrams"]["ip_length"]) > MTU).sum())),
+        _zero("unknown_frames", int(named(tables["frames"]["name"], "unknown").sum())),
         _zero("snapped_records", meta.snapped),
         _zero("truncated_capture", int(meta.truncated)),
         _zero("kernel_drops", meta.kernel_drops),
@@ -34,17 +29,14 @@ def _undecrypted(packets: pa.Table) -> int:
     Excepted: 0-RTT, whose secret no server has that refused it, and no key log of a stack that doesn't write it; and
     packets of a version without known keys on a connection that negotiated another one.
     """
-    failed = packets.filter(pc.invert(packets["decrypted"]))
-    if failed.num_rows == 0:
+    failed = ~packets["decrypted"].to_numpy()
+    if not failed.any():
         return 0
-    kind = failed["type"].cast(pa.string())
-    negotiated = packets.filter(pc.equal(packets["type"].cast(pa.string()), "version_negotiation"))["connection"]
-    foreign = pc.and_(
-        pc.invert(pc.is_in(failed["version"], pa.array([*VERSIONS, None], pa.uint32()))),
-        pc.and_(pc.greater_equal(failed["connection"], 0), pc.is_in(failed["connection"], negotiated.combine_chunks())),
-    )
-    excepted = pc.or_(pc.equal(kind, "0rtt"), foreign)
-    return int(failed.num_rows - pc.sum(excepted).as_py())
+    connection = integers(packets["connection"])
+    negotiated = connection[named(packets["type"], "version_negotiation")]
+    unknown = ~np.isin(integers(packets["version"]), (*VERSIONS, NULL))
+    foreign = unknown & (connection >= 0) & np.isin(connection, negotiated)
+    return int((failed & ~named(packets["type"], "0rtt") & ~foreign).sum())
 
 
 def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[Invariant]:
@@ -61,8 +53,8 @@ def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Seque
     if expected_bytes is None:
         return invariants
     total = sum(expected_bytes)
-    unique = unique_stream_bytes(
-        client_side.stream_frames.filter(pc.equal(client_side.stream_frames["sender"], SERVER))
+    unique = sum(
+        size for (_, sender, _), size in unique_bytes_by_stream(client_side.stream_frames).items() if sender == SERVER
     )
     responses = final_sizes(client_side, SERVER)
     matching = sum(1 for size in sorted(expected_bytes) if _take(responses, size))
@@ -93,30 +85,25 @@ def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
     )
 
 
-def _packet_numbers(trace: Trace, sender: int) -> dict[tuple[bytes, int], Integers]:
+def _packet_numbers(trace: Trace, sender: int) -> dict[tuple[bytes, str], Integers]:
     """Client random and type of packet → the packet numbers of one sender."""
-    packets = trace.packets.filter(
-        pc.and_(pc.equal(trace.packets["sender"], sender), pc.is_valid(trace.packets["packet_number"]))
-    ).combine_chunks()
+    packets = trace.packets
     randoms = trace.connections["client_random"].to_pylist()
-    connection = packets["connection"].to_numpy()
-    kind = pc.index_in(packets["type"].cast(pa.string()), pa.array(PACKET_TYPES)).to_numpy()
-    numbers = packets["packet_number"].to_numpy()
+    connection, number = integers(packets["connection"]), integers(packets["packet_number"])
+    kind, kinds = words(packets["type"])
+    sent = (integers(packets["sender"]) == sender) & (number != NULL) & (connection >= 0)
+    group = (connection * (len(kinds) + 1) + kind)[sent]
+    number = number[sent]
     return {
-        (randoms[group // 8] or b"", group % 8): numbers[connection * 8 + kind == group]
-        for group in np.unique(connection * 8 + kind).tolist()
+        (randoms[each // (len(kinds) + 1)] or b"", kinds[each % (len(kinds) + 1)]): number[group == each]
+        for each in np.unique(group).tolist()
     }
-
-
-def unique_stream_bytes(frames: pa.Table) -> int:
-    """Bytes of the union of all byte ranges in rows of the stream_frames table, over streams and directions."""
-    return sum(unique_bytes_by_stream(frames).values())
 
 
 def unique_bytes_by_stream(frames: pa.Table) -> dict[tuple[int, int, int], int]:
     """(connection, sender, stream id) → bytes of the union of the byte ranges."""
     connection, sender, stream, offset, length = (
-        frames[name].to_numpy().astype(np.int64) for name in ("connection", "sender", "stream_id", "offset", "length")
+        integers(frames[name]) for name in ("connection", "sender", "stream_id", "offset", "length")
     )
     order = np.lexsort((offset, stream, sender, connection))
     offset, end = offset[order], (offset + length)[order]
@@ -134,8 +121,8 @@ def unique_bytes_by_stream(frames: pa.Table) -> dict[tuple[int, int, int], int]:
 def final_sizes(trace: Trace, sender: int) -> list[int]:
     """The final sizes of the streams that `sender` finished: where their FIN is (RFC 9000 §4.5)."""
     frames = trace.stream_frames
-    last = frames.filter(pc.and_(pc.equal(frames["sender"], sender), frames["fin"]))
-    columns = [last[name].to_pylist() for name in ("connection", "stream_id", "offset", "length")]
+    last = np.flatnonzero((integers(frames["sender"]) == sender) & frames["fin"].to_numpy())
+    columns = [integers(frames[name])[last].tolist() for name in ("connection", "stream_id", "offset", "length")]
     return list({(each[0], each[1]): each[2] + each[3] for each in zip(*columns, strict=True)}.values())
 
 

@@ -1,5 +1,6 @@
 """Packet protection (RFC 9001 §5, RFC 9369 §3.3): keys, header protection, AEAD, Retry integrity."""
 
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,7 +9,6 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, HashAlgorithm
-from cryptography.hazmat.primitives.hmac import HMAC
 
 VERSION_1 = 0x00000001
 VERSION_2 = 0x6B3343CF
@@ -59,16 +59,10 @@ _CONSTANTS = {
 }
 
 
-def _hmac(algorithm: type[HashAlgorithm], key: bytes, data: bytes) -> bytes:
-    function = HMAC(key, algorithm())
-    function.update(data)
-    return function.finalize()
-
-
 def _expand_label(algorithm: type[HashAlgorithm], secret: bytes, label: bytes, length: int) -> bytes:
     """HKDF-Expand-Label with an empty context (RFC 8446 §7.1); `length` is at most one hash."""
     full = b"tls13 " + label
-    return _hmac(algorithm, secret, length.to_bytes(2) + bytes((len(full),)) + full + b"\0\1")[:length]
+    return hmac.digest(secret, length.to_bytes(2) + bytes((len(full),)) + full + b"\0\1", str(algorithm.name))[:length]
 
 
 class Protection:
@@ -141,17 +135,23 @@ def reconstruct(encoded: int, size: int, largest: int) -> int:
 @lru_cache(maxsize=256)
 def initial_protection(version: int, dcid: bytes) -> tuple[Protection, Protection]:
     """Initial keys of client and server for the client's destination connection ID (RFC 9001 §5.2)."""
-    secret = _hmac(SHA256, _CONSTANTS[version].initial_salt, dcid)
+    secret = hmac.digest(_CONSTANTS[version].initial_salt, dcid, "sha256")
     client, server = (_expand_label(SHA256, secret, label, 32) for label in (b"client in", b"server in"))
     return Protection(AES_128, version, client), Protection(AES_128, version, server)
 
 
 def candidates(secret: bytes, version: int, suite: Suite | None) -> list[Protection]:
     """The protections that a key log's secret can mean, likeliest first: the suites with its hash, both versions."""
+    return list(_candidates(secret, version, suite))
+
+
+@lru_cache(maxsize=256)
+def _candidates(secret: bytes, version: int, suite: Suite | None) -> tuple[Protection, ...]:
+    """The same for both captures of a job."""
     suites = [each for each in SUITES.values() if each.hash().digest_size == len(secret)]
     suites.sort(key=lambda each: each is not suite)
     versions = sorted(VERSIONS, key=lambda each: each != version)
-    return [Protection(suite, version, secret) for version in versions for suite in suites]
+    return tuple(Protection(suite, version, secret) for version in versions for suite in suites)
 
 
 def retry_tag_is_valid(version: int, odcid: bytes, packet: bytes) -> bool:

@@ -36,6 +36,9 @@ for _type, _name in FRAME_NAMES.items():
 
 _DEFAULT_ACK_DELAY_EXPONENT = 3  # RFC 9000 §18.2
 _INT8 = pa.int8()
+_FRAME_WORDS, _TYPE_WORDS, _SPACE_WORDS, _SUITE_WORDS = (
+    pa.array(words, pa.string()) for words in (_NAMES, PACKET_TYPES, SPACES, [suite.name for suite in SUITES.values()])
+)
 _INT64_MAX = np.iinfo(np.int64).max
 _INT16_MAX = np.iinfo(np.int16).max
 
@@ -61,13 +64,18 @@ class TableBuilder:
             "stream_frames": self._stream_table(streams),
             "ack_frames": self._ack_table(acks, ranges),
             "frames": self._frame_table(streams, acks),
-            "connections": pa.Table.from_pylist([_connection_row(each) for each in self._connections], CONNECTIONS),
+            "connections": self._connection_table(),
         }
+
+    def _connection_table(self) -> pa.Table:
+        rows = [_connection_row(each) for each in self._connections]
+        return pa.Table.from_struct_array(pa.array(rows, pa.struct(CONNECTIONS)))
 
     def _datagram_table(self) -> pa.Table:
         source, count = self._source, len(self._selected)
         flows = np.array(source.flow, dtype=np.int64)[self._selected]
         addresses = sorted({address for flow in source.flows for address in (flow.src, flow.dst)})
+        words = pa.array(addresses, pa.string())
         src = np.array([addresses.index(flow.src) for flow in source.flows], dtype=np.int64)
         dst = np.array([addresses.index(flow.dst) for flow in source.flows], dtype=np.int64)
         ports = np.array([(flow.src_port, flow.dst_port) for flow in source.flows], dtype=np.int64).reshape(-1, 2)
@@ -80,8 +88,8 @@ class TableBuilder:
             np.arange(count),
             np.array(source.record, dtype=np.int64)[self._selected],
             self._times,
-            _coded(src[flows], addresses, pa.int32()),
-            _coded(dst[flows], addresses, pa.int32()),
+            _coded(src[flows], words, pa.int32()),
+            _coded(dst[flows], words, pa.int32()),
             ports[flows, 0],
             ports[flows, 1],
             owner[:, 0],
@@ -97,13 +105,13 @@ class TableBuilder:
         cids = pa.array(self._rows.cids, pa.binary())
         arrays: list[Any] = [np.arange(len(self._packets))]
         for number, name in enumerate(PACKETS.names[1:-1]):
-            column = np.ascontiguousarray(self._packets[:, number])
+            column = self._packets[:, number]
             if name in ("dcid", "scid"):
                 arrays.append(cids.take(_nullable(column, pa.int64())))
             elif name == "type":
-                arrays.append(_coded(column, PACKET_TYPES))
+                arrays.append(_coded(column, _TYPE_WORDS))
             elif name == "suite":
-                arrays.append(_coded(column, [suite.name for suite in SUITES.values()]))
+                arrays.append(_coded(column, _SUITE_WORDS))
             elif name == "decrypted":
                 arrays.append(column.astype(bool))
             elif name in ("connection", "sender"):
@@ -114,33 +122,34 @@ class TableBuilder:
         return _table(arrays, PACKETS)
 
     def _supported_versions(self) -> pa.Array:
+        kind = PACKETS.field("supported_versions").type
+        if not self._rows.supported_versions:
+            return pa.nulls(len(self._packets), kind)
         listed: list[list[int] | None] = [None] * len(self._packets)
         for row, versions in self._rows.supported_versions.items():
             listed[row] = versions
-        return pa.array(listed, PACKETS.field("supported_versions").type)
+        return pa.array(listed, kind)
 
     def _stream_table(self, streams: Integers) -> pa.Table:
         packet = streams[:, 0]
         arrays = [packet, _frame_index(streams), streams[:, 3], streams[:, 4], streams[:, 5], (streams[:, 2] & 1) == 1]
-        number = np.ascontiguousarray(self._packets[packet, columns.NUMBER])
-        return _table([*arrays, *self._of_the_packet(packet), number], STREAM_FRAMES)
+        return _table([*arrays, *self._of_the_packet(packet), self._packets[packet, columns.NUMBER]], STREAM_FRAMES)
 
     def _acks(self) -> tuple[Integers, pa.Array]:
         """ACK rows in order of their packets, and their ranges."""
         frames = self._rows.frames
         acks = _matrix(frames.acks, ACK_COLUMNS)
         offsets = np.concatenate((np.zeros(1, dtype=np.int64), acks[:, 6]))
-        values = pa.StructArray.from_arrays(
-            [pa.array(frames.range_first, pa.int64()), pa.array(frames.range_last, pa.int64())], ["first", "last"]
-        )
-        ranges = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values).cast(ACK_RANGES)
+        ends = [pa.array(np.array(each, dtype=np.int64)) for each in (frames.range_first, frames.range_last)]
+        values = pa.StructArray.from_arrays(ends, ["first", "last"])
+        ranges = pa.ListArray.from_arrays(pa.array(_narrowed(offsets, pa.int32())), values, type=ACK_RANGES)
         order = _order(acks)
         return acks[order], ranges.take(pa.array(order))
 
     def _ack_table(self, acks: Integers, ranges: pa.Array) -> pa.Table:
         packet = acks[:, 0]
-        space = _coded(acks[:, 3], SPACES)
-        counts = [_nullable(np.ascontiguousarray(acks[:, column]), pa.int64()) for column in (7, 8, 9)]
+        space = _coded(acks[:, 3], _SPACE_WORDS)
+        counts = [_nullable(acks[:, column], pa.int64()) for column in (7, 8, 9)]
         delay = self._scaled_delay(packet, acks[:, 5])
         arrays = [packet, _frame_index(acks), space, acks[:, 4], delay, ranges, *counts]
         return _table([*arrays, *self._of_the_packet(packet)], ACK_FRAMES)
@@ -176,8 +185,8 @@ class TableBuilder:
             packet,
             _frame_index(every),
             np.where(kind < 0, -1 - kind, kind),
-            _coded(name, _NAMES),
-            *(_nullable(np.ascontiguousarray(every[:, at]), FRAMES.field(at + 1).type) for at in (3, 4, 5, 6)),
+            _coded(name, _FRAME_WORDS),
+            *(_nullable(every[:, at], FRAMES.field(at + 1).type) for at in (3, 4, 5, 6)),
             payload,
         ]
         return _table([*arrays, *self._of_the_packet(packet)], FRAMES)
@@ -187,8 +196,8 @@ class TableBuilder:
         chosen = self._packets[packet]
         return [
             self._times[chosen[:, columns.DATAGRAM]],
-            np.ascontiguousarray(chosen[:, columns.CONNECTION]),
-            np.ascontiguousarray(chosen[:, columns.SENDER]),
+            chosen[:, columns.CONNECTION],
+            chosen[:, columns.SENDER],
         ]
 
 
@@ -211,16 +220,27 @@ def _frame_index(frames: Integers) -> Integers:
 
 
 def _nullable(values: Integers, kind: pa.DataType) -> pa.Array:
-    return pa.array(values, mask=values == NONE).cast(kind)
+    nulls = values == NONE
+    if not nulls.any():
+        return pa.array(_narrowed(values, kind))
+    return pa.array(_narrowed(np.where(nulls, 0, values), kind), mask=nulls)
 
 
-def _coded(codes: Integers, names: Sequence[str], index: pa.DataType = _INT8) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(_nullable(np.ascontiguousarray(codes), index), pa.array(names, pa.string()))
+def _coded(codes: Integers, words: pa.Array, index: pa.DataType = _INT8) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(_nullable(codes, index), words)
+
+
+def _narrowed(values: npt.NDArray[Any], kind: pa.DataType) -> npt.NDArray[Any]:
+    """The values in the type of their column, contiguous. OverflowError when one does not fit."""
+    narrowed = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
+    if narrowed.dtype != values.dtype and not (narrowed == values).all():
+        raise OverflowError(f"a value does not fit into {kind}")
+    return narrowed
 
 
 def _table(arrays: Sequence[Any], schema: pa.Schema) -> pa.Table:
     made = [
-        each if isinstance(each, pa.Array) else pa.array(np.ascontiguousarray(each)).cast(field.type)
+        each if isinstance(each, pa.Array) else pa.array(_narrowed(each, field.type))
         for each, field in zip(arrays, schema, strict=True)
     ]
     return pa.Table.from_arrays(made, schema=schema)

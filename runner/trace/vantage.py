@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from runner.decode.columns import NULL as NULL  # noqa: PLC0414
+from runner.decode.columns import integers, words
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace.intervals import Bools, Ints
 from runner.trace.nouns import Place
-
-NULL = -1
-"""Stands for null in arrays: no column of a trace has a negative value otherwise."""
 
 INITIAL, HANDSHAKE, APPLICATION = 0, 1, 2
 """Packet number spaces (RFC 9000 §12.3)."""
@@ -36,38 +35,31 @@ class Columns:
         self._table = table
         self._connections = np.append(connections, NULL)  # index -1, a packet of no connection, stays -1
         self._arrays: dict[str, Ints] = {}
+        self._words: dict[str, tuple[Ints, list[str]]] = {}
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     def __getitem__(self, name: str) -> Ints:
         if name not in self._arrays:
-            column = self._table.column(name)
-            if column.null_count:
-                column = column.cast(pa.int64()).fill_null(NULL)
-            array = column.to_numpy().astype(np.int64, copy=False)
+            array = integers(self._table.column(name))
             self._arrays[name] = self._connections[array] if name == "connection" else array
         return self._arrays[name]
 
     def words(self, name: str) -> tuple[Ints, list[str]]:
         """A column of strings as indices into a list of words; null is NULL."""
-        column = self._table.column(name)
-        if not len(column):
-            return np.empty(0, dtype=np.int64), []
-        column = column.unify_dictionaries().combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0)
-        indices = column.indices.cast(pa.int64()).fill_null(NULL).to_numpy(zero_copy_only=False)
-        return indices, column.dictionary.to_pylist()
+        if name not in self._words:
+            self._words[name] = words(self._table.column(name))
+        return self._words[name]
 
     def codes(self, name: str, codes: Mapping[str, int]) -> Ints:
         """A column of strings as numbers: `codes` of each, NULL for a string without code."""
-        indices, words = self.words(name)
-        return np.array([*(codes.get(word, NULL) for word in words), NULL], dtype=np.int64)[indices]
+        indices, known = self.words(name)
+        return np.array([*(codes.get(word, NULL) for word in known), NULL], dtype=np.int64)[indices]
 
-    def named(self, name: str, *words: str) -> Bools:
+    def named(self, name: str, *wanted: str) -> Bools:
         """Where a column of strings has one of the words."""
-        chosen: Bools = self.codes(name, dict.fromkeys(words, 1)) == 1
+        chosen: Bools = self.codes(name, dict.fromkeys(wanted, 1)) == 1
         return chosen
 
     def cell(self, name: str, row: int) -> Any:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from runner.decode import Invariant, Trace, cached_decode, decode_capture, job_invariants, load_tables, save_tables
-from runner.decode.invariants import final_sizes, unique_stream_bytes
+from runner.decode.invariants import final_sizes, unique_bytes_by_stream
 from runner.decode.schema import SERVER, TABLES
 from runner.errors import CaptureError
 from runner.tests.decode.rewrite import read, write_pcap
@@ -75,7 +75,7 @@ def test_unique_bytes_are_counted_once() -> None:
             *(frames[name].to_pylist() for name in ("stream_id", "offset", "length")), strict=True
         ):
             seen.update((stream, byte) for byte in range(offset, offset + length))
-        assert unique_stream_bytes(frames) == len(seen) == SIZE
+        assert sum(unique_bytes_by_stream(frames).values()) == len(seen) == SIZE
     sent = server_side.stream_frames.filter(pc.equal(server_side.stream_frames["sender"], SERVER))
     assert pc.sum(sent["length"]).as_py() > SIZE, "nothing was retransmitted"
     assert final_sizes(server_side, SERVER) == [SIZE]
