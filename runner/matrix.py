@@ -109,7 +109,7 @@ def _links(options: MatrixOptions, path: Path) -> tuple[RealLink, ...]:
 def _one_lane_per_link(options: MatrixOptions, links: tuple[RealLink, ...]) -> Width:
     if options.lanes != "1":
         raise UsageError(f"--lanes {options.lanes}: a link carries one job at a time; leave --lanes out with --link.")
-    return Width(now=len(links), most=len(links))
+    return Width.fixed(len(links))
 
 
 def _selection(

@@ -1,10 +1,10 @@
 """The loop: plan − done → lanes → collect → analyse → store, saved after every job, for as many lanes as are fit."""
 
 import os
-import queue
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -127,24 +127,18 @@ class Campaign:
             raise self._failure
         return results
 
-    def _queues(self) -> "list[queue.SimpleQueue[Job]]":
+    def _queues(self) -> list[deque[Job]]:
         """Per lane, its queue of jobs: one for all, unless each job has a lane of its own."""
-        shared: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        works = [queue.SimpleQueue() if self.lane_of else shared for _ in range(self.width.most)]
+        shared: deque[Job] = deque()
+        works = [deque() if self.lane_of else shared for _ in range(self.width.most)]
         for job in self.todo:
             if job not in self.presets:
-                works[self.lane_of(job) if self.lane_of else 0].put(job)
+                works[self.lane_of(job) if self.lane_of else 0].append(job)
         return works
 
-    def _lane(
-        self, number: int, work: "queue.SimpleQueue[Job]", judge: ProcessPoolExecutor, results: dict[Job, Result]
-    ) -> None:
+    def _lane(self, number: int, work: deque[Job], judge: ProcessPoolExecutor, results: dict[Job, Result]) -> None:
         try:
-            while self._may_start(number, work):
-                try:
-                    job = work.get_nowait()
-                except queue.Empty:
-                    return
+            while (job := self._next(number, work)) is not None:
                 result = self._job(job, judge)
                 if result is None:
                     return
@@ -166,23 +160,34 @@ class Campaign:
         self._failure = self._failure or error
         self._stop.set()
 
-    def _may_start(self, number: int, work: "queue.SimpleQueue[Job]") -> bool:
-        """Wait until this lane is among those that are open and no pause holds. False when nothing is left to start."""
+    def _next(self, number: int, work: deque[Job]) -> Job | None:
+        """Wait until the next job may run beside those that do. None when nothing is left to start."""
         announced = False
-        while not self._stop.is_set() and not work.empty():
+        while not self._stop.is_set():
             waiting = self.pause.seconds_left() if self.pause else 0.0
-            if number < self.width.now and not waiting:
-                return True
+            with self._state:
+                if not work:
+                    return None
+                if not waiting and self._room_for(work[0]):
+                    self._running[work[0]] = self.clock()
+                    return work.popleft()
             if waiting and not announced and number == 0:
                 self._tell("paused", message=f"paused until {self.pause.end:%H:%M}" if self.pause else "")
                 announced = True
             with self._state:
                 self._state.wait(_WAIT)
-        return False
+        return None
+
+    def _room_for(self, job: Job) -> bool:
+        return len(self._running) < self.width.of(self._kind(job))
+
+    def _kind(self, job: Job) -> Kind:
+        return self.folder.run.cases[job.case].kind
 
     def _job(self, job: Job, judge: ProcessPoolExecutor) -> Result | None:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
         if refusal := gated(job, self._gates):
+            self._leave(job)
             skipped = _skipped(job, refusal)
             self.folder.save_result(skipped)
             return skipped
@@ -192,7 +197,7 @@ class Campaign:
             if result is None:
                 return None
             result = replace(result, attempts=len(disturbances) + 1, disturbed=tuple(disturbances))
-            self.width.learn(result)
+            self.width.learn(result, self._kind(job))
             reason = transient(result)
             if reason is None or result.attempts == MAX_ATTEMPTS:
                 break
@@ -205,7 +210,7 @@ class Campaign:
     def _timed_attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
         with self._state:
             # A job that was disturbed waits until there is room: lanes beyond the present width would disturb it again.
-            while attempt > 1 and len(self._running) >= self.width.now:
+            while attempt > 1 and not self._room_for(job):
                 if self._stop.is_set():
                     return None
                 self._state.wait(_WAIT)
@@ -214,9 +219,13 @@ class Campaign:
         try:
             return self._attempt(job, attempt, judge)
         finally:
-            with self._state:
-                self._spent += self.clock() - self._running.pop(job)
-                self._state.notify_all()
+            self._leave(job)
+
+    def _leave(self, job: Job) -> None:
+        """The job's place is free."""
+        with self._state:
+            self._spent += self.clock() - self._running.pop(job)
+            self._state.notify_all()
 
     def _attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
         began = self.clock()
@@ -254,15 +263,17 @@ class Campaign:
                 self._expected_done = self._expected_all - sum(self._expected_left.values())
             # Few jobs say little about the others: the plan's own estimate weighs as much as a minute of them.
             pace = (self._spent + _PRIOR) / (self._expected_done + _PRIOR) if self._expected_done else None
+            kind = Kind.TEST_CASE if job is None else self._kind(job)
+            lanes = self.width.of(kind)
             progress = Progress(
                 event=event,
                 done=self._done,
                 total=len(self.todo),
                 running=tuple(self._running),
-                lanes=self.width.now,
-                seconds_left=None if pace is None else pace * sum(self._expected_left.values()) / self.width.now,
+                lanes=lanes,
+                seconds_left=None if pace is None else pace * sum(self._expected_left.values()) / lanes,
                 job=job,
-                kind=Kind.TEST_CASE if job is None else self.folder.run.cases[job.case].kind,
+                kind=kind,
                 result=result,
                 message=message,
             )

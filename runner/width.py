@@ -6,23 +6,26 @@ from dataclasses import dataclass, field
 
 from runner.errors import UsageError
 from runner.model.result import LinkTruth, Result
+from runner.model.run import Kind
 
 _LANES_PER_CORE = 4  # link-notes.md, section 3: 4–5 links of 20/2 Mbit/s a core, endpoints included
-_CALM = 0.5e-3  # seconds of lateness (p99) below which one more lane is tried
+# A number is spoiled by much less than a yes or no is (disturbance.py): the two kinds of jobs open lanes on their own.
+_FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}
+_CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
 # Share of the time in which some task waited for a CPU. One lane has 0.1 (benchmarks/line.py, 2 cores); from about 0.4
-# on, more lanes begin to slow down stacks that need much of a core.
+# on, more lanes begin to slow down stacks that need much of a core, which only a measurement notices.
 _UNCROWDED, _CROWDED = 0.3, 0.4
 _LANE_LIMIT = 64
 
 
 @dataclass
 class Width:
-    """The number of open lanes, `now`, between 1 and `most`. Thread-safe."""
+    """The number of open lanes for jobs of each kind, between 1 and `most`. Thread-safe."""
 
-    now: int
     most: int
+    _open: dict[Kind, int]
     adaptive: bool = False
-    _calm: int = 0
+    _calm: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -30,23 +33,34 @@ class Width:
         """`auto` or a number from 1 to 64. Raises UsageError for anything else."""
         if text == "auto":
             cores = os.cpu_count() or 1
-            return cls(now=max(1, cores), most=_LANES_PER_CORE * cores, adaptive=True)
+            first = {kind: per_core * cores for kind, per_core in _FIRST_PER_CORE.items()}
+            return cls(most=_LANES_PER_CORE * cores, _open=first, adaptive=True)
         if not text.isdigit() or not 1 <= int(text) <= _LANE_LIMIT:
             raise UsageError(f"--lanes: '{text}' is neither 'auto' nor a number from 1 to {_LANE_LIMIT}.")
-        return cls(now=int(text), most=int(text))
+        return cls.fixed(int(text))
 
-    def learn(self, result: Result) -> None:
+    @classmethod
+    def fixed(cls, number: int) -> "Width":
+        """As many lanes for every job, whatever comes of it."""
+        return cls(most=number, _open=dict.fromkeys(Kind, number))
+
+    def of(self, kind: Kind) -> int:
+        """How many jobs may run when one of them is of `kind`."""
+        return self._open[kind]
+
+    def learn(self, result: Result, kind: Kind) -> None:
         """Open a lane after as many calm jobs as there are lanes; close one after a disturbed or crowded job."""
         if not self.adaptive:
             return
-        pressure = result.cpu_pressure or 0.0
+        pressure = (result.cpu_pressure or 0.0) if kind is Kind.MEASUREMENT else 0.0
         with self._lock:
+            now = self._open[kind]
             if pressure > _CROWDED or any(finding.code == "disturbed" for finding in result.findings):
-                self.now, self._calm = max(1, self.now - 1), 0
-            elif pressure < _UNCROWDED and result.truth is not None and _lateness(result.truth) < _CALM:
-                self._calm += 1
-                if self._calm >= self.now and self.now < self.most:
-                    self.now, self._calm = self.now + 1, 0
+                self._open[kind], self._calm[kind] = max(1, now - 1), 0
+            elif pressure < _UNCROWDED and result.truth is not None and _lateness(result.truth) < _CALM[kind]:
+                self._calm[kind] += 1
+                if self._calm[kind] >= now and now < self.most:
+                    self._open[kind], self._calm[kind] = now + 1, 0
 
 
 def _lateness(truth: LinkTruth) -> float:

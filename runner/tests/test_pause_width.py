@@ -4,6 +4,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, Result
+from runner.model.run import Kind
 from runner.pause import Pause
 from runner.width import Width
 
@@ -54,24 +55,35 @@ def job_result(lateness: float, *codes: str) -> Result:
 
 def test_auto_opens_lanes_while_it_is_calm_and_closes_one_when_disturbed() -> None:
     width = Width.parse("auto")
-    begin = width.now
+    begin = width.of(Kind.MEASUREMENT)
     for _ in range(begin):
-        width.learn(job_result(1e-4))
-    assert width.now == begin + 1
-    width.learn(job_result(0.1, "disturbed"))
-    assert width.now == begin
+        width.learn(job_result(1e-4), Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == begin + 1
+    width.learn(job_result(0.1, "disturbed"), Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == begin
     for _ in range(1000):
-        width.learn(job_result(1e-4))
-    assert width.now == width.most
+        width.learn(job_result(1e-4), Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == width.most
     for _ in range(1000):
-        width.learn(job_result(0.1, "disturbed"))
-    assert width.now == 1
+        width.learn(job_result(0.1, "disturbed"), Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == 1
+
+
+def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() -> None:
+    width = Width.parse("auto")
+    begin = {kind: width.of(kind) for kind in Kind}
+    assert begin[Kind.MEASUREMENT] < begin[Kind.TEST_CASE] < width.most
+    late = job_result(2e-3)  # below what spoils a verdict, above what leaves a number alone
+    for _ in range(100):
+        for kind in Kind:
+            width.learn(late, kind)
+    assert (width.of(Kind.MEASUREMENT), width.of(Kind.TEST_CASE)) == (begin[Kind.MEASUREMENT], width.most)
 
 
 def test_a_fixed_number_of_lanes_stays() -> None:
     width = Width.parse("3")
-    width.learn(job_result(0.1, "disturbed"))
-    assert (width.now, width.most) == (3, 3)
+    width.learn(job_result(0.1, "disturbed"), Kind.TEST_CASE)
+    assert (width.of(Kind.TEST_CASE), width.most) == (3, 3)
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-1", "65", "1.5"])

@@ -61,7 +61,7 @@ def _campaign(folder: RunFolder, catalog: Catalog, links: Links) -> Campaign:
         todo=folder.run.order,
         presets={},
         deployment=links,
-        width=Width(now=2, most=2),
+        width=Width.fixed(2),
         retention=Retention("all"),
         watch=lambda _: None,
         lane_of=links.lane_of,
