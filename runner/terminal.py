@@ -14,6 +14,7 @@ from runner.deploy.check import Check
 from runner.link_words import real_link_sentences
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
+from runner.model.path import ends
 from runner.model.protocol import HTTP3
 from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
@@ -70,7 +71,7 @@ def result_line(result: Result, kind: Kind) -> str:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
     else:
         detail = ""
-    name = f"{result.client} → {result.server}"
+    name = ends(result.client, result.server)
     return f"{outcome_text(result.outcome):<28} {name:<22} {result.case} #{result.iteration}  {escape(detail)}"
 
 
@@ -210,7 +211,7 @@ def show_result(
     console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
 ) -> None:
     """The verdict of one job, its evidence and its numbers."""
-    console.print(f"[bold]{result.client} → {result.server}, {result.case} #{result.iteration}[/bold]")
+    console.print(f"[bold]{ends(result.client, result.server)}, {result.case} #{result.iteration}[/bold]")
     console.print(outcome_text(result.outcome))
     if case is not None:
         console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")

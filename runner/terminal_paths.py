@@ -1,16 +1,17 @@
 """What a terminal is told of a job over a path."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from runner.model.path import Crossing, PageLoad
+from runner.model.path import PageLoad
 from runner.model.result import Result
 from runner.model.run import CaseRecord
+from runner.path_words import carried
 from runner.paths.selection import PathCatalog
-from runner.units import format_duration, format_size
+from runner.units import format_duration
 
 
 def page_line(page: PageLoad) -> str:
@@ -66,21 +67,3 @@ def paths_tables(catalog: PathCatalog, where: Mapping[str, str]) -> tuple[Table,
         delays = (format_duration(segment.forward.delay) for segment in (link.satellite, link.ground))
         links.add_row(link.name, *(f"{delay} one way" for delay in delays), link.note)
     return paths, workloads, links
-
-
-def carried(crossing: Crossing) -> Iterator[str]:
-    """In words, what proves how it was carried."""
-    yield (
-        f"{format_size(crossing.client_bytes)} of IP at the client; on the satellite link "
-        f"{format_size(crossing.inner_bytes)} between client and server, "
-        f"{format_size(crossing.outer_bytes)} between terminal and gateway"
-    )
-    if crossing.connections:
-        ended = crossing.connections - crossing.whole
-        where = [
-            f"{number} at the {side}"
-            for side, number in (("terminal", crossing.terminal_split), ("gateway", crossing.gateway_split))
-            if number
-        ]
-        seen = f", of them {' and '.join(where)}" if where else ""
-        yield f"{crossing.connections} TCP connections of the client, {ended} ended on the way{seen} (sequence numbers)"

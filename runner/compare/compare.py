@@ -13,6 +13,7 @@ from typing import TypeVar
 from runner.compare.conditions import differences, refuse
 from runner.errors import UsageError
 from runner.model.job import Job
+from runner.model.path import ends
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
 from runner.stats.change import (
@@ -241,7 +242,7 @@ def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
 
 def title(key: Key) -> str:
     """`client → server, case`."""
-    return f"{key[1]} → {key[0]}, {key[2]}"
+    return f"{ends(key[1], key[0])}, {key[2]}"
 
 
 def _spoiled(where: str, names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from runner.compare.compare import (
     VerdictChange,
 )
 from runner.compare.history import History, Trend, least_runs
+from runner.model.path import ends
 from runner.units import format_data_rate
 
 SCHEMA = 1
@@ -58,7 +59,7 @@ def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
 
 
 def _who(change: NumberChange | RateChange | VerdictChange) -> tuple[str, str]:
-    return f"{change.client} → {change.server}", change.case
+    return ends(change.client, change.server), change.case
 
 
 def _verdict_row(change: VerdictChange) -> Row:
@@ -213,7 +214,7 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
     )
     series = f"{medians} Mbit/s" if medians else ""
     return (
-        f"{trend.client} → {trend.server}",
+        ends(trend.client, trend.server),
         trend.case,
         str(trend.attempts),
         interval,

@@ -9,6 +9,11 @@ from enum import StrEnum
 ORIGIN = "origin"  # the server that workloads ask (RFC 9110 §3.6), the same behind every path
 
 
+def ends(client: str, server: str) -> str:
+    """`client → server` of a pair; the path alone where the server is that of the workloads."""
+    return client if server == ORIGIN else f"{client} → {server}"
+
+
 class Side(StrEnum):
     """Where a path's containers stand. A side without one forwards packets and nothing else."""
 

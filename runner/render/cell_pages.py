@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.model.job import Job
-from runner.render import drawing, pair, parallel
+from runner.render import crossing, drawing, pair, parallel
 from runner.render.cells import Cell
 from runner.render.files import Download, publish
 from runner.render.manifest import digest, folder_state
@@ -52,8 +52,11 @@ def _draw(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> st
     inside = f"{view.name}/{cell.pair}/{cell.case.name}"
     shutil.rmtree(writer.root / inside, ignore_errors=True)
     series, downloads = _job_files(view, writer, cell)
-    told = pair.context(view.run, cell, series=series, downloads=downloads) | {"same_pair": siblings}
-    writer.page(f"{inside}.html", "pair.html", view, told)
+    if cell.case.workload is not None:
+        template, told = "path_cell.html", crossing.context(view.run, cell, downloads=downloads)
+    else:
+        template, told = "pair.html", pair.context(view.run, cell, series=series, downloads=downloads)
+    writer.page(f"{inside}.html", template, view, told | {"same_pair": siblings})
     return str(drawing.sparkline(series.get(cell.shown or 0)))
 
 

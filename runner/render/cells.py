@@ -6,6 +6,7 @@ from functools import cached_property
 from urllib.parse import quote
 
 from runner.model.job import Job
+from runner.model.path import ends
 from runner.model.result import Finding, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
@@ -132,6 +133,11 @@ class Cell:
     def errors(self) -> int:
         """Iterations that were spoiled by the harness: no verdict on the pair."""
         return sum(result.outcome is Outcome.ERROR for result in self.results)
+
+    @property
+    def ends(self) -> str:
+        """`client → server`, of a path its name."""
+        return ends(self.client, self.server)
 
     @property
     def pair(self) -> str:

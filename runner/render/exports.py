@@ -179,8 +179,9 @@ def badge(label: str, value: str, *, good: bool | None) -> bytes:
 def badges(view: RunView) -> dict[str, bytes]:
     """By file name: of each stack and role the share of test cases that passed, and its rank in each measurement."""
     found = {}
-    for role in ("server", "client"):
+    for role in ("client",) if view.run.paths else ("server", "client"):
         for name in view.servers if role == "server" else view.clients:
+            label = name if view.run.paths else f"{name} {role}"
             cells = [cell for cell in view.table.values() if getattr(cell, role) == name]
             tests = [
                 cell
@@ -190,14 +191,12 @@ def badges(view: RunView) -> dict[str, bytes]:
             good = sum(cell.css == "succeeded" for cell in tests)
             if tests:
                 badge_name = f"{name}-{role}-tests.svg"
-                found[badge_name] = badge(
-                    f"{name} {role}", f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests)
-                )
+                found[badge_name] = badge(label, f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests))
             for one in view.decided:
                 places: list[Place] = one.servers if role == "server" else one.clients
                 for place in places:
                     if place.name == name and not one.label:
                         rate = BY_KEY["goodput"].text(place.summary.median)
                         rank = f"bentpipe {one.case.name}: rank {place.rank} of {len(places)}, {rate}"
-                        found[f"{name}-{role}-{one.case.name}.svg"] = badge(f"{name} {role}", rank, good=None)
+                        found[f"{name}-{role}-{one.case.name}.svg"] = badge(label, rank, good=None)
     return found

@@ -59,7 +59,7 @@ def context(
         "groups": _groups(cell.summaries),
         "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
         "rows": [_row(result, downloads, series) for result in cell.results],
-        "reasons": _reasons(cell.results),
+        "reasons": reasons(cell.results),
         "limits": _limits(cell.results),
         "diagnosed": [result for result in cell.results if result.diagnoses],
         "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
@@ -106,7 +106,7 @@ def _number(metric: Metric, found: float | None) -> str:
     return "–" if found is None else metric.number(found)
 
 
-def _reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
+def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
     """Distinct findings with the iterations that had them; the log is that of the first."""
     reasons: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
     for result in results:

@@ -11,8 +11,7 @@ from runner.errors import UsageError
 from runner.render import exports, feed, parallel
 from runner.render.cell_pages import draw_cells
 from runner.render.manifest import MARKER, Manifest, digest, files_digest, folder_state
-from runner.render.pages import Asset, modules
-from runner.render.pages import overview as overview_page
+from runner.render.pages import Asset, modules, opening
 from runner.render.view import Key, RunView, StoredRun
 from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
 from runner.store import RunFolder
@@ -121,7 +120,7 @@ class _Site:
         view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
         told = feed.entry(view)  # here, as are the rankings, and not once in every process
         view.prepare()
-        paths = parallel.every(modules(), lambda module: self._module(view, module.name), least=2)
+        paths = parallel.every(modules(view.run), lambda module: self._module(view, module.name), least=2)
         self.after.runs[folder.name] = {
             "inputs": inputs,
             "paths": sorted(path for some in paths for path in some),
@@ -130,7 +129,7 @@ class _Site:
 
     def _module(self, view: RunView, name: str) -> list[str]:
         """Write the pages of one module; returns their paths."""
-        (module,) = (one for one in modules() if one.name == name)
+        (module,) = (one for one in modules(view.run) if one.name == name)
         found = []
         for one in module.pages(view):
             path = f"{view.name}/{one.path}"
@@ -153,9 +152,8 @@ class _Site:
             for name, (_, spark) in self.after.cells.items()
             if name.startswith(f"{newest.name}/")
         }
-        for one in overview_page.pages(view):
-            if not isinstance(one, Asset):
-                self.writer.page("index.html", one.template, view, one.told)
+        first = opening(view)
+        self.writer.page("index.html", first.template, view, first.told)
         runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]
         self.writer.site_page("runs.html", "runs.html", view, {"every": runs})
         self.writer.file("atom.xml", feed.document(runs))

@@ -112,11 +112,20 @@ def outcomes_text(results: Iterable[Result], noun: str = "job") -> str:
 def run_sentence(run: Run, results: Iterable[Result]) -> str:
     """The run in one sentence."""
     stored = list(results)
+    left = len(run.order) - len(stored)
+    missing = f"; {amount(left, 'job')} not done yet" if left > 0 else ""
+    return f"{_asked(run)}: {outcomes_text(stored)}{missing}."
+
+
+def _asked(run: Run) -> str:
+    """`3 servers × 2 clients, 1 measurement`; `4 paths, 2 workloads over 1 link`."""
+    if run.paths:
+        workloads = {case.abbreviation for case in run.cases.values()}
+        links = {case.scenario for case in run.cases.values()}
+        asked = f"{amount(len(workloads), 'workload')} over {amount(len(links), 'link')}"
+        return f"{amount(len(run.clients), 'path')}, {asked}"
     kinds = [case.kind for case in run.cases.values()]
     asked = " and ".join(
         amount(kinds.count(kind), kind.value) for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) if kind in kinds
     )
-    servers, clients = amount(len(run.servers), "server"), amount(len(run.clients), "client")
-    left = len(run.order) - len(stored)
-    missing = f"; {amount(left, 'job')} not done yet" if left > 0 else ""
-    return f"{servers} × {clients}, {asked}: {outcomes_text(stored)}{missing}."
+    return f"{amount(len(run.servers), 'server')} × {amount(len(run.clients), 'client')}, {asked}"

@@ -10,6 +10,7 @@ import plotly
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from runner.link_words import real_link_sentences
+from runner.model.path import ends
 from runner.render import charts, colour, drawing, words
 from runner.render.cells import SIGNS
 from runner.render.manifest import MARKER
@@ -56,7 +57,7 @@ def _environment() -> Environment:
         "steps": colour.STEPS,
         "amount": words.amount,
         "mark_of": charts.key,
-        "navigation": navigation(),
+        "ends": ends,
     }
     return found
 
@@ -126,4 +127,4 @@ def _remove(path: Path) -> None:
 
 
 def _of(view: RunView) -> dict[str, Any]:
-    return {"run": view.run, "folder": view.name, "view": view}
+    return {"run": view.run, "folder": view.name, "view": view, "navigation": navigation(view.run)}

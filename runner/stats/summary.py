@@ -71,11 +71,15 @@ def median_interval(ordered: NDArray[np.float64], *, seed: int) -> tuple[float, 
     Efron, "Bootstrap Methods: Another Look at the Jackknife" (1979). Resampled are ranks, which depend on the number of
     values only: one draw serves every metric of a site.
     """
-    lower, upper = _median_ranks(len(ordered), seed)
-    medians = (ordered[lower] + ordered[upper]) / 2
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(medians, [tail, 1 - tail])
+    low, high = np.quantile(resampled_medians(ordered, seed=seed), [tail, 1 - tail])
     return float(low), float(high)
+
+
+def resampled_medians(ordered: NDArray[np.float64], *, seed: int) -> NDArray[np.float64]:
+    """The median of each bootstrap resample of `ordered` (ascending, not empty), in its unit."""
+    lower, upper = _median_ranks(len(ordered), seed)
+    return (ordered[lower] + ordered[upper]) / 2
 
 
 @lru_cache(maxsize=256)

@@ -1,32 +1,74 @@
 """Who of several is best by the median, by how much, and whether the runner-up might as well be."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-from runner.stats.change import rank_test
+import numpy as np
 
-CERTAIN = 0.05  # p of the rank test between winner and runner-up
+from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_n, least_p, rank_test
+from runner.stats.summary import CONFIDENCE, resampled_medians
+
+Groups = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """`margin`: by how much of the runner-up's median the winner's is better, as a fraction; None: nobody else."""
+    """The best median of `n` values, and the one after it.
+
+    `margin`: by how much of the runner-up's median the winner's is better, as a fraction, with its 95 % percentile
+    bootstrap interval where both have two values; None: nobody else. `p`: Mann-Whitney between the two. `q`: the same
+    after the correction for all questions that were asked with it; None where no values could have shown anything.
+    """
 
     name: str
     value: float
+    n: int
     second: str = ""
+    second_n: int = 0
     margin: float | None = None
-    p: float | None = None  # Mann-Whitney, winner against runner-up
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    q: float | None = None
 
     @property
     def certain(self) -> bool:
         """Whether the samples tell the two apart."""
-        return self.p is not None and self.p <= CERTAIN
+        return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
+
+    @property
+    def doubt(self) -> str:
+        """Why they don't, in words; empty when they do, or when there is no runner-up."""
+        if self.certain or self.margin is None:
+            return ""
+        if self.q is None:
+            need = least_n(FALSE_DISCOVERY_RATE)
+            return f"n {self.n} and {self.second_n} can't tell: it takes {need} and {need}"
+        return f"not told apart, q {self.q:.2g}"
 
 
-def winner(groups: Mapping[str, Sequence[float]], *, lowest: bool) -> Winner | None:
-    """The best of the groups that have values; None without any. `lowest`: the lowest median wins, as for times."""
+def winners(questions: Sequence[tuple[Groups, bool]], *, seed: int) -> list[Winner | None]:
+    """The best of each question's groups, None where none has a value; in each, whether the lowest median wins.
+
+    All rank tests that could show anything are corrected together (Benjamini-Hochberg). The runner-up is chosen by the
+    same values that test it, so a small q between two of many is still the two best of many.
+    """
+    found = [_winner(groups, lowest=lowest, seed=seed) for groups, lowest in questions]
+    able = [
+        number
+        for number, one in enumerate(found)
+        if one is not None and one.second and least_p(one.n, one.second_n) <= FALSE_DISCOVERY_RATE
+    ]
+    q_values = adjusted([p for number in able if (one := found[number]) is not None and (p := one.p) is not None])
+    for number, q in zip(able, q_values, strict=True):
+        one = found[number]
+        assert one is not None  # able
+        found[number] = replace(one, q=q)
+    return found
+
+
+def _winner(groups: Groups, *, lowest: bool, seed: int) -> Winner | None:
     ranked = sorted(
         ((median(values), name) for name, values in groups.items() if values),
         key=lambda one: one[0] if lowest else -one[0],
@@ -35,7 +77,31 @@ def winner(groups: Mapping[str, Sequence[float]], *, lowest: bool) -> Winner | N
         return None
     value, name = ranked[0]
     if len(ranked) == 1:
-        return Winner(name=name, value=value)
+        return Winner(name=name, value=value, n=len(groups[name]))
     other, second = ranked[1]
-    margin = abs(other - value) / other if other else None
-    return Winner(name=name, value=value, second=second, margin=margin, p=rank_test(groups[name], groups[second]))
+    low, high = _interval(groups[name], groups[second], lowest=lowest, seed=seed)
+    return Winner(
+        name=name,
+        value=value,
+        n=len(groups[name]),
+        second=second,
+        second_n=len(groups[second]),
+        margin=abs(other - value) / other if other else None,
+        low=low,
+        high=high,
+        p=rank_test(groups[name], groups[second]),
+    )
+
+
+def _interval(
+    best: Sequence[float], other: Sequence[float], *, lowest: bool, seed: int
+) -> tuple[float, float] | tuple[None, None]:
+    """Of the margin, both groups resampled independently of each other."""
+    if len(best) < 2 or len(other) < 2 or min(other) <= 0:
+        return None, None
+    ours = resampled_medians(np.sort(np.asarray(best, dtype=np.float64)), seed=seed)
+    theirs = resampled_medians(np.sort(np.asarray(other, dtype=np.float64)), seed=seed + 1)
+    margins = (theirs - ours if lowest else ours - theirs) / theirs
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(margins, [tail, 1 - tail])
+    return float(low), float(high)

@@ -1,7 +1,8 @@
 """The pages of a run. A module here with `pages(view)` adds its own; nothing else has to know of it.
 
-`NAV`, when it has one, is its place in the navigation: (order, words, URL relative to the run's folder). A page is a
-template of `web/templates` and what it is told; an asset is a file as it is.
+`NAV`, when it has one, is its place in the navigation: (order, words, URL relative to the run's folder). `OF`, when it
+has one, says of which runs its pages are: "pairs" or "paths". A page is a template of `web/templates` and what it is
+told; an asset is a file as it is.
 """
 
 import importlib
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from runner.model.run import Run
 from runner.render.view import RunView
 
 
@@ -36,24 +38,36 @@ Pages = Iterator[Page | Asset]
 
 @dataclass(frozen=True)
 class Module:
-    """One module of this package."""
+    """One module of this package. `of`: of which runs its pages are, empty: of all."""
 
     name: str
     pages: Callable[[RunView], Pages]
     nav: tuple[int, str, str] | None
+    of: str
 
 
 @lru_cache(maxsize=1)
-def modules() -> tuple[Module, ...]:
-    """Every module with pages, in the order of the navigation."""
+def _all() -> tuple[Module, ...]:
     found = []
     for entry in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{entry.name}")
         if hasattr(module, "pages"):
-            found.append(Module(entry.name, module.pages, getattr(module, "NAV", None)))
+            found.append(Module(entry.name, module.pages, getattr(module, "NAV", None), getattr(module, "OF", "")))
     return tuple(sorted(found, key=lambda one: (one.nav or (99, "", ""), one.name)))
 
 
-def navigation() -> list[tuple[str, str]]:
+def modules(run: Run) -> tuple[Module, ...]:
+    """Every module with pages of such a run, in the order of the navigation."""
+    kind = "paths" if run.paths else "pairs"
+    return tuple(one for one in _all() if one.of in ("", kind))
+
+
+def navigation(run: Run) -> list[tuple[str, str]]:
     """Words and URL of each place, relative to the run's folder."""
-    return [(one.nav[1], one.nav[2]) for one in modules() if one.nav is not None]
+    return [(one.nav[1], one.nav[2]) for one in modules(run) if one.nav is not None]
+
+
+def opening(view: RunView) -> Page:
+    """The page that a run opens with."""
+    module = modules(view.run)[0]
+    return next(one for one in module.pages(view) if isinstance(one, Page))

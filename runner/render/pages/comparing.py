@@ -16,6 +16,7 @@ from runner.render.view import RunView
 from runner.stats.ranking import Correlation, spearman
 
 NAV = (3, "Compare", "compare.html")
+OF = "pairs"
 _MOST_PAIRS = 15  # of measurements: six of them
 _VARIANT_METRICS = ("efficiency", "goodput", "ttlb", "handshake_time", "retransmission_ratio")
 

@@ -12,6 +12,7 @@ from runner.render.standalone import standalone
 from runner.render.view import RunView
 
 NAV = (4, "Figures", "figures/index.html")
+OF = "pairs"
 
 
 @dataclass(frozen=True, kw_only=True)

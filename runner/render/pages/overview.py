@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare import report
+from runner.model.path import ORIGIN
 from runner.model.result import Finding
 from runner.model.run import CaseRecord, Kind
 from runner.render import telling, words
@@ -20,6 +21,7 @@ from runner.render.pages import Page, Pages
 from runner.render.view import RunView
 
 NAV = (0, "Overview", "index.html")
+OF = "pairs"
 Means = Mapping[str, float]  # mean efficiency by label of the cells
 _MOST_CHANGES = 40
 
@@ -66,10 +68,14 @@ class FailureGroup:
 
     @property
     def whom(self) -> str:
-        """The stack that most of its cells have in common, when that is most of several."""
-        roles = Counter((getattr(cell, role), role) for cell, _, _ in self.cells for role in ("server", "client"))
-        (name, role), cells = roles.most_common(1)[0]
-        return f"{cells} of {len(self.cells)} cells with {name} as {role}" if 1 < len(self.cells) < 2 * cells else ""
+        """The stack or the path that most of its cells have in common, when that is most of several."""
+        roles = Counter(
+            f"{getattr(cell, role)} as {role}" if cell.server != ORIGIN else cell.client
+            for cell, _, _ in self.cells
+            for role in (("server", "client") if cell.server != ORIGIN else ("client",))
+        )
+        name, cells = roles.most_common(1)[0]
+        return f"{cells} of {len(self.cells)} cells with {name}" if 1 < len(self.cells) < 2 * cells else ""
 
 
 def pages(view: RunView) -> Pages:
@@ -82,13 +88,8 @@ def context(view: RunView) -> dict[str, Any]:
     run, table = view.run, view.table
     tests = [case for case in ordered_cases(run, Kind.TEST_CASE) if any(key[2] == case.name for key in table)]
     decided = view.decided
-    changes = view.changes
-    return {
+    return news(view) | {
         "sentences": telling.sentences(view, decided),
-        "previous": view.previous,
-        "changes": changes,
-        "changed": changed_rows(view)[:_MOST_CHANGES],
-        "change_head": report.HEAD,
         "servers": view.servers,
         "clients": view.clients,
         "matrices": [_matrix(case, view) for case in ordered_cases(run, Kind.MEASUREMENT)],
@@ -100,7 +101,6 @@ def context(view: RunView) -> dict[str, Any]:
         ],
         "labels": sorted({cell.label for cell in table.values()} - {""}),
         "refuted": any(cell.refuted for cell in table.values()),
-        "failures": failures(table.values()),
         "decisions": decided,
         "agreements": agreements(run, table),
         "deciding": DEFINITIONS,
@@ -111,11 +111,21 @@ def context(view: RunView) -> dict[str, Any]:
     }
 
 
+def news(view: RunView) -> dict[str, Any]:
+    """What `news.html` prints: what changed since the run before, and what did not succeed."""
+    return {
+        "previous": view.previous,
+        "changes": view.changes,
+        "changed": changed_rows(view)[:_MOST_CHANGES],
+        "failures": failures(view.table.values()),
+    }
+
+
 def changed_rows(view: RunView) -> list[tuple[str, tuple[str, ...], str]]:
     """State, fields under `report.HEAD`, and the URL of the cell's page, of all that changed since the run before."""
     if view.changes is None:
         return []
-    hrefs = {(f"{cell.client} → {cell.server}", cell.case.name): cell.href for cell in view.table.values()}
+    hrefs = {(cell.ends, cell.case.name): cell.href for cell in view.table.values()}
     found = report.rows(view.changes, everything=False)
     return [(row.state.value, row.fields, hrefs.get((row.fields[0], row.fields[1]), "")) for row in found]
 

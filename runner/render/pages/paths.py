@@ -1,7 +1,7 @@
 """The page of a run of paths: who wins over which link, goodput by size, page loads, and what an eavesdropper sees."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ from runner.render.charts import Axis, Mark, curves, lines
 from runner.render.pages import Page, Pages
 from runner.render.view import RunView
 from runner.stats import Attempts, Summary, count, summarise
-from runner.stats.winner import Winner, winner
+from runner.stats.winner import Winner, winners
 
-PATH = "paths.html"
+NAV = (1, "Paths", "paths.html")
+OF = "paths"
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,28 @@ class Row:
 
 
 def pages(view: RunView) -> Pages:
-    """Of a run of paths only."""
-    if view.run.paths:
-        yield Page(PATH, "paths.html", _told(view))
+    """One page."""
+    yield Page("paths.html", "paths.html", _told(view))
+
+
+def rows_of(view: RunView) -> list[Row]:
+    """Every workload over every link."""
+    cases = _cases(view)
+    values = [({path: _values(view, path, case) for path in view.run.clients}, one.page) for case, one in cases]
+    best = winners(values, seed=view.run.seed)
+    return [
+        _row(view, case, workload, groups, first)
+        for (case, workload), (groups, _), first in zip(cases, values, best, strict=True)
+    ]
+
+
+def _cases(view: RunView) -> list[tuple[CaseRecord, WorkloadRecord]]:
+    cases = [(case, case.workload) for case in view.run.cases.values() if case.workload is not None]
+    return sorted(cases, key=lambda one: (one[1].name, one[1].link, one[0].file_sizes))
 
 
 def _told(view: RunView) -> dict[str, Any]:
-    cases = [(case, case.workload) for case in view.run.cases.values() if case.workload is not None]
-    cases.sort(key=lambda one: (one[1].name, one[1].link, one[0].file_sizes))
-    rows = [_row(view, case, workload) for case, workload in cases]
+    cases, rows = _cases(view), rows_of(view)
     return {
         "paths": [view.run.paths[name] for name in view.run.clients],
         "downloads": [row for row in rows if not row.workload.page],
@@ -62,7 +76,7 @@ def _told(view: RunView) -> dict[str, Any]:
         "ecdf": _ecdf(view, cases),
         "by_loss": _by_loss(view, cases),
         "sights": _sights(view),
-        "seen": _seen(view),
+        "seen": seen(view),
         "sight_names": _sight_names(view.results.values()),
     }
 
@@ -86,9 +100,9 @@ def _values(view: RunView, path: str, case: CaseRecord) -> list[float]:
     return [value for value in found if value is not None]
 
 
-def _row(view: RunView, case: CaseRecord, workload: WorkloadRecord) -> Row:
-    values = {path: _values(view, path, case) for path in view.run.clients}
-    best = winner(values, lowest=workload.page)
+def _row(
+    view: RunView, case: CaseRecord, workload: WorkloadRecord, values: Mapping[str, list[float]], best: Winner | None
+) -> Row:
     cells = []
     for path in view.run.clients:
         results = _results(view, path, case)
@@ -196,14 +210,15 @@ def _steps(times: list[float], tried: int) -> list[tuple[float, float]]:
     return points
 
 
-def _seen(view: RunView) -> dict[str, tuple[int, int]]:
+def seen(view: RunView) -> dict[str, tuple[int, int]]:
     """By path: how much of what was looked for is visible in some job, and of how much."""
     looked: dict[str, dict[str, bool]] = {}
     for job, result in view.results.items():
         for sight in result.crossing.sights if result.crossing is not None else ():
             known = looked.setdefault(job.client, {})
             known[sight.what] = known.get(sight.what, False) or sight.visible
-    return {path: (sum(found.values()), len(found)) for path, found in looked.items()}
+    order = (path for path in view.run.clients if path in looked)
+    return {path: (sum(looked[path].values()), len(looked[path])) for path in order}
 
 
 def _sight_names(results: Iterable[Result]) -> list[str]:

@@ -15,6 +15,7 @@ from runner.render.view import RunView, case_path, stack_href
 from runner.stats import Summary, summarise
 
 NAV = (2, "Scenarios", "scenarios/index.html")
+OF = "pairs"
 _BASE = "../"
 _DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
 

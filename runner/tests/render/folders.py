@@ -7,9 +7,13 @@ from pathlib import Path
 
 from runner.analyse import analyse
 from runner.catalog import load_catalog
+from runner.matrix import MatrixOptions
 from runner.model.job import Job
+from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
 from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
+from runner.path_matrix import path_run, presets
+from runner.paths.selection import PathOptions, load_path_catalog, select_paths
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
 from runner.units import KIB
@@ -25,6 +29,8 @@ RECORDED = {
     "quic-go_quinn/retry": "handshake",
 }
 VARIANTS = {"quinn+iw=32": {"IW": "32"}, "quic-go+iw=10": {"IW": "10"}}
+PATHS = ("plain", "openvpn", "pep-split")
+SECONDS = {"plain": 4.0, "openvpn": 4.2, "pep-split": 3.0}
 SIZES = {"goodput": (100 * KIB,), "transfer": (20 * KIB, 30 * KIB, 50 * KIB)}
 
 
@@ -170,3 +176,37 @@ def two_protocols_run(path: Path) -> RunFolder:
             )
         )
     return folder
+
+
+def paths_run(path: Path, *, iterations: int = 4, started: float = 1.9e9) -> RunFolder:
+    """Three paths with downloads, page loads and one workload that not all of them carry."""
+    options = PathOptions(
+        paths=PATHS, workloads=("goodput", "page", "h3"), sizes=("500000,2000000",), iterations=iterations
+    )
+    made = path_run(path, select_paths(load_path_catalog(), options), MatrixOptions(seed=3), ids={})
+    folder = RunFolder.create(path, replace(made, started_unix_s=started))
+    for result in presets(made, made.order).values():
+        folder.save_result(result)
+    for job in made.order:
+        if folder.result(job) is None:
+            folder.save_result(_over_path(made, job))
+    return folder
+
+
+def _over_path(run: Run, job: Job) -> Result:
+    case, entry = run.cases[job.case], run.paths[job.client]
+    assert case.workload is not None
+    size = sum(case.file_sizes)
+    took = (SECONDS[job.client] + 0.01 * job.iteration) * (1 + size / 1e7)
+    lost = case.workload.page and job.client == "plain" and job.iteration == 4
+    page = PageLoad(response_start=1.0, first_contentful_paint=2.0, load=took, completed=75, attempted=75)
+    sights = tuple(Sight(what=what, visible=not entry.encrypts, times=3) for what in ("client address", "content"))
+    return Result(
+        server=ORIGIN,
+        client=job.client,
+        case=job.case,
+        iteration=job.iteration,
+        outcome=Outcome.FAILED if lost else Outcome.SUCCEEDED,
+        sample=Sample(file_size=size, goodput=None if case.workload.page else 8 * size / took, ttlb=took),
+        crossing=Crossing(connections=1, sights=sights, page=page if case.workload.page else None),
+    )

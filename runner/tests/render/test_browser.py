@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run
+from runner.tests.render.folders import paths_run, rare_run, recorded_run, two_protocols_run, variants_run
 
 CHROMIUM = shutil.which("chromium")
 AXE = "axe-core@4.14.1"
@@ -35,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for result in recorded.results().values():
         earlier.save_result(result)
     others = [rare_run(tree / "rare"), two_protocols_run(tree / "both"), variants_run(tree / "variants")]
+    others.append(paths_run(tree / "paths", started=1.6e9))
     render([recorded, earlier, *others], tree / "site")
     return tree / "site"
 
@@ -84,7 +85,9 @@ def every_page(site: Path) -> list[Path]:
         pages += [site / run / "index.html", site / run / "compare.html"]
         pages += sorted((site / run / "implementations").glob("*.html"))[:2]
         pages += sorted((site / run / "scenarios").glob("*.html"))[:2]
-    return [*pages, site / "recorded/quinn_quinn/goodput.html", site / "rare/alpha_alpha/sat.html"]
+    pages += [site / "paths" / name for name in ("index.html", "paths.html", "downloads/index.html")]
+    cells = ("recorded/quinn_quinn/goodput.html", "rare/alpha_alpha/sat.html", "paths/origin_plain/page-geo.html")
+    return [*pages, *(site / cell for cell in cells)]
 
 
 def test_every_page_opens_without_a_word_and_fits_a_phone(site: Path, tab: Tab) -> None:

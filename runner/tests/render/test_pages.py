@@ -12,7 +12,7 @@ from runner.render.charts import Axis, Mark, Strip
 from runner.render.pages import comparing, figures, implementations, modules, navigation, overview, scenarios
 from runner.render.view import RunView, StoredRun, previous
 from runner.store import RunFolder
-from runner.tests.render.folders import case, rare_run, recorded_run, run, variants_run
+from runner.tests.render.folders import case, paths_run, rare_run, recorded_run, run, variants_run
 
 STACKS = ("a", "b", "c")
 
@@ -80,7 +80,7 @@ def test_nothing_run_yet_is_said(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", run("run", {"sat": case("sat")}, order))
     view = view_of(folder)
     assert telling.sentences(view, view.decided)[-1] == "Nothing succeeded yet."
-    for module in modules():
+    for module in modules(folder.run):
         list(module.pages(view))
 
 
@@ -132,10 +132,12 @@ def test_variants_stand_beside_their_stack(tmp_path: Path) -> None:
     assert [name for name, _ in family["rows"]] == ["quinn", "quinn+iw=32"]
 
 
-def test_every_module_has_a_place_of_its_own() -> None:
-    orders = [one.nav for one in modules() if one.nav is not None]
-    assert len({order for order, _, _ in orders}) == len(orders)
-    assert navigation()[0] == ("Overview", "index.html")
+def test_every_module_has_a_place_of_its_own(tmp_path: Path) -> None:
+    for folder in (rare_run(tmp_path / "pairs"), paths_run(tmp_path / "paths")):
+        orders = [one.nav for one in modules(folder.run) if one.nav is not None]
+        assert len({order for order, _, _ in orders}) == len(orders)
+        assert navigation(folder.run)[0] == ("Overview", "index.html")
+    assert [words for words, _ in navigation(folder.run)] == ["Overview", "Paths", "Downloads"]
 
 
 def test_charts_of_nothing_are_nothing() -> None:

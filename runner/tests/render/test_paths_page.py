@@ -1,60 +1,30 @@
 """The page of a run of paths, from results alone."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runner.matrix import MatrixOptions
-from runner.model.job import Job
-from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
-from runner.model.result import Outcome, Result, Sample
-from runner.model.run import Run
-from runner.path_matrix import path_run, presets
-from runner.paths.selection import PathOptions, load_path_catalog, select_paths
+from runner.model.result import Outcome
 from runner.render import render
+from runner.render.pages import path_overview
+from runner.render.pages.paths import rows_of
+from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder
-
-PATHS = ("plain", "openvpn", "pep-split")
-SECONDS = {"plain": 4.0, "openvpn": 4.2, "pep-split": 3.0}
-
-
-def _run(tmp_path: Path) -> RunFolder:
-    options = PathOptions(paths=PATHS, workloads=("goodput", "page", "h3"), sizes=("500000,2000000",), iterations=4)
-    made = path_run(tmp_path / "night", select_paths(load_path_catalog(), options), MatrixOptions(seed=3), ids={})
-    folder = RunFolder.create(tmp_path / "night", made)
-    for result in presets(made, made.order).values():
-        folder.save_result(result)
-    for job in made.order:
-        if folder.result(job) is None:
-            folder.save_result(_result(made, job))
-    return folder
-
-
-def _result(run: Run, job: Job) -> Result:
-    case, entry = run.cases[job.case], run.paths[job.client]
-    assert case.workload is not None
-    size = sum(case.file_sizes)
-    took = (SECONDS[job.client] + 0.01 * job.iteration) * (1 + size / 1e7)
-    lost = case.workload.page and job.client == "plain" and job.iteration == 4
-    page = PageLoad(response_start=1.0, first_contentful_paint=2.0, load=took, completed=75, attempted=75)
-    sights = tuple(Sight(what=what, visible=not entry.encrypts, times=3) for what in ("client address", "content"))
-    return Result(
-        server=ORIGIN,
-        client=job.client,
-        case=job.case,
-        iteration=job.iteration,
-        outcome=Outcome.FAILED if lost else Outcome.SUCCEEDED,
-        sample=Sample(file_size=size, goodput=None if case.workload.page else 8 * size / took, ttlb=took),
-        crossing=Crossing(connections=1, sights=sights, page=page if case.workload.page else None),
-    )
+from runner.tests.render.folders import PATHS, paths_run
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("paths")
-    render([_run(folder)], folder / "site")
-    return (folder / "site" / "night" / "paths.html").read_text()
+    render([paths_run(folder / "night")], folder / "site")
+    return folder / "site" / "night"
+
+
+@pytest.fixture(scope="module")
+def page(site: Path) -> str:
+    return (site / "paths.html").read_text()
 
 
 def _rows(page: str, section: str) -> list[list[str]]:
@@ -69,7 +39,7 @@ def test_the_winner_stands_with_its_margin(page: str) -> None:
     assert header == ["workload", "link", *PATHS, "winner", "margin"]
     small = next(row for row in rows if row[0].startswith("goodput-500kB"))
     assert small[5] == "pep-split"
-    assert small[6] == "33 % before plain, p 0.029"
+    assert small[6] == "33 % 32 to 34 before plain, q 0.029"
     assert small[4].startswith("▲ 1.26") and small[4].endswith("4/4")
 
 
@@ -94,3 +64,73 @@ def test_goodput_by_size_has_a_line_for_each_path(page: str) -> None:
     sizes = page.split('id="sizes"')[1].split("</section>", maxsplit=1)[0]
     assert sizes.count('class="series g') >= 3
     assert all(f">{path}</text>" in sizes for path in PATHS)
+
+
+def _sentences(folder: RunFolder) -> list[str]:
+    stored = StoredRun.of(folder)
+    view = RunView(stored, [stored])
+    return [" ".join(one.replace("\u202f", " ").split()) for one in path_overview.sentences(view, rows_of(view))]
+
+
+def test_the_overview_says_the_run_in_sentences_about_paths(tmp_path: Path) -> None:
+    folder = paths_run(tmp_path / "night")
+    assert _sentences(folder) == [
+        "3 paths, 5 workloads over 1 link: 51 of 60 jobs succeeded, 1 failed, 8 unsupported.",
+        "Ahead by the median: over geo, of 5 rows, pep-split in 3 and plain in 2; 4 of 5 leads are more than chance.",
+        "The greatest such margin: pep-split in goodput-2000kB-geo, 4.41 Mbit/s, 33 % more goodput than plain, "
+        "95 % interval 32 to 34.",
+        "An eavesdropper on the satellite link sees nothing of what was looked for in openvpn; some of it in "
+        "plain (2 of 2) and pep-split (2 of 2).",
+        "1 job failed, by cause: unknown (1); all over plain.",
+    ]
+
+
+def test_with_three_iterations_nobody_is_said_to_win(tmp_path: Path) -> None:
+    folder = paths_run(tmp_path / "night", iterations=3)
+    said = _sentences(folder)
+    assert said[1].endswith("whether that is more than chance takes 4 iterations of each path to tell.")
+    assert not any("greatest such margin" in one for one in said)
+    render([folder], tmp_path / "site")
+    rows = _rows((tmp_path / "site/index.html").read_text(), "winners")
+    assert rows[1][5:] == ["33 % 32 to 34", "? n 3 and 3 can&#39;t tell: it takes 4 and 4"]
+
+
+def test_the_overview_speaks_of_no_pairs_and_leads_to_the_paths(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    text = re.sub(r"<[^>]+>", " ", page)
+    for word in ("client →", "→ origin", "servers", "Who decides", "Implementations", "Scenarios", "Compare"):
+        assert word not in text
+    assert 'href="paths.html"' in page
+    assert [row[:3] for row in _rows(page, "winners")[1:2]] == [["geo", "goodput-500kB", "pep-split"]]
+    assert not (site / "implementations").exists()
+    assert not (site / "compare.html").exists()
+
+
+def test_a_path_in_a_case_has_a_page_of_its_own(site: Path) -> None:
+    page = (site / "origin_openvpn/page-geo.html").read_text()
+    assert "origin" not in re.sub(r"<[^>]+>", " ", page)
+    header, first, *_ = _rows(page, "iterations")
+    assert header[2:4] == ["Page Load Time s", "Response Start s"]
+    assert first[2:6] == ["4.55", "1.00", "2.00", "75.0"]
+    assert first[-1] == "nothing"
+
+
+def test_links_of_the_pages_lead_somewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        for href in re.findall(r'href="([^"#:]+)', path.read_text()):
+            if "artifacts" not in href:
+                assert (path.parent / href).exists(), f"{path.relative_to(site)}: {href}"
+
+
+def test_what_changed_since_the_run_before_is_told_of_paths(tmp_path: Path) -> None:
+    before, after = (paths_run(tmp_path / name, iterations=8, started=at) for name, at in (("a", 2e9), ("b", 1e9)))
+    for result in after.results().values():
+        if result.client == "openvpn" and result.outcome is Outcome.SUCCEEDED:
+            after.save_result(replace(result, outcome=Outcome.FAILED))
+    stored = [StoredRun.of(one) for one in (before, after)]
+    assert RunView(stored[0], stored).changes is not None
+    render([before, after], tmp_path / "site")
+    page = (tmp_path / "site/a/index.html").read_text()
+    changes = page.split('id="changes"')[1].split("</section>")[0]
+    assert "▲ better" in changes
+    assert ">openvpn</a>" in changes

@@ -1,0 +1,44 @@
+"""The best of several: margin with its interval, and what so few values can't say."""
+
+from runner.stats.winner import winners
+
+
+def test_the_margin_is_in_parts_of_the_runner_up() -> None:
+    (found,) = winners([({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3], "c": [1.0]}, False)], seed=1)
+    assert found is not None
+    assert (found.name, found.second, found.n, found.second_n) == ("a", "b", 4, 4)
+    assert found.margin is not None and abs(found.margin - 4.15 / 2.15 + 1) < 1e-12
+    assert found.low is not None and found.high is not None and found.low < found.margin < found.high
+    assert found.certain and found.doubt == ""
+
+
+def test_of_times_the_lowest_wins() -> None:
+    (found,) = winners([({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3]}, True)], seed=1)
+    assert found is not None
+    assert (found.name, found.second) == ("b", "a")
+    assert found.margin is not None and abs(found.margin - (1 - 2.15 / 4.15)) < 1e-12
+
+
+def test_three_values_can_t_tell_anybody_apart() -> None:
+    (found,) = winners([({"a": [4.0, 4.1, 4.2], "b": [2.0, 2.1, 2.2]}, False)], seed=1)
+    assert found is not None
+    assert found.q is None and not found.certain
+    assert found.doubt == "n 3 and 3 can't tell: it takes 4 and 4"
+
+
+def test_many_questions_at_once_make_each_answer_weaker() -> None:
+    clear = ({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3]}, False)
+    mixed = ({"a": [1.0, 2.0, 3.0, 4.1], "b": [1.1, 2.1, 2.9, 4.0]}, False)
+    few = ({"a": [4.0], "b": [2.0]}, False)
+    first, *others, last = winners([clear, mixed, mixed, mixed, few], seed=1)
+    assert first is not None and last is not None and first.p is not None and first.q is not None
+    assert first.q == 4 * first.p  # the one that could show nothing is not counted
+    assert first.doubt.startswith("not told apart, q 0.11")
+    assert all(one is not None and not one.certain for one in others)
+    assert last.low is None and last.high is None
+
+
+def test_one_alone_has_no_margin_and_none_no_winner() -> None:
+    alone, nobody = winners([({"a": [1.0, 2.0], "b": []}, False), ({"a": []}, True)], seed=1)
+    assert alone is not None and alone.margin is None and alone.doubt == "" and not alone.certain
+    assert nobody is None
