@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -20,8 +20,8 @@ from docker.errors import DockerException
 
 from runner.model.real_link import RemoteHost
 
-PACKAGES = ("openssh-server", "libwrap0")
-CACHE = Path(tempfile.gettempdir()) / f"bentpipe-test-sshd-{os.getuid()}"
+PACKAGES = ("openssh-server", "libwrap0", "ethtool", "libmnl0")  # two tools and the libraries that they may lack
+CACHE = Path(tempfile.gettempdir()) / f"bentpipe-test-tools-{os.getuid()}"
 USER, UID, GID = "measure", 61234, 61235
 READY_SECONDS = 30.0
 
@@ -30,18 +30,22 @@ def lacking() -> str:
     """Why no host can be made here; empty when it can."""
     if os.geteuid() != 0:
         return "namespaces need root"
-    if missing := [
-        tool for tool in ("dockerd", "nsenter", "unshare", "ip", "ethtool", "ssh-keygen") if not shutil.which(tool)
-    ]:
+    if missing := [tool for tool in ("dockerd", "nsenter", "unshare", "ip", "ssh-keygen") if not shutil.which(tool)]:
         return f"without {', '.join(missing)}"
-    if not _sshd().is_file() and not _unpack():
+    if not (_tool("sshd") and _tool("ethtool")) and not _unpack():
         return f"{' and '.join(PACKAGES)} can't be downloaded"
     return ""
 
 
-def _sshd() -> Path:
-    installed = Path("/usr/sbin/sshd")
-    return installed if installed.is_file() else CACHE / "usr/sbin/sshd"
+def _tool(name: str) -> str:
+    """Where the host's own, or the unpacked one, is; empty when there is none."""
+    installed = shutil.which(name, path="/usr/sbin:/sbin")
+    return installed or next((str(path) for path in CACHE.rglob(name) if path.parent.name == "sbin"), "")
+
+
+def _libraries() -> dict[str, str]:
+    """The environment in which unpacked tools find their libraries."""
+    return {"LD_LIBRARY_PATH": ":".join(sorted({str(path.parent) for path in CACHE.rglob("lib*.so.0")}))}
 
 
 def _unpack() -> bool:
@@ -51,12 +55,19 @@ def _unpack() -> bool:
     done = subprocess.run(["apt-get", "download", *PACKAGES], cwd=CACHE, capture_output=True, check=False)
     for package in CACHE.glob("*.deb"):
         subprocess.run(["dpkg", "-x", package, CACHE], check=True)
-    return done.returncode == 0 and _sshd().is_file()
+    return done.returncode == 0 and bool(_tool("sshd") and _tool("ethtool"))
 
 
-def run(*command: str | Path) -> str:
-    """What a command prints. Raises with its errors."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+def offloads_off(interface: str, *, inside: Sequence[str] = ()) -> None:
+    """Make `interface` send what a link would carry. `inside`: the words that enter its namespace."""
+    words = ("tx", "off", "tso", "off", "gso", "off", "gro", "off")
+    run(*inside, _tool("ethtool"), "-K", interface, *words, **_libraries())
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """What a command prints, with `environment` added to ours. Raises with its errors."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.stderr}"
     return done.stdout
 
@@ -92,9 +103,8 @@ class Host:
         run("ip", "address", "add", f"{self.our_address}/30", "dev", ours)
         run("ip", "link", "set", ours, "up")
         # As the README asks for: captures show datagrams, not what a network card would cut into them.
-        offloads = ("tx", "off", "gso", "off", "gro", "off")
-        run("ethtool", "-K", ours, *offloads)
-        run("nsenter", f"--net=/run/netns/{self.name}", "ethtool", "-K", "mgmt0", *offloads)
+        offloads_off(ours)
+        offloads_off("mgmt0", inside=("nsenter", f"--net=/run/netns/{self.name}"))
         for words in (f"address add {self.address}/30 dev mgmt0", "link set mgmt0 up", "link set lo up"):
             run("ip", "-n", self.name, *words.split())
         self._write_accounts()
@@ -149,10 +159,9 @@ class Host:
             "StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nMaxSessions 10\nLogLevel VERBOSE\n"
             f"{options}\n"
         )
-        libraries = ":".join(str(path.parent) for path in CACHE.rglob("libwrap.so.0"))
         log = self.folder / "sshd.log"
         with log.open("ab") as file:
-            self._sshd = self._inside([str(_sshd()), "-D", "-e", "-f", str(config)], file, LD_LIBRARY_PATH=libraries)
+            self._sshd = self._inside([_tool("sshd"), "-D", "-e", "-f", str(config)], file, **_libraries())
         _until(lambda: b"Server listening" in log.read_bytes().rpartition(b"Received signal")[2], "sshd")
 
     def stop_ssh(self) -> None:

@@ -11,7 +11,7 @@ from runner.deploy.holders import TOOLS
 from runner.deploy.link_arguments import link_arguments
 from runner.deploy.segment import SIMULATOR
 from runner.model.run import LinkParameters
-from runner.tests.deploy.remote.hosts import Host, run
+from runner.tests.deploy.remote.hosts import Host, offloads_off, run
 
 INTERFACE = "sat0"
 _NAMESPACE = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv4.ip_forward": "0"}
@@ -61,8 +61,7 @@ class Satellite:
     @staticmethod
     def _address(namespace: str, interface: str, own: str, other: str) -> None:
         inside = (f"--net=/run/netns/{namespace}",) if namespace else ("--net=/proc/self/ns/net",)
-        words = ("tx", "off", "tso", "off", "gso", "off", "gro", "off")
-        run("nsenter", *inside, "ethtool", "-K", interface, *words)
+        offloads_off(interface, inside=("nsenter", *inside))
         for command in (
             f"address add {own}.100/24 dev {interface}",
             f"link set {interface} up",
