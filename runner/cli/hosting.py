@@ -77,7 +77,7 @@ def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
 
     prepare_tests(assume_yes=yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)
-    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else DEMO_STACKS
+    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else (*DEMO_STACKS, "qpep")
     prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=None, console=err)
     marks = () if everything else ("-m", "not slow")
     os.chdir(ROOT)
