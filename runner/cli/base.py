@@ -13,6 +13,7 @@ from runner.store import RunFolder
 
 SITE = ROOT / "web" / "site"
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
+TEST_STACKS = (*DEMO_STACKS, "qpep")  # what the tests of the default suite run
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

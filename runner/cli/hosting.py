@@ -8,7 +8,7 @@ import click
 
 from runner import terminal
 from runner.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations, load_paths
-from runner.cli.base import DEMO_STACKS, cas_option, err, main, out, yes_option
+from runner.cli.base import TEST_STACKS, cas_option, err, main, out, yes_option
 from runner.paths.material import all_images
 from runner.paths.selection import as_stack, load_path_catalog
 from runner.terminal_paths import paths_tables
@@ -77,7 +77,7 @@ def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
 
     prepare_tests(assume_yes=yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)
-    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else (*DEMO_STACKS, "qpep")
+    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else TEST_STACKS
     prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=None, console=err)
     marks = () if everything else ("-m", "not slow")
     os.chdir(ROOT)
