@@ -74,6 +74,8 @@ class Rescue:
                 self._rings[key] = [KeyRing(each) for each in candidates(secret, VERSION_1, None)]
             for ring in self._rings[key]:
                 for length in self._cid_lengths():
+                    if self._attempts <= 0:
+                        return False
                     at = packet.start + 1 + length
                     opened, attempts = ring.search(self._data, packet.start, at, packet.end, windows)
                     self._attempts -= attempts
@@ -86,8 +88,6 @@ class Rescue:
                     found.suite = ring.suite
                     self._registry.link(flow, side)
                     return True
-                if self._attempts <= 0:
-                    return False
         return False
 
     def _long(self, header: LongHeader, flow: FlowState, time_ns: int) -> bool:

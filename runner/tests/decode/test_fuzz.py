@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.decode import decode_capture, to_json
+from runner.decode import decode_capture, rescue, to_json
+from runner.decode.connection import KeyRing
 from runner.errors import CaptureError
 from runner.tests.decode import rewrite
 from runner.tests.decode.rewrite import Interface, read, write_pcapng
@@ -136,3 +137,24 @@ def test_capture_error_is_the_only_one(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CaptureError):
         decode_capture(tmp_path / "folder")
+
+
+def test_the_search_for_lost_keys_ends_with_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake is missing, and the key log is of somebody else's sessions."""
+    packets = [record for record in read(CAPTURES[0]) if record.payload[0] < 0x80]
+    interfaces = [Interface(rewrite.ETHERNET, rewrite.ethernet)]
+    keys = b"".join(b"CLIENT_TRAFFIC_SECRET_0 %064x %064x\n" % (number, number) for number in range(1, 40))
+    path = write_pcapng(tmp_path / "late.pcapng", packets, interfaces, secrets=keys, drops=0)
+    spent: list[int] = []
+    search = KeyRing.search
+
+    def counted(ring: KeyRing, *arguments: int) -> object:
+        found = search(ring, *arguments)  # type: ignore[arg-type]
+        spent.append(found[1])
+        return found
+
+    monkeypatch.setattr(KeyRing, "search", counted)
+    monkeypatch.setattr(rescue, "_ATTEMPTS", 500)
+    trace = decode_capture(path)
+    assert trace.packets["decrypted"].to_pylist() == [False] * trace.packets.num_rows
+    assert 500 <= sum(spent) < 500 + max(spent)
