@@ -68,14 +68,19 @@ def open_capture(path: Path) -> tuple[CaptureFile, bytes]:
         raise CaptureError(
             f"{path} can't be read ({error.strerror}): give the path of a pcap or pcapng file."
         ) from error
+    return capture_of(stored, path), stored
+
+
+def capture_of(stored: bytes, path: Path) -> CaptureFile:
+    """The capture in the bytes of the file at `path`. CaptureError when it is none."""
     if not stored:
         raise CaptureError(f"{path} is empty: the capture was never started, or stopped before it wrote its header.")
     data = _gunzip(stored) if stored[:2] == b"\x1f\x8b" else stored
     magic = data[:4]
     if magic in _PCAP_MAGIC and len(data) >= 24:
-        return CaptureFile(data, _pcap_records), stored
+        return CaptureFile(data, _pcap_records)
     if magic == _PCAPNG_MAGIC and len(data) >= 12 and data[8:12] in (b"\x4d\x3c\x2b\x1a", b"\x1a\x2b\x3c\x4d"):
-        return CaptureFile(data, _pcapng_records), stored
+        return CaptureFile(data, _pcapng_records)
     raise CaptureError(f"{path} is no capture: expected a pcap or pcapng file, found {data[:4].hex(' ') or 'nothing'}.")
 
 

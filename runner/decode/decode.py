@@ -7,7 +7,7 @@ from pathlib import Path
 from runner.decode.capture import open_capture
 from runner.decode.decoder import Decoder
 from runner.decode.invariants import trace_invariants
-from runner.decode.keylog import read_key_logs
+from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
 from runner.decode.schema import DECODER_VERSION, CaptureMeta, Trace
 from runner.decode.tables import TableBuilder
@@ -31,11 +31,7 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
     if datagrams.link_types and not datagrams.link_types & LINK_TYPES.keys():
         numbers = ", ".join(str(number) for number in sorted(datagrams.link_types))
         raise CaptureError(f"{capture} has link type {numbers}: capture on an interface that carries IP.")
-    sessions = read_key_logs(key_logs, file.secrets)
-    quic = _quic_flows(datagrams)
-    selected = [number for number, flow in enumerate(datagrams.flow) if quic[flow]]
-    decoder = Decoder(datagrams, sessions)
-    decoder.run(selected)
+    decoder, selected = decode_datagrams(datagrams, read_key_logs(key_logs, file.secrets))
     tables = TableBuilder(datagrams, selected, decoder.rows, decoder.registry.connections).build()
     meta = CaptureMeta(
         file_name=capture.name,
@@ -51,6 +47,15 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
         decoder_version=DECODER_VERSION,
     )
     return Trace(**tables, meta=meta, invariants=trace_invariants(tables, meta))
+
+
+def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, list[int]]:
+    """A decoder that has run over those datagrams that are QUIC, and their numbers. Never raises."""
+    quic = _quic_flows(datagrams)
+    selected = [number for number, flow in enumerate(datagrams.flow) if quic[flow]]
+    decoder = Decoder(datagrams, sessions)
+    decoder.run(selected)
+    return decoder, selected
 
 
 def _quic_flows(datagrams: Datagrams) -> list[bool]:

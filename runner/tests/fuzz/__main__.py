@@ -15,7 +15,7 @@ import click
 
 from runner.catalog import ROOT
 from runner.tests.fuzz.campaign import Limits, State, campaign
-from runner.tests.fuzz.target import Target, scratch
+from runner.tests.fuzz.target import Target, load, scratch
 
 _PROGRESS_S = 10.0
 
@@ -54,6 +54,7 @@ def main(inputs: int, seed: int, only: int | None, path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
             Target(Path(folder), seed)(only)
         return
+    load()
     state = State.load(path, seed)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -4,6 +4,7 @@ The worker writes the number of its input into memory that both share. What it b
 counts as its time, so a stopped or starved host makes no finding.
 """
 
+import gc
 import json
 import mmap
 import os
@@ -119,6 +120,7 @@ class _Worker:
         self._last = 0
 
     def _take(self, inputs: Inputs) -> None:
+        gc.freeze()  # recordings and catalogue are looked through no more
         number, most = self._state.done, _peak() + self._limits.mebibytes
         while number < self._last:
             self._numbers[0] = number

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 from runner.decode.frames import FRAME_NAMES
-from runner.tests.fuzz.seeds import Sealed, Seed
+from runner.tests.fuzz.seeds import PCAP_HEADER, Sealed, Seed
+from runner.tests.fuzz.seeds import records as records_of
 
-_PCAP_HEADER, _RECORD_HEADER = 24, 16
 _FRAME_HEADERS = 70  # bytes of Ethernet, IP and UDP headers and of a QUIC long header
 _EXTREMES = (0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0xFF, 0x3FFF, 0x7FFF, 0xFFFF, 2**30 - 1, 2**31 - 1, 2**32 - 1)
 _HUGE = (2**62 - 1, 2**63 - 1, 2**64 - 1, 2**62 - 2**14, 2**53)
@@ -128,20 +128,9 @@ def of_bytes(rng: Random, seed: Seed) -> Captures:
     return Captures(changed_bytes(rng, seed.captures[0], most=40), None, seed.keys)
 
 
-def _records(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The records of a pcap file of this host's byte order: header and frame."""
-    found, position = [], _PCAP_HEADER
-    while position + _RECORD_HEADER <= len(data):
-        size = int.from_bytes(data[position + 8 : position + 12], "little")
-        start = position + _RECORD_HEADER
-        found.append((data[position:start], data[start : start + size]))
-        position = start + size
-    return found
-
-
 def of_records(rng: Random, seed: Seed) -> Captures:
     """Records in another order, twice, not at all, of another time, cut off, with other headers."""
-    records = _records(seed.captures[0])
+    records = records_of(seed.captures[0])
     for _ in range(rng.randint(1, 8)):
         at, other = rng.randrange(len(records)), rng.randrange(len(records))
         head, frame = records[at]
@@ -162,7 +151,7 @@ def of_records(rng: Random, seed: Seed) -> Captures:
             records[at] = (head, part + frame[_FRAME_HEADERS:])
         else:
             records[at] = (head, records[other][1])
-    start = seed.captures[0][:_PCAP_HEADER]
+    start = seed.captures[0][:PCAP_HEADER]
     if rng.randrange(8) == 0:
         start = start[:20] + rng.choice((0, 1, 9, 12, 50, 101, 108, 113, 228, 229, 276, 147)).to_bytes(4, "little")
     whole = (head[:8] + struct.pack("<I", len(frame)) + head[12:] + frame for head, frame in records)
