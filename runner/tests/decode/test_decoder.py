@@ -1,64 +1,28 @@
-"""What the decoder makes of real traces, whole and with parts missing or moved."""
+"""What the decoder makes of the features of QUIC, and of what captures do to packets."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode import Trace, decode_capture, to_json
-from runner.decode.capture import open_capture
-from runner.decode.network import read_datagrams
+from runner.decode import decode_capture, to_json
 from runner.decode.schema import CLIENT, SERVER
+from runner.tests.decode.decoded import (
+    STACKS,
+    connection,
+    contents,
+    decode,
+    decode_pairs,
+    decode_records,
+    own,
+    shared,
+    undecrypted,
+)
 from runner.tests.decode.pairs import Pair, datagram, protected
-from runner.tests.decode.rewrite import Record, read, write_pcap
-from runner.tests.decode.test_oracle_tshark import OWN, SHARED, key_logs
-
-STACKS = ("quic-go", "quinn", "aioquic")
-
-
-def own(name: str) -> Path:
-    return OWN / name / "left.pcap"
-
-
-def shared(name: str) -> Path:
-    return SHARED / name / "1" / "sim" / "left.pcap"
-
-
-def decode(capture: Path) -> Trace:
-    return decode_capture(capture, key_logs(capture))
-
-
-def decode_records(folder: Path, records: Sequence[Record], logs: Sequence[Path]) -> Trace:
-    return decode_capture(write_pcap(folder / "rewritten.pcap", records), logs)
-
-
-def decode_pairs(folder: Path, pairs: Sequence[Pair], records: Sequence[Record] | None = None) -> Trace:
-    log = folder / "keys.log"
-    log.write_bytes(b"".join(pair.key_log for pair in pairs))
-    every = [record for pair in pairs for record in pair.records] if records is None else records
-    return decode_records(folder, sorted(every, key=lambda record: record.time_ns), [log])
-
-
-def undecrypted(trace: Trace) -> list[str]:
-    failed = trace.packets.filter(pc.invert(trace.packets["decrypted"]))
-    return [str(kind) for kind in failed["type"].to_pylist()]
-
-
-def contents(trace: Trace) -> list[tuple[Any, ...]]:
-    """What was sent, without the row numbers, which depend on what else is in a capture."""
-    names = ("time_ns", "sender", "stream_id", "offset", "length", "fin", "packet_number")
-    return sorted(zip(*(trace.stream_frames[name].to_pylist() for name in names), strict=True))
-
-
-def connection(trace: Trace) -> dict[str, Any]:
-    (row,) = trace.connections.to_pylist()
-    return dict(row)
-
+from runner.tests.decode.rewrite import Record, read
+from runner.tests.decode.test_oracle_tshark import key_logs
 
 # Features
 
@@ -168,103 +132,14 @@ def test_client_hello_in_two_packets_in_any_order(tmp_path: Path) -> None:
     assert connection(trace) == whole
 
 
-# Missing beginnings
-
-
-@pytest.mark.parametrize("name", ["quic-go_owngeneration", "quinn_keyupdate", "aioquic_keyupdate"])
-@pytest.mark.parametrize("part", [0.15, 0.5, 0.9])
-def test_capture_that_starts_late(tmp_path: Path, name: str, part: float) -> None:
-    records = read(own(name))
-    kept = records[int(len(records) * part) :]
-    trace = decode_records(tmp_path, kept, key_logs(own(name)))
-    assert undecrypted(trace) == []
-    assert connection(trace)["client_random"] == connection(decode(own(name)))["client_random"]
-    whole = [row for row in contents(decode(own(name))) if row[0] >= kept[0].time_ns]
-    assert contents(trace) == whole
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_capture_that_lost_the_first_flight(tmp_path: Path, stack: str) -> None:
-    capture = own(f"{stack}_transfer")
-    records = read(capture)
-    from_server = next(number for number, record in enumerate(records) if not record.from_client(443))
-    trace = decode_records(tmp_path, records[from_server:], key_logs(capture))
-    assert undecrypted(trace) == []
-    assert contents(trace) == contents(decode(capture))
-    assert connection(trace)["odcid"] == connection(decode(capture))["odcid"]
-
-
-def test_one_of_two_first_packets_is_lost(tmp_path: Path) -> None:
-    capture = own("quic-go_transfer")
-    trace = decode_records(tmp_path, read(capture)[1:], key_logs(capture))
-    assert undecrypted(trace) == []
-    assert connection(trace)["client_random"] == connection(decode(capture))["client_random"]
-
-
-def test_missing_key_generations(tmp_path: Path) -> None:
-    pair = Pair().connect()
-    kept = list(pair.records)
-    for update in range(1, 5):
-        before = len(pair.records)
-        pair.client.request_key_update()
-        pair.request(5000)
-        if update != 2:
-            kept += pair.records[before:]
-    trace = decode_pairs(tmp_path, [pair], kept)
-    assert undecrypted(trace) == []
-    assert set(trace.packets["key_generation"].to_pylist()) == {None, 0, 1, 3, 4}
-
-
-# Many connections, moving connections
-
-
-def test_fifty_connections_at_once(tmp_path: Path) -> None:
-    pairs = [Pair(client_port=50000 + number).connect().request(1024) for number in range(50)]
-    trace = decode_pairs(tmp_path, pairs)
-    assert undecrypted(trace) == []
-    assert trace.connections.num_rows == 50
-    assert len(set(trace.connections["client_random"].to_pylist())) == 50
-    assert sum(stream["bytes"] for stream in to_json(trace)["streams"] if stream["sender"] == SERVER) == 50 * 1024
-
-
-def test_two_connections_with_one_four_tuple(tmp_path: Path) -> None:
-    pairs = [Pair().connect().request(20000) for _ in range(2)]
-    trace = decode_pairs(tmp_path, pairs)
-    assert sum(a != b for a, b in pairwise(trace.packets["connection"].to_pylist())) > 10, "they do not overlap"
-    assert undecrypted(trace) == []
-    assert trace.connections.num_rows == 2
-    for number in (0, 1):
-        frames = trace.stream_frames.filter(pc.equal(trace.stream_frames["connection"], number))
-        from_server = frames.filter(pc.equal(frames["sender"], SERVER))
-        assert pc.max(pc.add(from_server["offset"], pc.cast(from_server["length"], "int64"))).as_py() == 20000
-
-
-def test_two_connections_with_one_four_tuple_and_no_connection_ids(tmp_path: Path) -> None:
-    """quic-go's clients choose zero-length ones: what comes to them says nothing but the 4-tuple, which they share."""
-    first, second = own("quic-go_transfer"), own("quic-go_owngeneration")
-    shift = read(first)[0].time_ns - read(second)[0].time_ns + 1
-    moved = [replace(record, time_ns=record.time_ns + shift) for record in read(second)]
-    merged = sorted([*read(first), *moved], key=lambda record: record.time_ns)
-    records = [record.with_client(61000) for record in merged]
-    trace = decode_records(tmp_path, records, [*key_logs(first), *key_logs(second)])
-    assert sum(a != b for a, b in pairwise(trace.packets["connection"].to_pylist())) > 10, "they do not overlap"
-    assert undecrypted(trace) == []
-    assert trace.connections.num_rows == 2
-    assert trace.stream_frames.num_rows == sum(decode(each).stream_frames.num_rows for each in (first, second))
-
-
-@pytest.mark.parametrize("name", ["quic-go_transfer", "quinn_transfer", "aioquic_transfer"])
-def test_nat_rebinding(tmp_path: Path, name: str) -> None:
-    """quic-go's client has a zero-length connection ID: what comes to it says nothing but the 4-tuple."""
-    records = read(own(name))
-    half = len(records) // 2
-    moved = [*records[:half], *(record.with_client(61000) for record in records[half:])]
-    trace = decode_records(tmp_path, moved, key_logs(own(name)))
-    assert undecrypted(trace) == []
-    assert trace.connections.num_rows == 1
-    assert contents(trace) == contents(decode(own(name)))
-    assert 61000 in trace.datagrams["src_port"].to_pylist()
-    assert set(trace.datagrams["connection"].to_pylist()) == {0}
+def test_json_counts() -> None:
+    report = to_json(decode(own("quic-go_transfer")))
+    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
+        assert isinstance(report[name], int)
+    assert report["stream_bytes"] == 20 * 1024 + 23
+    assert report["truncated"] is False
+    assert [stream["bytes"] for stream in report["streams"]] == [23, 20 * 1024]
+    assert len(bytes.fromhex(report["connections"][0]["client_random"])) == 32
 
 
 # What captures do to packets
@@ -352,64 +227,3 @@ def test_unknown_frame_type_ends_the_packet_and_breaks_an_invariant(tmp_path: Pa
     assert [row["name"] for row in rows] == ["ping", "unknown", "ping", "ping", "ping", "ping"]
     assert (rows[1]["type"], rows[1]["payload"]) == (0x3F01, bytes.fromhex("7f01 0203 0405"))
     assert next(each for each in trace.invariants if each.name == "unknown_frames").actual == 1
-
-
-# Key logs
-
-
-def test_key_logs_are_merged_and_garbage_is_skipped(tmp_path: Path) -> None:
-    capture = own("quinn_transfer")
-    lines = b"".join(path.read_bytes() for path in key_logs(capture)).splitlines(keepends=True)
-    handshake, application = tmp_path / "a.log", tmp_path / "b.log"
-    garbage = (
-        b"# comment\n\nCLIENT_RANDOM 12\nCLIENT_TRAFFIC_SECRET_0 xx yy\n\xff\xfe\x00\nSERVER_TRAFFIC_SECRET_0 00 00\n"
-    )
-    handshake.write_bytes(garbage + b"".join(line for line in lines if b"HANDSHAKE" in line))
-    application.write_bytes(b"".join(line for line in lines if b"HANDSHAKE" not in line) + b"SERVER_TRAFFIC_SEC")
-    assert undecrypted(decode_capture(capture, [handshake, application])) == []
-    assert set(undecrypted(decode_capture(capture, [handshake]))) == {"1rtt"}
-    assert set(undecrypted(decode_capture(capture, [application]))) == {"handshake"}
-
-
-def test_without_keys_everything_is_counted(tmp_path: Path) -> None:
-    capture = own("quic-go_transfer")
-    trace = decode_capture(capture)
-    assert set(undecrypted(trace)) == {"handshake", "1rtt"}
-    late = decode_records(tmp_path, read(capture)[10:], [])
-    assert len(undecrypted(late)) == late.packets.num_rows == len(read(capture)) - 10
-    assert set(late.datagrams["connection"].to_pylist()) == {-1}
-
-
-def test_key_log_of_other_connections(tmp_path: Path) -> None:
-    others = Pair().connect(), Pair().connect()
-    log = tmp_path / "others.log"
-    log.write_bytes(b"".join(pair.key_log for pair in others))
-    trace = decode_capture(own("quinn_transfer"), [log])
-    assert set(undecrypted(trace)) == {"handshake", "1rtt"}
-    assert trace.connections.num_rows == 1
-
-
-def test_json_counts() -> None:
-    report = to_json(decode(own("quic-go_transfer")))
-    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
-        assert isinstance(report[name], int)
-    assert report["stream_bytes"] == 20 * 1024 + 23
-    assert report["truncated"] is False
-    assert [stream["bytes"] for stream in report["streams"]] == [23, 20 * 1024]
-    assert len(bytes.fromhex(report["connections"][0]["client_random"])) == 32
-
-
-def test_a_preferred_address_is_quic_without_the_fixed_bit_too(tmp_path: Path) -> None:
-    """RFC 9287: the bit may be 0 in any packet, and the other port is none of QUIC's."""
-    capture = shared("misbehaving_aioquic/connectionmigration")
-    whole = decode(capture)
-    file, data = open_capture(capture)
-    datagrams = read_datagrams(file)
-    ports = [datagrams.flows[flow].dst_port for flow in datagrams.flow]
-    start = next(at for at, port in zip(datagrams.start, ports, strict=True) if port == 4443 and data[at] < 0x80)
-    path = tmp_path / "greased.pcap"
-    path.write_bytes(data[:start] + bytes((data[start] & ~0x40,)) + data[start + 1 :])
-    trace = decode_capture(path, key_logs(capture))
-    assert trace.datagrams["dst_port"].to_pylist().count(4443) == ports.count(4443)
-    assert trace.datagrams.num_rows == whole.datagrams.num_rows
-    assert undecrypted(trace) == ["1rtt"]

@@ -1,14 +1,52 @@
-"""Good recordings of the cases whose link does something, and all bad ones."""
+"""Good recordings of the cases whose link does something, and all bad ones, which bad.toml lists."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 
 from runner.model.impairments import LinkImpairments
-from runner.tests.recordings.bad_handshakes import HANDSHAKES
-from runner.tests.recordings.bad_transfers import TRANSFERS
-from runner.tests.recordings.bad_versions import VERSIONS
-from runner.tests.recordings.links import ACKS_LOST, ADDRESS, MIGRATION, MTU_FALL, OUTAGE, PORT, REORDERED
-from runner.tests.recordings.nouns import Good, sizes
+from runner.tests.recordings.links import (
+    ACKS_LOST,
+    ADDRESS,
+    MIGRATION,
+    MTU_FALL,
+    OUTAGE,
+    PORT,
+    REORDERED,
+    TWO_ADDRESSES,
+)
+from runner.tests.recordings.nouns import Bad, Good, sizes
 from runner.units import KIB
 
-BAD = (*HANDSHAKES, *VERSIONS, *TRANSFERS)
+_LINKS = {
+    "address": ADDRESS,
+    "migration": MIGRATION,
+    "mtu-fall": MTU_FALL,
+    "port": PORT,
+    "two-addresses": TWO_ADDRESSES,
+}
+
+
+def _bad(
+    case: str,
+    name: str,
+    *,
+    files: Sequence[int] = (),
+    times: int = 1,
+    link: str = "",
+    also: Sequence[str] = (),
+    **words: str,
+) -> Bad:
+    """One entry of bad.toml."""
+    changes = _LINKS[link] if link else sizes(*tuple(files) * times) if files else {}
+    return Bad(case=case, name=name, changes=changes, also=frozenset(also), **words)
+
+
+BAD = tuple(
+    _bad(case, name, **entry)
+    for case, entries in tomllib.loads((Path(__file__).parent / "bad.toml").read_text()).items()
+    for name, entry in entries.items()
+)
 
 _LONGER = sizes(40 * KIB)  # so that there is a transfer yet when the path is validated
 

@@ -1,0 +1,82 @@
+"""What the decoder makes of many connections in one capture, and of those that move."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from runner.decode import decode_capture, to_json
+from runner.decode.capture import open_capture
+from runner.decode.network import read_datagrams
+from runner.decode.schema import SERVER
+from runner.tests.decode.decoded import contents, decode, decode_pairs, decode_records, own, shared, undecrypted
+from runner.tests.decode.pairs import Pair
+from runner.tests.decode.rewrite import read
+from runner.tests.decode.test_oracle_tshark import key_logs
+
+
+def test_fifty_connections_at_once(tmp_path: Path) -> None:
+    pairs = [Pair(client_port=50000 + number).connect().request(1024) for number in range(50)]
+    trace = decode_pairs(tmp_path, pairs)
+    assert undecrypted(trace) == []
+    assert trace.connections.num_rows == 50
+    assert len(set(trace.connections["client_random"].to_pylist())) == 50
+    assert sum(stream["bytes"] for stream in to_json(trace)["streams"] if stream["sender"] == SERVER) == 50 * 1024
+
+
+def test_two_connections_with_one_four_tuple(tmp_path: Path) -> None:
+    pairs = [Pair().connect().request(20000) for _ in range(2)]
+    trace = decode_pairs(tmp_path, pairs)
+    assert sum(a != b for a, b in pairwise(trace.packets["connection"].to_pylist())) > 10, "they do not overlap"
+    assert undecrypted(trace) == []
+    assert trace.connections.num_rows == 2
+    for number in (0, 1):
+        frames = trace.stream_frames.filter(pc.equal(trace.stream_frames["connection"], number))
+        from_server = frames.filter(pc.equal(frames["sender"], SERVER))
+        assert pc.max(pc.add(from_server["offset"], pc.cast(from_server["length"], "int64"))).as_py() == 20000
+
+
+def test_two_connections_with_one_four_tuple_and_no_connection_ids(tmp_path: Path) -> None:
+    """quic-go's clients choose zero-length ones: what comes to them says nothing but the 4-tuple, which they share."""
+    first, second = own("quic-go_transfer"), own("quic-go_owngeneration")
+    shift = read(first)[0].time_ns - read(second)[0].time_ns + 1
+    moved = [replace(record, time_ns=record.time_ns + shift) for record in read(second)]
+    merged = sorted([*read(first), *moved], key=lambda record: record.time_ns)
+    records = [record.with_client(61000) for record in merged]
+    trace = decode_records(tmp_path, records, [*key_logs(first), *key_logs(second)])
+    assert sum(a != b for a, b in pairwise(trace.packets["connection"].to_pylist())) > 10, "they do not overlap"
+    assert undecrypted(trace) == []
+    assert trace.connections.num_rows == 2
+    assert trace.stream_frames.num_rows == sum(decode(each).stream_frames.num_rows for each in (first, second))
+
+
+@pytest.mark.parametrize("name", ["quic-go_transfer", "quinn_transfer", "aioquic_transfer"])
+def test_nat_rebinding(tmp_path: Path, name: str) -> None:
+    """quic-go's client has a zero-length connection ID: what comes to it says nothing but the 4-tuple."""
+    records = read(own(name))
+    half = len(records) // 2
+    moved = [*records[:half], *(record.with_client(61000) for record in records[half:])]
+    trace = decode_records(tmp_path, moved, key_logs(own(name)))
+    assert undecrypted(trace) == []
+    assert trace.connections.num_rows == 1
+    assert contents(trace) == contents(decode(own(name)))
+    assert 61000 in trace.datagrams["src_port"].to_pylist()
+    assert set(trace.datagrams["connection"].to_pylist()) == {0}
+
+
+def test_a_preferred_address_is_quic_without_the_fixed_bit_too(tmp_path: Path) -> None:
+    """RFC 9287: the bit may be 0 in any packet, and the other port is none of QUIC's."""
+    capture = shared("misbehaving_aioquic/connectionmigration")
+    whole = decode(capture)
+    file, data = open_capture(capture)
+    datagrams = read_datagrams(file)
+    ports = [datagrams.flows[flow].dst_port for flow in datagrams.flow]
+    start = next(at for at, port in zip(datagrams.start, ports, strict=True) if port == 4443 and data[at] < 0x80)
+    path = tmp_path / "greased.pcap"
+    path.write_bytes(data[:start] + bytes((data[start] & ~0x40,)) + data[start + 1 :])
+    trace = decode_capture(path, key_logs(capture))
+    assert trace.datagrams["dst_port"].to_pylist().count(4443) == ports.count(4443)
+    assert trace.datagrams.num_rows == whole.datagrams.num_rows
+    assert undecrypted(trace) == ["1rtt"]
