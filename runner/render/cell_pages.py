@@ -9,7 +9,7 @@ from runner.model.job import Job
 from runner.render import crossing, drawing, pair, parallel
 from runner.render.cells import Cell
 from runner.render.files import Download, publish
-from runner.render.manifest import digest, folder_state
+from runner.render.manifest import digest
 from runner.render.series import Series, load_series, plot_document
 from runner.render.view import RunView
 from runner.render.writer import Writer
@@ -30,8 +30,7 @@ def draw_cells(
     waiting: list[tuple[str, str, Cell]] = []
     for cell in view.table.values():
         name = f"{view.name}/{cell.pair}/{cell.case.name}"
-        state = folder_state(view.folder.path / cell.pair / cell.case.name, depth=3)
-        inputs = digest([of_pairs[cell.pair], state])
+        inputs = digest([of_pairs[cell.pair], view.folder.states.get(f"{cell.pair}/{cell.case.name}", "")])
         if name in known and known[name][0] == inputs:
             drawn[name] = known[name]
         else:
@@ -50,7 +49,8 @@ def _said(cell: Cell) -> tuple[object, ...]:
 
 def _draw(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> str:
     inside = f"{view.name}/{cell.pair}/{cell.case.name}"
-    shutil.rmtree(writer.root / inside, ignore_errors=True)
+    if (writer.root / inside).exists():
+        shutil.rmtree(writer.root / inside)
     series, downloads = _job_files(view, writer, cell)
     if cell.case.workload is not None:
         template, told = "path_cell.html", crossing.context(view.run, cell, downloads=downloads)
@@ -70,9 +70,8 @@ def _job_files(view: RunView, writer: Writer, cell: Cell) -> tuple[dict[int, Ser
         downloads[result.iteration] = publish(artifacts, staging=writer.root / inside, final=writer.final / inside)
         if (found := load_series(artifacts.series)) is not None:
             series[result.iteration] = found
-            if result.iteration == cell.shown:
-                text = artifacts.series.read_text(encoding="utf-8").strip()
-            else:
-                text = json.dumps(plot_document(found), separators=(",", ":"))
-            (writer.root / inside / "series.js").write_text(f"bentpipe.series({result.iteration},{text});\n")
+            shown = result.iteration == cell.shown
+            text = found.text.strip() if shown else json.dumps(plot_document(found), separators=(",", ":")).encode()
+            script = b"bentpipe.series(%d,%b);\n" % (result.iteration, text)
+            (writer.root / inside / "series.js").write_bytes(script)
     return series, downloads

@@ -41,7 +41,7 @@ class Cell:
         asked = [result.protocol for result in self.results if result.protocol]
         return max(asked, key=asked.count, default="")
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The protocol where it is not the case's own: such a cell is not comparable with those without a label."""
         return "" if self.protocol in ("", self.case.protocol) else self.protocol
@@ -64,7 +64,7 @@ class Cell:
         """The iteration that stands for the cell, None when none succeeded."""
         return median_iteration(self.results)
 
-    @property
+    @cached_property
     def shown(self) -> int | None:
         """The iteration that the plot begins with: the median one, else the first there is."""
         return self.median or next((result.iteration for result in self.results), None)
@@ -83,6 +83,11 @@ class Cell:
         """The two groups into which the goodputs (bit/s) of its iterations fall, None when they don't."""
         return two_modes([sample.goodput for sample in self._samples if sample is not None and sample.goodput])
 
+    @property
+    def noted(self) -> bool:
+        """Whether its place in a matrix says more than numbers."""
+        return bool(self.refuted or self.modes)
+
     @cached_property
     def summaries(self) -> dict[str, Summary]:
         """By metric, over the iterations that succeeded and ran over the cell's protocol."""
@@ -92,7 +97,7 @@ class Cell:
         }
         return {key: summary for key, summary in found.items() if summary is not None}
 
-    @property
+    @cached_property
     def outcome(self) -> Outcome | None:
         """None: nothing was run yet."""
         outcomes = {result.outcome for result in self.results}
@@ -103,12 +108,12 @@ class Cell:
         """A test case that some iterations passed and some failed: neither green nor red says it."""
         return self.case.kind is Kind.TEST_CASE and 0 < self.attempts.successes < self.attempts.attempts - self.errors
 
-    @property
+    @cached_property
     def css(self) -> str:
         """The class of its colour."""
         return "mixed" if self.mixed else self.outcome.value if self.outcome else "none"
 
-    @property
+    @cached_property
     def says(self) -> str:
         """The outcome in words; of a mixed cell the rate of success with its 95 % interval."""
         judged = Attempts(successes=self.attempts.successes, attempts=self.attempts.attempts - self.errors)
@@ -118,18 +123,18 @@ class Cell:
         low, high = interval
         return f"{judged} succeeded, a rate of {low:.0%} to {high:.0%} (95 %)"
 
-    @property
+    @cached_property
     def sign(self) -> str:
         if self.mixed:
             return "≈"
         return "" if self.outcome is None else SIGNS[self.outcome]
 
-    @property
+    @cached_property
     def finding(self) -> Finding | None:
         """The first reason why an iteration did not succeed."""
         return next((finding for result in self.results for finding in result.findings), None)
 
-    @property
+    @cached_property
     def errors(self) -> int:
         """Iterations that were spoiled by the harness: no verdict on the pair."""
         return sum(result.outcome is Outcome.ERROR for result in self.results)
@@ -139,11 +144,11 @@ class Cell:
         """`client → server`, of a path its name."""
         return ends(self.client, self.server)
 
-    @property
+    @cached_property
     def pair(self) -> str:
         return Job(server=self.server, client=self.client, case=self.case.name, iteration=1).pair
 
-    @property
+    @cached_property
     def href(self) -> str:
         """URL of the cell's page, relative to the run's."""
         return f"{quote(self.pair)}/{quote(self.case.name)}.html"

@@ -25,6 +25,10 @@ class Column:
     formula: str
     of: Callable[[Result], float | None]
 
+    def number(self, value: float) -> str:
+        """Without its unit; a count without decimals."""
+        return digits(value) if self.unit else f"{value:,.0f}"
+
 
 def _sample(name: str, factor: float) -> Callable[[Result], float | None]:
     def value(result: Result) -> float | None:
@@ -95,12 +99,14 @@ def _summary(cell: Cell, column: Column) -> Summary | None:
 
 
 def _row(result: Result, columns: Sequence[Column], downloads: Mapping[int, Sequence[Download]]) -> Row:
-    values = (column.of(result) for column in columns)
+    values = [column.of(result) for column in columns]
     crossing = result.crossing
     return Row(
         result=result,
         sign=SIGNS[result.outcome],
-        numbers=tuple("–" if value is None else digits(value) for value in values),
+        numbers=tuple(
+            "–" if value is None else column.number(value) for column, value in zip(columns, values, strict=True)
+        ),
         crossed=tuple(carried(crossing)) if crossing is not None else (),
         visible=crossing.visible if crossing is not None else (),
         broken=tuple(one for one in result.invariants if one.holds is False),

@@ -132,7 +132,7 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
 
 
 def _steps(frame: _Frame, series: Series, name: str) -> str:
-    time, total = curve(series.server if name == "server" else series.client, series.files)
+    time, total = curve(series.server, series.files) if name == "server" else series.arrived
     if not len(time):
         return ""
     x = frame.left + frame.width * np.minimum(time / 1e6, frame.x_end) / frame.x_end

@@ -16,7 +16,9 @@ from runner.model.run import Kind
 from runner.render.cells import Cell
 from runner.render.metrics import BY_KEY, METRICS
 from runner.render.view import RunView
+from runner.stats.modes import Modes
 from runner.stats.ranking import Place
+from runner.store import CellRecord
 
 Row = dict[str, Any]
 _PUBLIC = {Outcome.SUCCEEDED: "succeeded", Outcome.FAILED: "failed", Outcome.UNSUPPORTED: "unsupported"}
@@ -110,8 +112,28 @@ def _job_row(result: Result) -> Row:
     return row
 
 
+def cell_records(view: RunView) -> list[CellRecord]:
+    """What `run.json` says of cells."""
+    return [
+        CellRecord(
+            server=cell.server,
+            client=cell.client,
+            case=cell.case.name,
+            protocol=cell.protocol,
+            successes=cell.attempts.successes,
+            attempts=cell.attempts.attempts,
+            median_iteration=cell.median,
+            modes=cell.modes,
+        )
+        for cell in view.table.values()
+    ]
+
+
 def cell_rows(view: RunView) -> list[Row]:
-    """One row per cell and metric: the summary over the iterations that succeeded. SI units."""
+    """One row per cell and metric: the summary over the iterations that succeeded. SI units.
+
+    `lower_n` to `upper_median`: the two groups into which the goodputs fall, of a cell where they do.
+    """
     rows = []
     for cell in view.table.values():
         for metric in METRICS:
@@ -136,9 +158,19 @@ def cell_rows(view: RunView) -> list[Row]:
                     "deviation": summary.deviation,
                     "minimum": summary.minimum,
                     "maximum": summary.maximum,
+                    **_modes(cell.modes if metric.key == "goodput" else None),
                 }
             )
     return rows
+
+
+def _modes(modes: Modes | None) -> Row:
+    return {
+        "lower_n": modes and modes.lower,
+        "lower_median": modes and modes.lower_median,
+        "upper_n": modes and modes.upper,
+        "upper_median": modes and modes.upper_median,
+    }
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:

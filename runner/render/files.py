@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -22,29 +23,49 @@ class Download:
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
-    """Copy the job's small files to `staging` and link to its folder from there; returns what can be downloaded.
+    """Put the job's small files into `staging`, and a link to its folder; returns what can be downloaded.
 
     `final` is where `staging` will be when the site is done: the symbolic link is relative to it. Where none can be
-    made, only the copies are offered.
+    made, only the small files are offered.
     """
     staging.mkdir(parents=True, exist_ok=True)
     linked = _link(artifacts.folder, staging, final)
+    made = {staging}
     downloads = []
     for label, path in _files(artifacts):
-        if path.is_symlink() or not path.exists():
+        try:
+            about = path.lstat()
+        except OSError:
             continue
         inside = path.relative_to(artifacts.folder)
-        if path.is_file() and path.stat().st_size <= LARGEST_COPY:
-            (staging / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, staging / inside)
-            downloads.append(Download(label=label, href=quote(inside.as_posix()), size=path.stat().st_size))
-        elif linked:
-            size = path.stat().st_size if path.is_file() else None
-            slash = "/" if path.is_dir() else ""
-            downloads.append(Download(label=label, href=quote(f"{_LINK}/{inside.as_posix()}{slash}"), size=size))
+        if stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_COPY:
+            place = staging / inside
+            if place.parent not in made:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                made.add(place.parent)
+            _put(path, place, about.st_mode)
+            downloads.append(Download(label=label, href=quote(inside.as_posix()), size=about.st_size))
+        elif linked and stat.S_ISREG(about.st_mode):
+            downloads.append(Download(label=label, href=quote(f"{_LINK}/{inside.as_posix()}"), size=about.st_size))
+        elif linked and stat.S_ISDIR(about.st_mode) and any(path.iterdir()):
+            downloads.append(Download(label=label, href=quote(f"{_LINK}/{inside.as_posix()}/"), size=None))
     if linked:
         downloads.append(Download(label="all files", href=f"{_LINK}/", size=None))
     return downloads
+
+
+def _put(path: Path, place: Path, mode: int) -> None:
+    """As a second name of the same file where everybody may read it and that is possible, else as a copy.
+
+    Nothing is written then; and bentpipe replaces files of a job whole, never in place.
+    """
+    try:
+        if mode & stat.S_IROTH:
+            os.link(path, place)
+            return
+    except OSError:
+        pass
+    shutil.copyfile(path, place)
 
 
 def _link(folder: Path, staging: Path, final: Path) -> bool:
@@ -57,7 +78,7 @@ def _link(folder: Path, staging: Path, final: Path) -> bool:
 
 def _files(artifacts: Artifacts) -> list[tuple[str, Path]]:
     folder = artifacts.folder
-    named = [
+    return [
         ("result", artifacts.result),
         ("evidence", artifacts.evidence),
         ("capture, client side", artifacts.client_capture),
@@ -74,4 +95,3 @@ def _files(artifacts: Artifacts) -> list[tuple[str, Path]]:
         ("tables, server side", artifacts.server_tables),
         ("series", artifacts.series),
     ]
-    return [(label, path) for label, path in named if not path.is_dir() or any(path.iterdir())]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 MARKER = ".bentpipe-site"  # a folder without it is not ours to replace
-_DEPTH = 2  # folders of a job that are looked into: its own, and client, server, sim, tables within
 
 
 @dataclass
@@ -55,7 +54,7 @@ def files_digest(paths: Iterable[Path]) -> str:
     return digest((path.name, path.read_bytes()) for path in sorted(paths))
 
 
-def folder_state(folder: Path, depth: int = _DEPTH) -> list[tuple[str, int, int]]:
+def folder_state(folder: Path, *, depth: int) -> list[tuple[str, int, int]]:
     """Name, size and time of change of every file in `folder`, and in its folders down to `depth`."""
     found: list[tuple[str, int, int]] = []
     try:
@@ -66,5 +65,5 @@ def folder_state(folder: Path, depth: int = _DEPTH) -> list[tuple[str, int, int]
         about = entry.stat(follow_symlinks=False)
         found.append((entry.name, about.st_size, about.st_mtime_ns))
         if depth > 1 and entry.is_dir(follow_symlinks=False):
-            found += folder_state(Path(entry.path), depth - 1)
+            found += folder_state(Path(entry.path), depth=depth - 1)
     return found

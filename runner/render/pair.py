@@ -10,7 +10,7 @@ from runner.render import drawing, words
 from runner.render.cells import SIGNS, Cell
 from runner.render.files import Download
 from runner.render.metrics import BY_KEY, METRICS, Metric, value
-from runner.render.series import Series, coded, curve
+from runner.render.series import Series, coded
 from runner.stats import Summary
 
 _TILES = ("efficiency", "goodput", "slow_start_bound", "handshake_time", "ttfb", "ttlb", "retransmission_ratio")
@@ -120,7 +120,7 @@ def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[s
     outcomes = {result.iteration: result.outcome for result in cell.results}
     curves = []
     for iteration, one in series.items():
-        time, total = curve(one.client, one.files)
+        time, total = one.arrived
         curves.append(
             {
                 "iteration": iteration,

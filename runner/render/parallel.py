@@ -1,5 +1,6 @@
 """The same work for many things, on all cores."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -25,12 +26,14 @@ def every(things: Sequence[T], work: Callable[[T], R], *, least: int, progress: 
         return list(_counted(map(work, things), len(things), progress))
     global _work  # noqa: PLW0603 - the one way to hand a function to forked processes without pickling it
     _work = work
+    gc.freeze()  # what is in memory stays: no collection walks through it again, and no process copies its pages
     try:
         with multiprocessing.get_context("fork").Pool(cores, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
             size = max(1, len(things) // (cores * _CHUNKS))
             return list(_counted(pool.imap(_call, things, chunksize=size), len(things), progress))
     finally:
         _work = None
+        gc.unfreeze()
 
 
 def _counted(results: Iterable[R], of: int, progress: Progress | None) -> Iterator[R]:

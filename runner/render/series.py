@@ -1,13 +1,15 @@
 """`series.json` as the page needs it: decoded, checked, thinned to what a screen can show."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from runner.store import parse
 
 Ints = NDArray[np.int64]
 Points = list[tuple[float, float]]
@@ -31,11 +33,13 @@ class Frames:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """What the plots of one job are drawn from. `document` is the file's content, as it goes to the interactive plot.
+    """What the plots of one job are drawn from. `text` is the file's content, as it goes to the interactive plot, and
+    `document` what it says.
 
     `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille.
     """
 
+    text: bytes
     document: dict[str, Any]
     file_size: int
     files: tuple[int, ...]
@@ -48,6 +52,11 @@ class Series:
     limits: tuple[tuple[float, float, str], ...] = ()
     """(start, end, limit) in seconds: what held the transfer back. Runs of older programs have none."""
 
+    @cached_property
+    def arrived(self) -> tuple[Ints, Ints]:
+        """The client's `curve`."""
+        return curve(self.client, self.files)
+
     @property
     def end(self) -> float:
         """Seconds until the last frame that either vantage point saw; 0 without any."""
@@ -58,9 +67,11 @@ class Series:
 def load_series(path: Path) -> Series | None:
     """The job's series; None when it left none, or none that can be read: the page then says so."""
     try:
-        document = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        document = parse(text)
         bounds = document["bounds"]
         return Series(
+            text=text,
             document=document,
             file_size=int(document["file_size"]),
             files=tuple(int(size) for size in document["files"]),

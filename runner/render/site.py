@@ -10,7 +10,7 @@ from markupsafe import Markup
 from runner.errors import UsageError
 from runner.render import exports, feed, parallel
 from runner.render.cell_pages import draw_cells
-from runner.render.manifest import MARKER, Manifest, digest, files_digest, folder_state
+from runner.render.manifest import MARKER, Manifest, digest, files_digest
 from runner.render.pages import Asset, modules, opening
 from runner.render.view import Key, RunView, StoredRun
 from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
@@ -97,9 +97,7 @@ class _Site:
         self.after.save(self.writer.root)
 
     def _state(self, folder: StoredRun) -> str:
-        record = (folder.path / "run.json").read_bytes()
-        jobs = sorted(folder.path.glob("*_*/*/*/"))
-        return digest([record, *((str(job), folder_state(job)) for job in jobs)])
+        return digest([(folder.path / "run.json").read_bytes(), *folder.states.items()])
 
     def _run(self, folder: StoredRun, states: dict[str, str]) -> None:
         """The pages of one run, unless neither it nor any run that they tell of changed."""

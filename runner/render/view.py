@@ -16,6 +16,7 @@ from runner.model.result import Result
 from runner.model.run import Kind, Run
 from runner.render.cells import Cell, Cells, cells, names, ordered_cases
 from runner.render.deciding import Decision, decisions
+from runner.render.manifest import digest, folder_state
 from runner.store import RunFolder
 
 Key = tuple[str, str, str]  # server, client, case
@@ -38,6 +39,12 @@ class StoredRun(RunFolder):
     def results(self) -> dict[Job, Result]:
         """As of the first call."""
         return self._results
+
+    @cached_property
+    def states(self) -> dict[str, str]:
+        """Digest of names, sizes and times of all files of each cell, by `<pair>/<case>`."""
+        cells = sorted(self.path.glob("*_*/*/"))
+        return {path.relative_to(self.path).as_posix(): digest(folder_state(path, depth=3)) for path in cells}
 
     @cached_property
     def planned(self) -> frozenset[Key]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from markupsafe import Markup, escape
 
@@ -34,6 +35,7 @@ def host_text(host: Mapping[str, str]) -> str:
     return ", ".join([*named, *cores, *(f"{key} {value}" for key, value in rest.items())])
 
 
+@lru_cache(maxsize=512)  # of labels and formulas, again on every page
 def subscript(text: str) -> Markup:
     """`text` escaped, with what follows an underscore lowered: η_ss."""
     return Markup(_SUBSCRIPT.sub(r"<sub>\1</sub>", str(escape(text))))

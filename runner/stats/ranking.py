@@ -37,7 +37,7 @@ def ranking(cells: Mapping[tuple[str, str], float], *, place: int, seed: int, mo
         return []
     ranks = _ranks(_medians(table), more_is_better=more_is_better)
     drawn = np.random.default_rng(seed).integers(len(others), size=(_DRAWS, len(others)))
-    draws = np.array([_ranks(_medians(table[:, one]), more_is_better=more_is_better) for one in drawn])
+    draws = _ranks(_medians(table[:, drawn].swapaxes(0, 1)), more_is_better=more_is_better)
     tail = (1 - CONFIDENCE) / 2
     places = []
     for index, name in enumerate(names):
@@ -51,19 +51,22 @@ def ranking(cells: Mapping[tuple[str, str], float], *, place: int, seed: int, mo
 
 
 def _medians(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median of each row without its holes; not a number for a row of holes."""
-    ordered = np.sort(table, axis=1)  # holes last
-    known = np.count_nonzero(~np.isnan(table), axis=1)
-    rows = np.arange(len(table))
-    lower, upper = np.maximum(known - 1, 0) // 2, known // 2
-    middle: NDArray[np.float64] = (ordered[rows, lower] + ordered[rows, np.minimum(upper, table.shape[1] - 1)]) / 2
-    return np.where(known > 0, middle, np.nan)
+    """Median along the last axis without the holes; not a number where there is nothing else."""
+    ordered = np.sort(table, axis=-1)  # holes last
+    known = np.count_nonzero(~np.isnan(table), axis=-1)
+    last = table.shape[-1] - 1
+    lower, upper = (
+        np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0]
+        for place in (np.maximum(known - 1, 0) // 2, np.minimum(known // 2, last))
+    )
+    return np.where(known > 0, (lower + upper) / 2, np.nan)
 
 
 def _ranks(values: NDArray[np.float64], *, more_is_better: bool) -> NDArray[np.float64]:
-    """1 + how many are better; equals share the better rank."""
-    better = values[:, None] < values[None, :] if more_is_better else values[:, None] > values[None, :]
-    return np.where(np.isnan(values), np.nan, 1.0 + better.sum(axis=1))
+    """1 + how many along the last axis are better; equals share the better rank."""
+    one, other = values[..., :, None], values[..., None, :]
+    better = one < other if more_is_better else one > other
+    return np.where(np.isnan(values), np.nan, 1.0 + better.sum(axis=-1))
 
 
 def groups(values: Iterable[tuple[str, float]], *, seed: int) -> list[tuple[str, Summary]]:

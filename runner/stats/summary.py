@@ -48,17 +48,23 @@ class Attempts:
 
 def summarise(values: Iterable[float | None], *, seed: int) -> Summary | None:
     """Summary of the values that were measurable; None when none was. `seed` is that of the resampling."""
-    known = np.sort(np.array([value for value in values if value is not None], dtype=np.float64))
-    if not known.size:
+    found = [float(value) for value in values if value is not None]
+    if not found:
         return None
-    low, high = median_interval(known, seed=seed) if known.size > 1 else (None, None)
+    if len(found) == 1:
+        (one,) = found
+        return Summary(
+            n=1, median=one, mean=one, minimum=one, maximum=one, deviation=None, low=None, high=None, seed=seed
+        )
+    known = np.sort(np.array(found, dtype=np.float64))
+    low, high = median_interval(known, seed=seed)
     return Summary(
-        n=int(known.size),
+        n=len(found),
         median=float(np.median(known)),
         mean=float(known.mean()),
         minimum=float(known[0]),
         maximum=float(known[-1]),
-        deviation=float(known.std(ddof=1)) if known.size > 1 else None,
+        deviation=float(known.std(ddof=1)),
         low=low,
         high=high,
         seed=seed,

@@ -22,8 +22,8 @@ def pages(view: RunView) -> Pages:
         ),
         (
             "downloads/run.json",
-            run_document(view.folder),
-            "Everything: the plan and all results as they are stored, in SI units.",
+            run_document(view.folder, exports.cell_records(view)),
+            "Everything: the plan, all results as they are stored, cells that have two modes; in SI units.",
         ),
         ("downloads/run.schema.json", run_document_schema(), "JSON Schema of run.json."),
         (
@@ -35,7 +35,7 @@ def pages(view: RunView) -> Pages:
         (
             "downloads/cells.csv",
             exports.as_csv(cells),
-            "A row per cell and metric: median with interval, mean, deviation, n.",
+            "A row per cell and metric: median with interval, mean, deviation, n; both modes of a goodput with two.",
         ),
         ("downloads/cells.parquet", exports.as_parquet(cells), "The same for columns."),
     ]

@@ -101,6 +101,7 @@ def context(view: RunView) -> dict[str, Any]:
         ],
         "labels": sorted({cell.label for cell in table.values()} - {""}),
         "refuted": any(cell.refuted for cell in table.values()),
+        "modes": any(cell.modes for cell in table.values()),
         "decisions": decided,
         "agreements": agreements(run, table),
         "deciding": DEFINITIONS,

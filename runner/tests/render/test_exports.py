@@ -10,12 +10,13 @@ from xml.etree import ElementTree
 import pyarrow.parquet as pq
 import pytest
 
-from runner.model.result import Outcome
+from runner.model.job import Job
+from runner.model.result import Outcome, Result, Sample
 from runner.render import render
 from runner.render.exports import as_csv, badge, public_result
 from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder, run_document_schema
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
+from runner.tests.render.folders import case, rare_run, recorded_run, run, two_protocols_run
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,7 +68,9 @@ def test_what_the_harness_spoiled_is_not_told_to_the_public_runner_s_page(tmp_pa
 def test_all_files_of_the_downloads_can_be_read(site: Path) -> None:
     folder = site / "recorded" / "downloads"
     document = json.loads((folder / "run.json").read_text())
-    assert set(document) == {"schema", "run", "results"} == set(json.loads(run_document_schema())["properties"])
+    assert (
+        set(document) == {"schema", "run", "cells", "results"} == set(json.loads(run_document_schema())["properties"])
+    )
     rows = list(csv.DictReader(io.StringIO((folder / "jobs.csv").read_text())))
     assert len(rows) == len(document["results"]) == pq.read_table(folder / "jobs.parquet").num_rows
     by_name = {(row["server"], row["client"], row["case"]): row for row in rows}
@@ -77,6 +80,36 @@ def test_all_files_of_the_downloads_can_be_read(site: Path) -> None:
             assert float(row["goodput"]) == result["sample"]["goodput"]
     cells = list(csv.DictReader(io.StringIO((folder / "cells.csv").read_text())))
     assert {row["metric"] for row in cells} >= {"goodput", "efficiency", "ttlb"}
+
+
+def test_two_modes_are_in_our_json_and_in_the_tables(tmp_path: Path) -> None:
+    goodputs = (4.1e6, 8.2e6, 8.0e6, 4.0e6, 8.1e6, 4.05e6, 8.3e6, 8.2e6)
+    jobs = tuple(Job(server="s", client=name, case="sat", iteration=n) for name in ("two", "one") for n in range(1, 9))
+    folder = RunFolder.create(tmp_path / "run", run("run", {"sat": case("sat", iterations=8)}, jobs))
+    for job in jobs:
+        goodput = goodputs[job.iteration - 1] if job.client == "two" else 8e6 + job.iteration
+        result = Result(
+            server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.SUCCEEDED
+        )
+        folder.save_result(replace(result, sample=Sample(file_size=1_000_000, goodput=goodput, efficiency=0.4)))
+    render([folder], tmp_path / "site")
+    downloads = tmp_path / "site/run/downloads"
+    document = json.loads((downloads / "run.json").read_text())
+    found = {one["client"]: one["modes"] for one in document["cells"]}
+    assert found["one"] is None
+    assert (found["two"]["lower"], found["two"]["lower_median"]) == (3, 4.05e6)
+    assert (found["two"]["upper"], found["two"]["upper_median"]) == (5, 8.2e6)
+    schema = json.loads((downloads / "run.schema.json").read_text())["$defs"]
+    assert set(schema["CellRecord"]["properties"]) == set(document["cells"][0])
+    assert set(schema["Modes"]["properties"]) == set(found["two"])
+    (row,) = (
+        one
+        for one in pq.read_table(downloads / "cells.parquet").to_pylist()
+        if (one["client"], one["metric"]) == ("two", "goodput")
+    )
+    assert (row["lower_n"], row["upper_median"]) == (3, 8.2e6)
+    page = (tmp_path / "site/run/index.html").read_text()
+    assert page.count(">two modes<") == 2  # the cell, and how to read it
 
 
 def test_without_rows_a_table_is_empty() -> None:

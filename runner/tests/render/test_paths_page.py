@@ -111,7 +111,7 @@ def test_a_path_in_a_case_has_a_page_of_its_own(site: Path) -> None:
     assert "origin" not in re.sub(r"<[^>]+>", " ", page)
     header, first, *_ = _rows(page, "iterations")
     assert header[2:4] == ["Page Load Time s", "Response Start s"]
-    assert first[2:6] == ["4.55", "1.00", "2.00", "75.0"]
+    assert first[2:6] == ["4.55", "1.00", "2.00", "75"]
     assert first[-1] == "nothing"
 
 
