@@ -3,17 +3,15 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from runner.deploy.lanes import Lanes
-from runner.deploy.request import EndpointSpec, LaneJob
-from runner.inputs import environment, request_urls, served_files
+from runner.deploy.pair_request import pair_request
+from runner.deploy.request import EndpointSpec
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.run import Run
-from runner.plan import job_seed
 from runner.store import write_atomically
 
 
@@ -39,43 +37,7 @@ class Emulated:
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
         """Run `job` in a free lane. Raises LaneError when the harness can't."""
-        case = self._run.cases[job.case]
-        wire_names = self._run.wire_names(job)
-        client, server = self._run.implementations[job.client], self._run.implementations[job.server]
-        files = served_files(self._run.seed, case.file_sizes, name_length=case.name_length)
-        return self._lanes.run(
-            LaneJob(
-                job=job,
-                folder=folder,
-                client=self._endpoint(
-                    job.client,
-                    Role.CLIENT,
-                    environment(
-                        Role.CLIENT,
-                        testcase=wire_names["client"],
-                        requests=request_urls(files, host=case.host),
-                        asked=client.parameters,
-                    ),
-                ),
-                server=self._endpoint(
-                    job.server,
-                    Role.SERVER,
-                    environment(Role.SERVER, testcase=wire_names["server"], asked=server.parameters),
-                ),
-                forward=case.forward,
-                return_=case.return_,
-                path=case.impairments,
-                chain_length=case.chain_length,
-                seed=job_seed(self._run.seed, job),
-                timeout=case.timeout,
-                files=files,
-            )
-        )
-
-    def _endpoint(self, stack: str, role: Role, asked: dict[str, str]) -> EndpointSpec:
-        plain = EndpointSpec(image=self._run.implementations[stack].image)
-        spec = self._specs.get((stack, role), plain)
-        return replace(spec, environment={**spec.environment, **asked})
+        return self._lanes.run(pair_request(self._run, job, folder, specs=self._specs))
 
     def probe(self, record: Path, jobs: Iterable[Job]) -> dict[tuple[str, Role], str]:
         """Why stacks of `jobs` break the contract, by name and role; empty when none does.

@@ -1,28 +1,21 @@
 """One endpoint's container: the image of a stranger, with the contract's environment and a fence around it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from runner.deploy.containers import ContainerSpec, Engine, Usage, Volume
 from runner.deploy.lane_base import LaneBase
 from runner.deploy.request import EndpointSpec, Limits
-from runner.deploy.supervised import Supervised
+from runner.deploy.supervised import Supervised, Watched
 from runner.errors import LaneError
 from runner.model.artifacts import EndpointRecord
 from runner.model.implementation import Role
 from runner.model.path import Side
 
-# What stock images do at their start needs these: routes and offloads, a user of their own, ping, a port below 1024.
-_CAPABILITIES = (
-    "NET_ADMIN",
-    "NET_RAW",
-    "NET_BIND_SERVICE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "KILL",
-    "SETGID",
-    "SETUID",
-)
+# What stock images do at their start needs these: a user of their own, a port below 1024; and, in a namespace that is
+# theirs, routes, offloads, ping.
+CAPABILITIES = ("NET_BIND_SERVICE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+_NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 
 
 class Endpoint:
@@ -30,11 +23,12 @@ class Endpoint:
 
     def __init__(self, role: Role | Side, spec: EndpointSpec, limits: Limits) -> None:
         self.role = role
-        self.running: Supervised | None = None
+        self.running: Watched | None = None
         self.timed_out = False
         self.stopped_by_us = False
         self.skipped: list[str] = []
         self.volumes_full: list[str] = []
+        self.clock_ahead = 0.0  # s, of its host's clock before the clock of who asks for the record
         self._spec = spec
         self._image_id = ""
         self._limits = limits
@@ -45,29 +39,36 @@ class Endpoint:
         """Note which image the tag means now. Raises LaneError when the engine has none."""
         self._image_id = engine.image_id(self._spec.image)
 
-    def create(self, lane: LaneBase, volumes: tuple[Volume, ...], *, quota: int) -> None:
-        """Make the container, not started. `quota` is what it may write to its volumes, which count as its memory."""
-        container = lane.create(
-            ContainerSpec(
-                image=self._spec.image,
-                role=self.role.value,
-                entrypoint=self._spec.entrypoint,
-                environment=self._environment,
-                volumes=volumes,
-                host=self._host(lane.namespace(self.role.value), quota),
-            )
+    def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
+        """Make the container in its lane, with the lane's volumes and those of `served`; not started."""
+        role = self.role.value
+        spec = self.container(
+            (*lane.volumes(role), *served), quota=lane.quota(role), host={"network_mode": lane.namespace(role)}
         )
-        self.running = lane.supervise(container, output_limit=self._limits.output)
+        self.running = lane.supervise(lane.create(spec), output_limit=self._limits.output)
 
-    def _host(self, network: str, quota: int) -> dict[str, Any]:
+    def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
+        """Its container. `quota` is what it may write to its volumes, which count as its memory, in bytes.
+
+        `host`, in the engine's words, says which network it is in, and what is not as in lanes.
+        """
+        return ContainerSpec(
+            image=self._spec.image,
+            role=self.role.value,
+            entrypoint=self._spec.entrypoint,
+            environment=self._environment,
+            volumes=volumes,
+            host=self._fence(quota) | dict(host),
+        )
+
+    def _fence(self, quota: int) -> dict[str, Any]:
         limits = self._limits
         memory = limits.memory + quota
         return {
-            "network_mode": network,
             "binds": list(self._spec.binds),
             "devices": list(self._spec.devices),
             "cap_drop": ["ALL"],
-            "cap_add": list(_CAPABILITIES),
+            "cap_add": [*CAPABILITIES, *_NETWORK_CAPABILITIES],
             "security_opt": ["no-new-privileges"],
             "mem_limit": memory,
             "memswap_limit": memory,
@@ -84,15 +85,21 @@ class Endpoint:
     def start(self) -> None:
         """Start it. Raises LaneError `<role>-not-started` when the image lacks its own entry point, and the like."""
         try:
-            self.supervised.start()
+            self.watched.start()
         except LaneError as error:
             code = f"{self.role.value}-not-started" if error.code == "engine" else error.code
             raise LaneError(code, str(error)) from error
 
     @property
-    def supervised(self) -> Supervised:
+    def watched(self) -> Watched:
         """Its container."""
-        assert self.running is not None, "create() comes first"
+        assert self.running is not None, "the container is made first"
+        return self.running
+
+    @property
+    def supervised(self) -> Supervised:
+        """Its container in a lane."""
+        assert isinstance(self.running, Supervised), "create() comes first"
         return self.running
 
     def measure(self, engine: Engine) -> None:
@@ -111,6 +118,7 @@ class Endpoint:
 
     def record(self, job_began: float) -> EndpointRecord:
         """What the engine said. `job_began` in seconds since 1970."""
+        began = job_began + self.clock_ahead
         final = self.running.final if self.running is not None else None
         return EndpointRecord(
             image=self._spec.image,
@@ -120,8 +128,8 @@ class Endpoint:
             oom_killed=final.oom_killed if final is not None else False,
             stopped_by_us=self.stopped_by_us,
             output_flooded=self.running is not None and self.running.flooded,
-            started=final.started - job_began if final is not None and final.started is not None else None,
-            ended=final.ended - job_began if final is not None and final.ended is not None else None,
+            started=final.started - began if final is not None and final.started is not None else None,
+            ended=final.ended - began if final is not None and final.ended is not None else None,
             environment=self._environment,
             cpu_s=self._usage.cpu,
             throttled_s=self._usage.throttled,

@@ -75,7 +75,7 @@ def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool) -> Co
     return _holder(role, ["hold-client"], volumes=volumes, sysctls=_NAMESPACE | own, extra_hosts=list(hosts))
 
 
-def link_holder(volumes: tuple[Volume, ...], *, role: str = "sim") -> ContainerSpec:
+def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
     """The simulator's namespace and volume, both captures, and the word `link ready`."""
     return _holder(
         role,

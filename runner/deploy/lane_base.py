@@ -1,11 +1,13 @@
-"""What every lane is made of: containers and volumes that go with it, and holders whose namespaces others join."""
+"""What every lane is made of: holders whose namespaces others join, volumes of the endpoints, simulated links."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
-from runner.deploy.containers import ContainerSpec, Engine
+from runner.deploy.containers import ContainerSpec, Engine, Volume
+from runner.deploy.segment import Segment
 from runner.deploy.supervised import Bell, Supervised
+from runner.deploy.wiring import CLIENT
 from runner.errors import LaneError
 
 
@@ -18,13 +20,31 @@ def together(pool: Executor, *calls: Callable[[], object]) -> None:
 
 
 class LaneBase:
-    """Prepared, used by one thread for one job, and removed by `discard` whatever happened."""
+    """Prepared, used by one thread for one job, and removed by `discard` whatever happened.
 
-    def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str) -> None:
+    Each of `roles` has a namespace and /logs, the client /downloads too, of as many bytes as `logs` and `downloads`
+    say; each of `segments` is a simulated link.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        pool: Executor,
+        bell: Bell,
+        *,
+        name: str,
+        roles: Sequence[str],
+        segments: Sequence[str],
+        logs: int,
+        downloads: int,
+    ) -> None:
         self.name = name
         self.engine = engine
         self.pool = pool
         self.bell = bell
+        self.segments = tuple(Segment(self, role) for role in segments)
+        self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): logs} for role in roles}
+        self._volumes[CLIENT][Volume(name=f"{name}-downloads", path="/downloads")] = downloads
         self._containers: list[str] = []
         self._holders: dict[str, str] = {}
         self._preparing = threading.Lock()
@@ -47,16 +67,35 @@ class LaneBase:
                 raise
 
     def _hold_all(self) -> None:
-        """Start all holders."""
+        together(
+            self.pool,
+            *(lambda role=role: self._hold_role(role) for role in self._volumes),
+            *(segment.hold for segment in self.segments),
+        )
+
+    def _hold_role(self, role: str) -> None:
+        for volume, quota in self._volumes[role].items():
+            self.engine.create_volume(volume.name, role=role, quota=quota)
+        self._start_holder(role, self.hold(role, self._holder(role)))
+
+    def _start_holder(self, role: str, holder: str) -> None:  # noqa: ARG002 - a lane may watch one of them
+        self.engine.start(holder)
+
+    def _holder(self, role: str) -> ContainerSpec:
+        """The holder of an endpoint's namespace and volumes."""
         raise NotImplementedError
 
     def _script(self, pids: dict[str, int]) -> str:
         """The wiring, from the process ids of the holders by role."""
         raise NotImplementedError
 
-    def _volumes(self) -> list[str]:
-        """The names of all volumes."""
-        raise NotImplementedError
+    def volumes(self, role: str) -> tuple[Volume, ...]:
+        """/logs, and /downloads of the client; they last as long as the holder."""
+        return tuple(self._volumes[role])
+
+    def quota(self, role: str) -> int:
+        """Bytes that all volumes of `role` take."""
+        return sum(self._volumes[role].values())
 
     def hold(self, role: str, spec: ContainerSpec) -> str:
         """Make the holder of `role`, not started. Returns its id."""
@@ -96,6 +135,19 @@ class LaneBase:
             raise LaneError("no-lane", f"There is no holder of the {role}.")
         return self.engine.archive(self._holders[role], path)
 
+    def stop_captures(self) -> int:
+        """End all captures. Returns how many packets the kernel dropped before them."""
+        return sum(segment.stop_captures() for segment in self.segments)
+
+    @property
+    def link_died(self) -> bool:
+        """Whether a simulator or a capture ended although nobody asked it to."""
+        return any(segment.died for segment in self.segments)
+
+    def link_output(self) -> str:
+        """What simulators and captures printed."""
+        return "".join(segment.output() for segment in self.segments)
+
     def discard(self) -> None:
         """Remove every container and volume of the lane. Raises LaneError when the engine refuses one."""
         with self._preparing:
@@ -104,5 +156,6 @@ class LaneBase:
             for group in (joined, list(kept)):
                 removals = (lambda container=container: self.engine.remove(container) for container in group)
                 together(self.pool, *removals)
-            for name in self._volumes():
-                self.engine.remove_volume(name)
+            for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
+                for volume in volumes:
+                    self.engine.remove_volume(volume.name)

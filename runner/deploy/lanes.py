@@ -10,11 +10,12 @@ import docker
 
 from runner.deploy import engine as host_engine
 from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
-from runner.deploy.experiment import Experiment, shape_of
+from runner.deploy.experiment import downloads_quota
 from runner.deploy.holders import plumber
 from runner.deploy.lane import Lane, Shape
 from runner.deploy.owner import Owner
-from runner.deploy.path_experiment import PathExperiment, quotas
+from runner.deploy.pair_experiment import PairExperiment, shape_of
+from runner.deploy.path_experiment import PathExperiment
 from runner.deploy.path_lane import PathLane
 from runner.deploy.path_request import PathJob
 from runner.deploy.priority import raise_weight
@@ -81,25 +82,24 @@ class Lanes:
         """
         lane = self._take(shape_of(job))
         try:
-            return Experiment(job, lane, self._served).run(self._plumber)
+            return PairExperiment(job, lane, self._served, self._plumber).run()
         finally:
             # Another lane is made in its place at once: while this job is being judged that costs no time.
             self._background.submit(self._replace, lane)
 
     def run_path(self, job: PathJob) -> Evidence:
         """The same for one job over a path, in a lane of its own kind, which is made for it."""
-        logs, downloads = quotas(job)
         lane = PathLane(
             self._engine,
             self._pool,
             Bell(self._stop),
             name=f"{self._prefix}-{next(self._numbers)}",
             controllers=job.controllers,
-            logs=logs,
-            downloads=downloads,
+            logs=job.limits.logs,
+            downloads=downloads_quota(job.expected),
         )
         try:
-            return PathExperiment(job, lane, self._served).run(self._plumber)
+            return PathExperiment(job, lane, self._served, self._plumber).run()
         finally:
             self._background.submit(lane.discard)
 

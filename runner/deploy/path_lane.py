@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 
 from runner.deploy import holders
-from runner.deploy.containers import ContainerSpec, Engine, Volume
+from runner.deploy.containers import ContainerSpec, Engine
 from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES, TOOLS
-from runner.deploy.lane_base import LaneBase, together
-from runner.deploy.path_wiring import CLIENT, GATEWAY, GROUND, SATELLITE, SERVER, TERMINAL, path_wiring_script
-from runner.deploy.segment import HOLDER_OUTPUT, Segment
+from runner.deploy.lane_base import LaneBase
+from runner.deploy.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
+from runner.deploy.segment import HOLDER_OUTPUT
 from runner.deploy.supervised import Bell, Supervised
+from runner.deploy.wiring import CLIENT, SERVER
 from runner.errors import LaneError
 from runner.model.path import SIDES, Side
 
@@ -24,7 +25,7 @@ _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 
 
 class PathLane(LaneBase):
-    """`controllers`: TCP's congestion controller by role. Quotas in bytes."""
+    """`controllers`: TCP's congestion controller by role."""
 
     def __init__(
         self,
@@ -37,38 +38,24 @@ class PathLane(LaneBase):
         logs: int,
         downloads: int,
     ) -> None:
-        super().__init__(engine, pool, bell, name=name)
-        self.logs_quota, self.downloads_quota = logs, downloads
-        self.satellite = Segment(self, role=SATELLITE)
-        self.ground = Segment(self, role=GROUND)
-        self.logs = {
-            role: Volume(name=f"{name}-{role}-logs", path="/logs") for role in (CLIENT, TERMINAL, GATEWAY, SERVER)
-        }
-        self.downloads = Volume(name=f"{name}-downloads", path="/downloads")
+        super().__init__(
+            engine,
+            pool,
+            bell,
+            name=name,
+            roles=(CLIENT, TERMINAL, GATEWAY, SERVER),
+            segments=(SATELLITE, GROUND),
+            logs=logs,
+            downloads=downloads,
+        )
         self._controllers = controllers
         self._client_capture: Supervised | None = None
 
-    def _hold_all(self) -> None:
-        self.engine.create_volume(self.downloads.name, role=CLIENT, quota=self.downloads_quota)
-        together(
-            self.pool,
-            *(lambda role=role: self._hold_role(role) for role in self.logs),
-            self.satellite.hold,
-            self.ground.hold,
-        )
-
-    def _hold_role(self, role: str) -> None:
-        self.engine.create_volume(self.logs[role].name, role=role, quota=self.logs_quota)
-        volumes = (self.logs[role], self.downloads) if role == CLIENT else (self.logs[role],)
-        spec = holders.path_holder(role, volumes, forwards=role in SIDES)
-        self.engine.start(self.hold(role, spec))
+    def _holder(self, role: str) -> ContainerSpec:
+        return holders.path_holder(role, self.volumes(role), forwards=role in SIDES)
 
     def _script(self, pids: dict[str, int]) -> str:
         return path_wiring_script(pids, self._controllers)
-
-    def _volumes(self) -> list[str]:
-        every = (*self.logs.values(), self.downloads, self.satellite.volume, self.ground.volume)
-        return [volume.name for volume in every]
 
     def capture_client(self) -> None:
         """Capture headers at the client; return when the capture listens."""
@@ -96,7 +83,6 @@ class PathLane(LaneBase):
             raise LaneError("no-client-capture", f"The client's capture did not begin: {capture.last_lines(3)}")
 
     def stop_captures(self) -> int:
-        """End all captures. Returns how many packets the kernel dropped before them."""
         capture = self._client_capture
         if capture is None:
             raise LaneError("no-lane", "There is no capture at the client.")
@@ -104,7 +90,7 @@ class PathLane(LaneBase):
         dropped = _DROPPED.findall(capture.printed)
         if not dropped:
             raise LaneError("captures-died", f"The client's capture ended before its time: {capture.last_lines(3)}")
-        return int(dropped[0]) + self.satellite.stop_captures() + self.ground.stop_captures()
+        return int(dropped[0]) + super().stop_captures()
 
     def client_capture(self) -> Iterator[bytes]:
         """The folder with the client's capture as tar. Raises LaneError without one."""
@@ -125,10 +111,5 @@ class PathLane(LaneBase):
 
     @property
     def link_died(self) -> bool:
-        """Whether a simulator or a capture ended although nobody asked it to."""
         capture = self._client_capture
-        return self.satellite.died or self.ground.died or (capture is not None and capture.ended)
-
-    def link_output(self) -> str:
-        """What both simulators and their captures printed."""
-        return self.satellite.output() + self.ground.output()
+        return super().link_died or (capture is not None and capture.ended)

@@ -37,9 +37,9 @@ class Probe:
         endpoint = Endpoint(self._role, EndpointSpec(image=self._image, environment=self._environment(files)), limits)
         endpoint.find(self._lane.engine)
         lane.prepare(plumber)
-        lane.link.start(link_arguments(forward=_LINK, return_=_LINK, seed=1))
-        volumes = (*lane.volumes.server, www, certs) if self._role is Role.SERVER else (*lane.volumes.client, certs)
-        endpoint.create(lane, volumes, quota=2 * limits.logs)
+        for segment in lane.segments:
+            segment.start(link_arguments(forward=_LINK, return_=_LINK, seed=1))
+        endpoint.create(lane, (www, certs) if self._role is Role.SERVER else (certs,))
         try:
             endpoint.start()
         except LaneError as error:

@@ -38,22 +38,28 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneJob:
+class Request:
     """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start."""
 
     job: Job
     folder: Path
     client: EndpointSpec
     server: EndpointSpec
-    forward: LinkParameters
-    return_: LinkParameters
     seed: int  # of the link
     timeout: float
-    files: tuple[ServedFile, ...]
+    files: tuple[ServedFile, ...]  # all that the server serves
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneJob(Request):
+    """A job of a pair, which asks for all of `files`."""
+
+    forward: LinkParameters
+    return_: LinkParameters
     path: PathImpairments = NO_PATH_IMPAIRMENTS
     chain_length: int = 1  # certificates in cert.pem
     wait_for_server: bool = True  # until it answers with Version Negotiation
-    limits: Limits = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,17 @@
 """One simulated link between two namespaces: its holder, with both captures, and the simulator itself."""
 
 import re
+from typing import TYPE_CHECKING
 
 from runner.deploy.containers import ContainerSpec, Volume
 from runner.deploy.holders import link_holder
-from runner.deploy.lane_base import LaneBase
 from runner.deploy.link_arguments import LOGS
 from runner.deploy.supervised import Supervised
 from runner.errors import LaneError
 from runner.units import MIB
+
+if TYPE_CHECKING:
+    from runner.deploy.lane_base import LaneBase  # which has segments
 
 SIMULATOR = "bentpipe/sim"
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
@@ -22,7 +25,7 @@ _LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing 
 class Segment:
     """The link of a lane, or one of several. `role` names its containers, its volume and its folder of the job."""
 
-    def __init__(self, lane: LaneBase, *, role: str = "sim") -> None:
+    def __init__(self, lane: "LaneBase", role: str) -> None:
         self.role = role
         self.volume = Volume(name=f"{lane.name}-{role}-logs", path=LOGS)
         self._lane = lane
@@ -32,7 +35,7 @@ class Segment:
     def hold(self) -> None:
         """Start the holder, whose captures wait for the wiring."""
         self._lane.engine.create_volume(self.volume.name, role=self.role, quota=LINK_LOGS)
-        holder = self._lane.hold(self.role, link_holder((self.volume,), role=self.role))
+        holder = self._lane.hold(self.role, link_holder(self.role, (self.volume,)))
         self._holder = self._lane.supervise(holder, output_limit=HOLDER_OUTPUT)
         self._holder.start()
 

@@ -38,19 +38,16 @@ class Bell:
         return True
 
 
-class Supervised:
-    """One container. Its fields may be read at any time; `ended` last of all becomes true."""
+class Watched:
+    """A container whose end is waited for; nothing is sent while it runs. Its fields may be read at any time."""
 
-    def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
+    def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
         self.container = container
-        self.flooded = False  # killed because it printed more than `output_limit` bytes
+        self.flooded = False  # killed because it printed more than its limit
         self.final: State | None = None
         self._engine = engine
         self._bell = bell
-        self._output_limit = output_limit
-        self._output = Output()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._started = False
         self._failure: LaneError | None = None
 
     @property
@@ -60,16 +57,54 @@ class Supervised:
             raise self._failure
         return self.final is not None
 
+    def start(self) -> None:
+        """Start the container and watch it. Raises LaneError when it can't be started."""
+        self._engine.start(self.container)
+        self._started = True
+        threading.Thread(target=self._watch, name="container", daemon=True).start()
+
+    def _watch(self) -> None:
+        try:
+            self._read()
+            self._engine.wait(self.container)
+            self.final = self._engine.state(self.container)
+        except LaneError as error:
+            self._failure = error
+        self._bell.ring()
+
+    def _read(self) -> None:
+        """Read its output until that ends."""
+
+    def kill(self) -> None:
+        """End it at once and wait for its end."""
+        if self._started and not self.ended:
+            self._engine.signal(self.container, "SIGKILL")
+            self._bell.wait(lambda: self.ended, timeout=10)
+
+    def terminate(self, *, grace: float) -> bool:
+        """SIGTERM, and SIGKILL after `grace` seconds. Returns whether it was still running."""
+        if not self._started or self.ended or not self._engine.signal(self.container, "SIGTERM"):
+            return False
+        if not self._bell.wait(lambda: self.ended, timeout=grace):
+            self.kill()
+        return True
+
+
+class Supervised(Watched):
+    """A container that is read from before its start to its end: output, floods. `ended` last of all becomes true."""
+
+    def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
+        super().__init__(engine, container, bell)
+        self._output_limit = output_limit
+        self._output = Output()
+        self._lock = threading.Lock()
+        self._frames: Iterator[bytes] = iter(())
+
     @property
     def printed(self) -> str:
         """What is kept of its output so far."""
         with self._lock:
             return self._output.text()
-
-    @property
-    def printed_bytes(self) -> int:
-        """How much it has printed."""
-        return self._output.total
 
     def last_lines(self, count: int) -> str:
         """The last lines of its output so far."""
@@ -77,27 +112,18 @@ class Supervised:
             return self._output.last_lines(count)
 
     def start(self) -> None:
-        """Start the container and watch it. Raises LaneError when it can't be started."""
-        frames = self._engine.follow(self.container)
-        self._engine.start(self.container)
-        self._thread = threading.Thread(target=self._watch, args=(frames,), name="container", daemon=True)
-        self._thread.start()
+        self._frames = self._engine.follow(self.container)
+        super().start()
 
-    def _watch(self, frames: Iterator[bytes]) -> None:
-        try:
-            for data in frames:
-                with self._lock:
-                    self._output.feed(data)
-                if self._output.total > self._output_limit and not self.flooded:
-                    self.flooded = True
-                    # From another thread: the engine waits for its end, and that until its output has been read.
-                    threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
-                self._bell.ring()
-            self._engine.wait(self.container)
-            self.final = self._engine.state(self.container)
-        except LaneError as error:
-            self._failure = error
-        self._bell.ring()
+    def _read(self) -> None:
+        for data in self._frames:
+            with self._lock:
+                self._output.feed(data)
+            if self._output.total > self._output_limit and not self.flooded:
+                self.flooded = True
+                # From another thread: the engine waits for its end, and that until its output has been read.
+                threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
+            self._bell.ring()
 
     def _kill_flood(self) -> None:
         try:
@@ -105,17 +131,3 @@ class Supervised:
         except LaneError as error:
             self._failure = error
             self._bell.ring()
-
-    def kill(self) -> None:
-        """End it at once and wait for its end."""
-        if self._thread is not None and not self.ended:
-            self._engine.signal(self.container, "SIGKILL")
-            self._bell.wait(lambda: self.ended, timeout=10)
-
-    def terminate(self, *, grace: float) -> bool:
-        """SIGTERM, and SIGKILL after `grace` seconds. Returns whether it was still running."""
-        if self._thread is None or self.ended or not self._engine.signal(self.container, "SIGTERM"):
-            return False
-        if not self._bell.wait(lambda: self.ended, timeout=grace):
-            self.kill()
-        return True

@@ -1,5 +1,6 @@
-"""Two veth pairs between three network namespaces, with the addresses of the contract and honest packets on them."""
+"""Cables between the network namespaces of a lane: the addresses of the contract, and honest packets on them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.deploy.addresses import (
@@ -17,62 +18,75 @@ from runner.deploy.addresses import (
     SERVER_MAC,
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Namespaces:
-    """The process ids of the three holders as the host numbers them."""
-
-    client: int
-    link: int
-    server: int
+CLIENT, SIM, SERVER = "client", "sim", "server"
 
 
-def wiring_script(pids: Namespaces) -> str:
-    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host."""
-    return "\n".join(
-        (
-            "set -eu",
-            veth((pids.client, "eth0", CLIENT_MAC), (pids.link, "eth0", SERVER_MAC)),
-            veth((pids.server, "eth0", SERVER_MAC), (pids.link, "eth1", CLIENT_MAC)),
-            inside(pids.link, interface("eth0", LEFT4, LEFT6) + interface("eth1", RIGHT4, RIGHT6), "eth0", "eth1"),
-            inside(pids.client, interface("eth0", CLIENT4, CLIENT6) + _routes(LEFT4, LEFT6), "eth0"),
-            inside(pids.server, interface("eth0", SERVER4, SERVER6) + _routes(RIGHT4, RIGHT6), "eth0"),
+@dataclass(frozen=True)
+class End:
+    """One end of a cable, an interface in the namespace of `role`."""
+
+    role: str
+    name: str
+    mac: str
+    ipv4: str
+    ipv6: str
+
+
+Cable = tuple[End, End]
+
+CLIENT_END = End(CLIENT, "eth0", CLIENT_MAC, CLIENT4, CLIENT6)
+SERVER_END = End(SERVER, "eth0", SERVER_MAC, SERVER4, SERVER6)
+CABLES: tuple[Cable, ...] = (
+    (CLIENT_END, End(SIM, "eth0", SERVER_MAC, LEFT4, LEFT6)),
+    (SERVER_END, End(SIM, "eth1", CLIENT_MAC, RIGHT4, RIGHT6)),
+)
+
+
+def pair_wiring_script(pids: Mapping[str, int]) -> str:
+    """A shell script that wires the lane of a pair. `pids`: of the holders by role, as the host numbers them."""
+    routes = {CLIENT: routes_via(LEFT4, LEFT6, LANE4, LANE6), SERVER: routes_via(RIGHT4, RIGHT6, LANE4, LANE6)}
+    return wiring_script(pids, CABLES, routes)
+
+
+def wiring_script(pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[str]]) -> str:
+    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host.
+
+    `routes`, by role, are commands of `ip -batch`. Simulators have none: they forward frames.
+    """
+    lines = ["set -eu"]
+    for one, other in cables:
+        # Made in its two namespaces at once.
+        lines.append(
+            f"ip link add {one.name} netns {pids[one.role]} address {one.mac} type veth"
+            f" peer name {other.name} netns {pids[other.role]} address {other.mac}"
         )
-    )
+    for role, pid in pids.items():
+        ends = [end for cable in cables for end in cable if end.role == role]
+        lines.append(_inside(pid, ends, routes.get(role, ())))
+    return "\n".join(lines)
 
 
-def veth(end: tuple[int, str, str], peer: tuple[int, str, str]) -> str:
-    """A pair, made in its two namespaces at once; an end is the process id of a holder, interface and MAC address."""
-    pid, name, mac = end
-    peer_pid, peer_name, peer_mac = peer
-    return (
-        f"ip link add {name} netns {pid} address {mac} type veth"
-        f" peer name {peer_name} netns {peer_pid} address {peer_mac}"
-    )
+def routes_via(gateway4: str, gateway6: str, *networks: str, more: str = "") -> list[str]:
+    """Routes to `networks`; `more`: further words of `ip route add`."""
+    gateways = ((network, gateway6 if ":" in network else gateway4) for network in networks)
+    return ["link set lo up", *(f"route add {network} via {gateway}{more}" for network, gateway in gateways)]
 
 
-def inside(pid: int, commands: list[str], *interfaces: str) -> str:
+def _inside(pid: int, ends: Sequence[End], routes: Sequence[str]) -> str:
     """`ip` commands in the namespace of a process, after its offloads are off.
 
     The simulator forwards raw frames and the captures record them: what leaves must bear its checksum and be one
     datagram a frame, and a stock image without NET_ADMIN can't see to that itself.
     """
-    offloads = "; ".join(f"ethtool -K {interface} tx off tso off gso off gro off" for interface in interfaces)
-    batch = "\n".join(commands)
+    offloads = "; ".join(f"ethtool -K {end.name} tx off tso off gso off gro off" for end in ends)
+    commands = [command for end in ends for command in _up(end)]
+    batch = "\n".join((*commands, *routes))
     return f"nsenter --net=/proc/{pid}/ns/net sh -euc '{offloads}; ip -batch -' <<END\n{batch}\nEND"
 
 
-def interface(name: str, ipv4: str, ipv6: str) -> list[str]:
-    return [
-        f"address add {ipv4}/24 dev {name}",
-        f"address add {ipv6}/64 dev {name} nodad",
-        f"link set {name} up",
-    ]
-
-
-def _routes(gateway4: str, gateway6: str) -> list[str]:
-    return [
-        "link set lo up",
-        f"route add {LANE4} via {gateway4}",
-        f"route add {LANE6} via {gateway6}",
-    ]
+def _up(end: End) -> tuple[str, ...]:
+    return (
+        f"address add {end.ipv4}/24 dev {end.name}",
+        f"address add {end.ipv6}/64 dev {end.name} nodad",
+        f"link set {end.name} up",
+    )

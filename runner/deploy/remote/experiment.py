@@ -5,29 +5,34 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from runner import collect
-from runner.deploy.containers import Engine, State
-from runner.deploy.experiment import SERVER_GRACE_SECONDS, SERVER_READY_SECONDS
+from runner.deploy.containers import Engine
+from runner.deploy.endpoint import Endpoint
+from runner.deploy.experiment import (
+    SERVER_GRACE_SECONDS,
+    SERVER_READY_SECONDS,
+    Experiment,
+    Step,
+    downloads_quota,
+)
 from runner.deploy.lane_base import together
 from runner.deploy.remote import conditions
 from runner.deploy.remote.probes import PROBE_BYTES, Exchange, parse, settled
 from runner.deploy.remote.reach import Candidate, Reach
-from runner.deploy.remote.station import Station, Watched
+from runner.deploy.remote.station import Station
 from runner.deploy.request import LaneJob
 from runner.deploy.served import Served
-from runner.deploy.stages import Stages
-from runner.deploy.supervised import STOPPED, Bell
+from runner.deploy.supervised import Bell
 from runner.errors import LaneError
 from runner.inputs import Certificates
-from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord
+from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
-from runner.model.real_link import LINK_DOWN, Clock, RealLink, RealLinkEvidence
-from runner.store import save_evidence
+from runner.model.real_link import LINK_DOWN, RealLink, RealLinkEvidence
 from runner.units import MIB
 
 BASELINE_SECONDS = 3.0  # of probes before and after the transfer, when nothing else is on the link
@@ -38,12 +43,9 @@ _PROBES_PER_SECOND = 5.0
 _RECENT_PROBES = 15
 _BEAT_SECONDS = 20.0
 _PROBE_SHARE = 0.01  # of the return link's data rate that probes may take at most
-_SPARE_DOWNLOADS = 16 * MIB
-_LEAST_DOWNLOADS = 64 * MIB
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 _SAVED = 2 * 1024 * MIB  # bytes of a capture that are copied at most
 _LARGEST_FRAME = 2048  # bytes of a frame; paths of more than 1500 B are none of the internet's
-_OUTPUT = "output.log"
 
 
 def probe_period(link: RealLink) -> float:
@@ -51,7 +53,7 @@ def probe_period(link: RealLink) -> float:
     return max(1 / _PROBES_PER_SECOND, 8 * PROBE_BYTES / (_PROBE_SHARE * link.return_rate))
 
 
-class RealExperiment:
+class RealExperiment(Experiment):
     """A job while it runs. `run` is called once; `discard` removes what is left on the hosts."""
 
     def __init__(
@@ -67,29 +69,18 @@ class RealExperiment:
         host: str,
         prefix: str,
     ) -> None:
-        self._job, self._link, self._bell = job, link, bell
-        self._served, self._certificates = served, certificates
-        self._stages = Stages()
-        self._artifacts = Artifacts(job.folder)
+        pool = ThreadPoolExecutor(8, thread_name_prefix="real")
+        super().__init__(job, served=served, pool=pool, bell=bell, expected=job.files)
+        self._link, self._certificates = link, certificates
         self._to = self._choose(reach, host)
         self._hosts = _names(reach)
         name = f"{prefix}-{secrets.token_hex(3)}"
-        self._client = Station(engines[Role.CLIENT], link.client, bell, role=Role.CLIENT, name=name)
-        self._server = Station(engines[Role.SERVER], link.server, bell, role=Role.SERVER, name=name)
-        self._stations = (self._client, self._server)
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="real")
-        self._specs = {Role.CLIENT: job.client, Role.SERVER: job.server}
-        self._image_ids: dict[Role, str] = {}
-        self._timed_out = False
-        self._stopped: set[Role] = set()
-        self._skipped: dict[Role, list[str]] = {role: [] for role in Role}
-        self._server_ready: bool | None = None
-        self._files: tuple[FileRecord, ...] = ()
-        self._extra: tuple[str, ...] = ()
-        self._drops: int | None = None
+        self._at_client = Station(engines[Role.CLIENT], link.client, bell, endpoint=self._client, name=name)
+        self._at_server = Station(engines[Role.SERVER], link.server, bell, endpoint=self._server, name=name)
+        self._stations = (self._at_client, self._at_server)
+        self._printed: dict[str, str] = {}
         self._exchanges: list[Exchange] = []
         self._over = threading.Event()
-        self._error: dict[str, str] = {}
 
     @staticmethod
     def _choose(reach: Reach, host: str) -> Candidate:
@@ -98,28 +89,16 @@ class RealExperiment:
             raise LaneError("no-address", "The case asks for IPv6, and the link has none.")
         return reach.chosen.get(wanted) or next(iter(reach.chosen.values()))
 
-    def run(self) -> Evidence:
-        """Run the job and write its folder, `evidence.json` last."""
-        for role in ("client", "server", "sim"):
-            (self._job.folder / role).mkdir(parents=True, exist_ok=True)
-        with self._noting_errors():
-            self._open()
-            if self._start_server():
-                self._run_client()
-        steps: tuple[tuple[str, Callable[[], None]], ...] = (
+    def _steps(self) -> list[Step]:
+        return [
             ("baseline after", self._probe_after),
             ("server stop", self._stop_server),
             ("captures", self._stop_sides),
             ("collect", self._collect),
-        )
-        for name, step in steps:
-            if self._client.side is None or self._error.get("code") == STOPPED:
-                break
-            with self._noting_errors(), self._stages.stage(name):
-                step()
-        evidence = self._evidence()
-        save_evidence(self._artifacts, evidence)
-        return evidence
+        ]
+
+    def _is_open(self) -> bool:
+        return self._at_client.side is not None
 
     def _beat(self) -> None:
         """Tell the watchdogs every now and then that this runner lives."""
@@ -137,37 +116,29 @@ class RealExperiment:
         finally:
             self._pool.shutdown(wait=False)
 
-    @contextmanager
-    def _noting_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except LaneError as error:
-            self._error = self._error or {"code": error.code, "message": str(error)}
-
     def _open(self) -> None:
         """Watchdogs first; then captures and probes, endpoints made, and the link alone for a while."""
         job, link = self._job, self._link
         life = job.timeout + LIFE_MARGIN
-        downloads = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in job.files) + _SPARE_DOWNLOADS)
-        quotas = {"/logs": job.limits.logs, "/downloads": downloads}
+        quotas = {"/logs": job.limits.logs, "/downloads": downloads_quota(job.files)}
         token, probe = secrets.token_hex(16), str(link.probe_port)
         common = (str(round(life)), token, probe)
         with self._stages.stage("watchdogs"):
             for station in self._stations:
-                self._image_ids[station.role] = station.engine.image_id(self._specs[station.role].image)
+                station.endpoint.find(station.engine)
             together(self._pool, *(lambda one=one: one.guard(life) for one in self._stations))
             threading.Thread(target=self._beat, name="beat", daemon=True).start()
         with self._stages.stage("captures and probes"):
             interfaces = self._interfaces()
-            self._server.start_side(("server", *common, interfaces["server"], str(link.udp_port)), quotas=quotas)
+            self._at_server.start_side(("server", *common, interfaces["server"], str(link.udp_port)), quotas=quotas)
             asking = (interfaces["client"], str(link.udp_port), self._to.address, f"{probe_period(link):.4f}")
-            self._client.start_side(("client", *common, *asking), quotas=quotas)
+            self._at_client.start_side(("client", *common, *asking), quotas=quotas)
             began = time.monotonic()
         with self._stages.stage("endpoints"):
             together(
                 self._pool,
-                lambda: self._create(self._client, quotas),
-                lambda: self._create(self._server, quotas),
+                lambda: self._create(self._at_client, quotas),
+                lambda: self._create(self._at_server, quotas),
             )
         with self._stages.stage("baseline"):
             left = BASELINE_SECONDS + (self._to.rtt or 0.0) - (time.monotonic() - began)
@@ -190,8 +161,6 @@ class RealExperiment:
         certificates = {f"/certs/{name}": content for name, content in self._certificates.files().items()}
         server = station.role is Role.SERVER
         station.create_endpoint(
-            self._specs[station.role],
-            self._job.limits,
             files=certificates,
             hosts=self._hosts,
             volumes=(self._served.www(self._job.files),) if server else (),
@@ -200,73 +169,52 @@ class RealExperiment:
         )
 
     def _start_server(self) -> bool:
-        """Start the server. Returns whether there is something to run a client against."""
-        server = self._running(self._server)
-        with self._stages.stage("server start"), self._naming("server"):
-            server.start()
+        with self._stages.stage("server start"):
+            self._server.start()
         with self._stages.stage("server ready"):
-            self._server_ready = self._server.wait_until_ready(
+            self._server_ready = self._at_server.wait_until_ready(
                 self._link.udp_port, self._to.address, timeout=SERVER_READY_SECONDS
             )
         return self._server_ready
 
     def _run_client(self) -> None:
-        client, server, side = self._running(self._client), self._running(self._server), self._client.side
+        client, server, side = self._client.watched, self._server.watched, self._at_client.side
         assert side is not None, "_open() comes first"
-        with self._stages.stage("client start"), self._naming("client"):
-            client.start()
+        with self._stages.stage("client start"):
+            self._client.start()
         with self._stages.stage("transfer"):
-            deadline = time.monotonic() + self._job.timeout
-            self._bell.wait(
-                lambda: client.ended or server.ended or side.ended, timeout=max(0.0, deadline - time.monotonic())
-            )
+            self._bell.wait(lambda: client.ended or server.ended or side.ended, timeout=self._job.timeout)
             if server.ended and not client.ended:
                 self._bell.wait(lambda: client.ended, timeout=_CLIENT_AFTER_SERVER)
             if not client.ended:
-                self._timed_out = not server.ended and not side.ended
-                if not self._timed_out:
-                    self._stopped.add(Role.CLIENT)
-                client.stop("SIGKILL", grace=SERVER_GRACE_SECONDS)
+                self._client.timed_out = not server.ended and not side.ended
+                self._client.stopped_by_us = not self._client.timed_out
+                client.kill()
             for station in self._stations:
                 station.require_side()
-
-    @staticmethod
-    def _running(station: Station) -> Watched:
-        assert station.endpoint is not None, "create_endpoint() comes first"
-        return station.endpoint
-
-    @contextmanager
-    def _naming(self, role: str) -> Iterator[None]:
-        """An image whose first process can't be started is the image's fault."""
-        try:
-            yield
-        except LaneError as error:
-            code = f"{role}-not-started" if error.code == "engine" else error.code
-            raise LaneError(code, str(error)) from error
 
     def _probe_after(self) -> None:
         self._bell.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
 
     def _stop_server(self) -> None:
-        if self._server.endpoint is not None and self._server.endpoint.stop("SIGTERM", grace=SERVER_GRACE_SECONDS):
-            self._stopped.add(Role.SERVER)
+        if self._server.running is not None:
+            self._server.stopped_by_us = self._server.running.terminate(grace=SERVER_GRACE_SECONDS)
 
     def _stop_sides(self) -> None:
         printed = [station.stop_side() for station in self._stations]
         dropped = [_DROPPED.search(text) for text in printed]
         if not all(dropped):
             raise LaneError("captures-died", f"A capture ended before its time: {printed[dropped.index(None)][-300:]}")
-        self._drops = sum(int(match[1]) for match in dropped if match)
+        self._capture_drops = sum(int(match[1]) for match in dropped if match)
 
     def _collect(self) -> None:
         """Copy captures, probes, the endpoints' files; compare the downloads."""
         together(
             self._pool,
-            lambda: self._copy_capture(self._client, "left.pcap"),
-            lambda: self._copy_capture(self._server, "right.pcap"),
+            lambda: self._copy_capture(self._at_client, "left.pcap"),
+            lambda: self._copy_capture(self._at_server, "right.pcap"),
             self._copy_probes,
-            lambda: self._copy_logs(self._client),
-            lambda: self._copy_logs(self._server),
+            *(lambda one=one: self._copy_printed(one) for one in self._stations),
             self._compare_downloads,
         )
 
@@ -291,49 +239,31 @@ class RealExperiment:
 
     def _copy_probes(self) -> None:
         path = self._job.folder / "sim" / "probes.txt"
-        collect.extract_file(self._client.archive("/side/probes.txt"), path, budget=16 * MIB)
+        collect.extract_file(self._at_client.archive("/side/probes.txt"), path, budget=16 * MIB)
         self._exchanges = settled(parse(path.read_text(errors="replace")))
 
-    def _copy_logs(self, station: Station) -> None:
-        folder = self._job.folder / station.role.value
-        (folder / _OUTPUT).write_text(station.output())
-        done = collect.extract(station.archive("/logs"), folder, reserved=frozenset((_OUTPUT,)))
-        self._skipped[station.role] += done.skipped
+    def _copy_printed(self, station: Station) -> None:
+        self._printed[station.role.value] = station.output()
+        self._copy_logs(station.endpoint)
 
-    def _compare_downloads(self) -> None:
-        expected = self._served.expected(self._job.files)
-        budget = 2 * (sum(file.size for file in self._job.files) + _SPARE_DOWNLOADS)
-        found = collect.compare(self._client.archive("/downloads"), expected, budget=budget)
-        self._files, self._extra = found.files, found.extra
+    def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
+        return next(station for station in self._stations if station.endpoint is endpoint).archive(path)
+
+    def _outputs(self) -> dict[str, str]:
+        return dict(sorted(self._printed.items()))
 
     def _evidence(self) -> Evidence:
-        began = self._stages.began_unix
-        state = _final(self._client.endpoint)
-        seen = conditions.judge(self._exchanges, state)
+        client = self._client.running
+        seen = conditions.judge(self._exchanges, client.final if client is not None else None)
         if seen.problem and (not self._error or self._error["code"] in (LINK_DOWN, "host-lost", "side-failed")):
             self._error = {"code": LINK_DOWN, "message": f"{self._link.name}: {seen.problem}"}
-        outputs = [(role.value, self._job.folder / role.value / _OUTPUT) for role in Role]
-        self._artifacts.output_log.write_text(
-            collect.merge_outputs([(name, path.read_text()) for name, path in outputs if path.is_file()])
-        )
-        client = self._record(self._client, began, seen.clock)
-        transfer = client.ended - client.started if client.started is not None and client.ended is not None else 0.0
-        missing = tuple(
-            FileRecord(name=file.name, size=file.size, received=None, equal=False) for file in self._job.files
-        )
-        return Evidence(
-            started_unix_s=began,
-            wall_s=self._stages.wall(),
-            transfer_s=transfer,
-            stages_s=self._stages.seconds,
-            client=client,
-            server=self._record(self._server, began, None),
-            server_ready=self._server_ready,
-            files=self._files or missing,
-            extra_files=self._extra,
-            capture_drops=self._drops,
-            host_steal=self._stages.steal() if self._link.server is None else 0.0,
-            cpu_pressure=self._stages.pressure() if self._link.server is None else None,
+        self._client.clock_ahead = seen.clock.offset if seen.clock is not None else 0.0
+        evidence = super()._evidence()
+        server_is_here = self._link.server is None
+        return replace(
+            evidence,
+            host_steal=evidence.host_steal if server_is_here else 0.0,
+            cpu_pressure=evidence.cpu_pressure if server_is_here else None,
             real_link=RealLinkEvidence(
                 name=self._link.name,
                 server_address=self._to.address,
@@ -348,29 +278,7 @@ class RealExperiment:
                 probe_data_rate=8 * (PROBE_BYTES + (20 if self._to.family == 6 else 0)) / probe_period(self._link),
                 comment=self._link.comment,
             ),
-            error=self._error,
         )
-
-    def _record(self, station: Station, began: float, clock: Clock | None) -> EndpointRecord:
-        """What the engine said; its times by the runner's clock as far as the server's host has that."""
-        final, role = _final(station.endpoint), station.role
-        ahead = clock.offset if clock is not None else 0.0
-        return EndpointRecord(
-            image=self._specs[role].image,
-            image_id=self._image_ids.get(role, ""),
-            exit_code=final.exit_code if final is not None else None,
-            timed_out=self._timed_out and role is Role.CLIENT,
-            oom_killed=final.oom_killed if final is not None else False,
-            stopped_by_us=role in self._stopped,
-            started=final.started - ahead - began if final is not None and final.started is not None else None,
-            ended=final.ended - ahead - began if final is not None and final.ended is not None else None,
-            environment={**self._specs[role].environment, "ROLE": role.value},
-            skipped_files=tuple(self._skipped[role]),
-        )
-
-
-def _final(endpoint: Watched | None) -> State | None:
-    return endpoint.final if endpoint is not None else None
 
 
 def wire_lengths(capture: bytes) -> Iterator[int]:

@@ -15,24 +15,23 @@ from runner.deploy import engine as host_engine
 from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.deploy.holders import TOOLS
 from runner.deploy.owner import Owner
+from runner.deploy.pair_request import pair_request
 from runner.deploy.remote import reach, shipping
 from runner.deploy.remote.engine import RemoteEngine
 from runner.deploy.remote.experiment import BASELINE_SECONDS, RealExperiment, probe_period
 from runner.deploy.remote.probes import PROBE_BYTES
 from runner.deploy.remote.volume import Ledger
-from runner.deploy.request import EndpointSpec, LaneJob
 from runner.deploy.served import Served
 from runner.deploy.supervised import Bell
 from runner.deploy.sweep import remove_own, sweep
 from runner.errors import LaneError, SetupError
-from runner.inputs import certificates, environment, request_urls, served_files
+from runner.inputs import certificates
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from runner.pause import Pause
-from runner.plan import job_seed
 from runner.store import save_evidence
 
 Say = Callable[[str], None]
@@ -189,7 +188,7 @@ class RealLinks:
         self._wait_for_quiet(opened.link)
         self._ledger.require(opened.link, self._expected(opened.link, case), today=self._now().date())
         experiment = RealExperiment(
-            self._request(job, folder, opened, case),
+            pair_request(self._run, job, folder, port=opened.link.udp_port),
             opened.link,
             reach=opened.reach,
             engines=opened.engines,
@@ -232,30 +231,6 @@ class RealLinks:
         """Bytes of IP packets that a job put on the link: its captures are a little larger."""
         sizes = [path.stat().st_size for path in (artifacts.client_capture, artifacts.server_capture) if path.is_file()]
         return max(sizes, default=0) + round(2 * PROBE_BYTES * evidence.wall_s / probe_period(link))
-
-    def _request(self, job: Job, folder: Path, opened: _Open, case: CaseRecord) -> LaneJob:
-        names = self._run.wire_names(job)
-        files = served_files(self._run.seed, case.file_sizes, name_length=case.name_length)
-        urls = request_urls(files, host=case.host, port=opened.link.udp_port)
-        client, server = self._run.implementations[job.client], self._run.implementations[job.server]
-        return LaneJob(
-            job=job,
-            folder=folder,
-            client=EndpointSpec(
-                image=client.image,
-                environment=environment(Role.CLIENT, testcase=names["client"], requests=urls, asked=client.parameters),
-            ),
-            server=EndpointSpec(
-                image=server.image,
-                environment=environment(Role.SERVER, testcase=names["server"], asked=server.parameters),
-            ),
-            forward=case.forward,
-            return_=case.return_,
-            chain_length=case.chain_length,
-            seed=job_seed(self._run.seed, job),
-            timeout=case.timeout,
-            files=files,
-        )
 
     def stop(self) -> None:
         """Make running jobs end soon."""

@@ -1,16 +1,16 @@
 """What one job has on one host of a real link: endpoint, side container, volumes, and the watchdog over them."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.deploy.containers import ContainerSpec, Engine, State, Volume
+from runner.deploy.containers import ContainerSpec, Engine, Volume
+from runner.deploy.endpoint import CAPABILITIES, Endpoint
 from runner.deploy.holders import CAPTURE_LIMIT, TOOLS
-from runner.deploy.request import EndpointSpec, Limits
-from runner.deploy.supervised import Bell
+from runner.deploy.supervised import Bell, Watched
 from runner.errors import LaneError
 from runner.model.implementation import Role
 from runner.model.real_link import RemoteHost
@@ -24,63 +24,19 @@ _READY_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
 # Stock images take the first two addresses of the host for a lane's, and would change the host's routes.
 SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
-# As in lanes, without the rights over the network: in the host's namespace it is the host's own.
-_CAPABILITIES = ("NET_BIND_SERVICE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 _LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
 _QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
-
-
-class Watched:
-    """A container on a host that may be far: nothing is sent while it runs, its output is read when it has ended."""
-
-    def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
-        self.container = container
-        self.final: State | None = None
-        self.started = False
-        self._engine = engine
-        self._bell = bell
-        self._failure: LaneError | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether it ran and runs no more. Raises LaneError when its engine could not say."""
-        if self._failure is not None:
-            raise self._failure
-        return self.final is not None
-
-    def start(self) -> None:
-        """Start it and wait for its end in the background. Raises LaneError when it can't be started."""
-        self._engine.start(self.container)
-        self.started = True
-        threading.Thread(target=self._watch, name="watched", daemon=True).start()
-
-    def _watch(self) -> None:
-        try:
-            self._engine.wait(self.container)
-            self.final = self._engine.state(self.container)
-        except LaneError as error:
-            self._failure = error
-        self._bell.ring()
-
-    def stop(self, name: str, *, grace: float) -> bool:
-        """Send a signal, and SIGKILL after `grace` seconds. Returns whether it was still running."""
-        if not self.started or self.ended or not self._engine.signal(self.container, name):
-            return False
-        if not self._bell.wait(lambda: self.ended, timeout=grace):
-            self._engine.signal(self.container, "SIGKILL")
-            self._bell.wait(lambda: self.ended, timeout=grace)
-        return True
 
 
 class Station:
     """One job's part on one host. Made by `prepare`, removed by `discard`, by its watchdog, or by the next sweep."""
 
-    def __init__(self, engine: Engine, host: RemoteHost | None, bell: Bell, *, role: Role, name: str) -> None:
+    def __init__(self, engine: Engine, host: RemoteHost | None, bell: Bell, *, endpoint: Endpoint, name: str) -> None:
         self.engine = engine
-        self.role = role
-        self.name = f"{name}-{role.value}"
+        self.endpoint = endpoint
+        self.role = endpoint.role
+        self.name = f"{name}-{self.role.value}"
         self.side: Watched | None = None
-        self.endpoint: Watched | None = None
         self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
         self._bell = bell
         self._containers: list[str] = []
@@ -185,8 +141,6 @@ class Station:
 
     def create_endpoint(
         self,
-        spec: EndpointSpec,
-        limits: Limits,
         *,
         files: Mapping[str, bytes],
         hosts: tuple[str, ...],
@@ -199,41 +153,22 @@ class Station:
 
         A server at another port than the contract's stands behind the engine's own network, which publishes the port.
         """
-        memory = limits.memory + quota
+        # In the host's namespace it has no rights over the network: that is the host's own.
         host: dict[str, Any] = {
             "network_mode": "host",
             "extra_hosts": [*hosts, "sim:127.0.0.1"],
-            "cap_drop": ["ALL"],
-            "cap_add": list(_CAPABILITIES),
-            "security_opt": ["no-new-privileges"],
-            "mem_limit": memory,
-            "memswap_limit": memory,
-            "pids_limit": limits.processes,
-            "nano_cpus": round(limits.cpus * 1e9) if limits.cpus is not None else None,
-            "ulimits": [
-                {"Name": "fsize", "Soft": limits.largest_file, "Hard": limits.largest_file},
-                {"Name": "core", "Soft": 0, "Hard": 0},
-            ],
+            "cap_add": list(CAPABILITIES),
             "log_config": _LOG,
         }
         ports: tuple[tuple[int, str], ...] = ()
         if self.role is Role.SERVER and udp_port != CONTRACT_PORT:
             host |= {"network_mode": "bridge", "port_bindings": {f"{CONTRACT_PORT}/udp": udp_port}}
             ports = ((CONTRACT_PORT, "udp"),)
+        spec = self.endpoint.container((*self.volumes, *volumes), quota=quota, host=host)
         container = self._make(
-            f"{self.name}-endpoint",
-            ContainerSpec(
-                image=spec.image,
-                role=self.role.value,
-                entrypoint=spec.entrypoint,
-                environment={**spec.environment, "ROLE": self.role.value},
-                volumes=(*self.volumes, *volumes),
-                host=host,
-                ports=ports,
-            ),
-            {"/setup.sh": SETUP_SCRIPT, **files},
+            f"{self.name}-endpoint", replace(spec, ports=ports), {"/setup.sh": SETUP_SCRIPT, **files}
         )
-        self.endpoint = Watched(self.engine, container, self._bell)
+        self.endpoint.running = Watched(self.engine, container, self._bell)
 
     def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
         """Whether the server answers at its own address within `timeout` seconds."""
@@ -254,7 +189,8 @@ class Station:
 
     def output(self) -> str:
         """What the endpoint has printed, as far as its log reaches back."""
-        return self.engine.printed(self.endpoint.container) if self.endpoint is not None else ""
+        running = self.endpoint.running
+        return self.engine.printed(running.container) if running is not None else ""
 
     def discard(self) -> None:
         """Remove everything, the watchdog last. Raises LaneError when the engine refuses."""

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from runner.deploy.link_arguments import link_arguments
 from runner.deploy.output import HEAD, TAIL, Output
 from runner.deploy.owner import Owner
-from runner.deploy.path_wiring import CLIENT, GATEWAY, GROUND, SATELLITE, SERVER, TERMINAL, path_wiring_script
-from runner.deploy.wiring import Namespaces, wiring_script
+from runner.deploy.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
+from runner.deploy.wiring import CLIENT, SERVER, SIM, pair_wiring_script
 from runner.model.run import LinkParameters
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
@@ -50,7 +50,7 @@ def test_numbers_have_no_exponent_and_keep_their_value(loss: float, delay: float
 
 
 def test_the_wiring_is_valid_shell() -> None:
-    script = wiring_script(Namespaces(client=11, link=22, server=33))
+    script = pair_wiring_script({CLIENT: 11, SIM: 22, SERVER: 33})
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
     assert script.count("nsenter --net=/proc/22/ns/net") == 1
     left, right = re.findall(r"ip link add .*", script)
