@@ -34,54 +34,59 @@ _PERMANENT = frozenset(
 
 def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:
     """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
-    base = Result(
-        server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.SUCCEEDED
-    )
+    base = Result.of(job, Outcome.SUCCEEDED)
     evidence = store.load_evidence(artifacts)
     if evidence is None:
-        return _with(base, Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
+        return base.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
     truth = load_truth(artifacts.link_truth)
     base = replace(
-        base,
+        with_record(base, evidence),
         protocol=_protocol(evidence, record),
         truth=truth,
         real_link=evidence.real_link,
-        started_unix_s=evidence.started_unix_s,
-        wall_s=evidence.wall_s,
-        transfer_s=evidence.transfer_s,
-        stages_s=evidence.stages_s,
-        cpu_pressure=evidence.cpu_pressure,
         applied=applied_lines(artifacts),
     )
     if unsupported := _unsupported(evidence, record):
-        return _with(base, Outcome.UNSUPPORTED, unsupported)
+        return base.ending(Outcome.UNSUPPORTED, unsupported)
     if flooded := flood(artifacts, record):
-        return _with(base, Outcome.FAILED, flooded)
+        return base.ending(Outcome.FAILED, flooded)
     traces = _Traces.read(artifacts, record, evidence, truth)
     found = readings(artifacts, evidence, traces.facts, traces.sample)
     why = traces.explanation
     base = replace(base, invariants=traces.invariants, sample=traces.sample, readings=found)
     base = replace(base, limits=why.limits, diagnoses=why.diagnoses)
     if spoiled := _spoiled(evidence, truth, record):
-        return _with(base, Outcome.ERROR, spoiled)
+        return base.ending(Outcome.ERROR, spoiled)
     failures = tuple(_execution(evidence, record, artifacts))
     missing = _missing_evidence(artifacts, traces, case)
     if traces.facts is None or (missing is not None and not failures):
-        return _with(base, Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
+        return base.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
     if failures:
-        return _with(base, Outcome.FAILED, *failures, *_proofs(case, context, keys=missing is None))
+        return base.ending(Outcome.FAILED, *failures, *_proofs(case, context, keys=missing is None))
     return _judge(base, case, context)
+
+
+def with_record(base: Result, evidence: Evidence) -> Result:
+    """With what the harness recorded of times, whatever was run."""
+    return replace(
+        base,
+        started_unix_s=evidence.started_unix_s,
+        wall_s=evidence.wall_s,
+        transfer_s=evidence.transfer_s,
+        stages_s=evidence.stages_s,
+        cpu_pressure=evidence.cpu_pressure,
+    )
 
 
 def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
     """The verdict of packets alone."""
     if unable := tuple(_found(case.capabilities, context)):
-        return _with(base, Outcome.UNSUPPORTED, *unable)
+        return base.ending(Outcome.UNSUPPORTED, *unable)
     if unasked := tuple(_found(case.preconditions, context)):
-        return _with(base, Outcome.ERROR, *unasked)
+        return base.ending(Outcome.ERROR, *unasked)
     findings = tuple(_found(case.checks, context))
-    return _with(base, Outcome.FAILED, *findings) if findings else base
+    return base.ending(Outcome.FAILED, *findings) if findings else base
 
 
 def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Finding]:
@@ -105,10 +110,6 @@ def transient(result: Result) -> str | None:
     if result.outcome is not Outcome.ERROR or result.findings[0].code in _PERMANENT:
         return None
     return result.findings[0].actual
-
-
-def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
-    return replace(result, outcome=outcome, findings=findings)
 
 
 def harness(code: str, actual: str) -> Finding:
@@ -178,17 +179,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             section="RFC 9000 §6.1",
             log_tail=log_tail(artifacts, "server"),
         )
-    if client.timed_out:
-        yield Finding(
-            code="timeout",
-            requirement="The case ends within its time.",
-            expected=f"the client ends by itself within {record.timeout:g} s",
-            actual=f"still running after {record.timeout:g} s; {_progress(evidence)}",
-            role="client",
-            log_tail=log_tail(artifacts, "client"),
-        )
-    elif client.exit_code not in (0, None) and not client.stopped_by_us:
-        yield _exit_finding("client", client, "exits with 0 when all files have arrived", artifacts)
+    yield from client_end(evidence, record, artifacts)
     for role, endpoint in (("client", client), ("server", server)):
         if endpoint.output_flooded:
             yield Finding(
@@ -207,6 +198,22 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
                 actual=f"{', '.join(endpoint.volumes_full)} is full",
                 role=role,
             )
+
+
+def client_end(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Iterator[Finding]:
+    """Whether the client ended by itself, in time, and with success."""
+    client = evidence.client
+    if client.timed_out:
+        yield Finding(
+            code="timeout",
+            requirement="The case ends within its time.",
+            expected=f"the client ends by itself within {record.timeout:g} s",
+            actual=f"still running after {record.timeout:g} s; {_progress(evidence)}",
+            role="client",
+            log_tail=log_tail(artifacts, "client"),
+        )
+    elif client.exit_code not in (0, None) and not client.stopped_by_us:
+        yield _exit_finding("client", client, "exits with 0 when all files have arrived", artifacts)
 
 
 def _instead_of_ready(ports: tuple[int, ...]) -> str:

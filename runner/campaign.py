@@ -17,7 +17,7 @@ from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.real_link import RealLink
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import ImplementationRecord, Run, protocol_key
+from runner.model.run import CaseRecord, ImplementationRecord, Run, protocol_key
 from runner.over_links import bound_all
 from runner.plan import Selection, declared_unsupported, jobs, protocol
 from runner.store import RunFolder
@@ -67,13 +67,31 @@ def new_run(
     `links`: real ones by the case that runs over them.
     `image_ids`, and `image_digests` of published images, are by stack, for its variants too.
     """
+    run = begin_run(
+        path,
+        selection,
+        bound_all({name: catalog.cases[name].record() for name in selection.cases}, links),
+        _implementations(catalog, selection, image_ids, image_digests or {}),
+        seed=seed,
+        shuffled=shuffled,
+        timeout_scale=timeout_scale,
+    )
+    return replace(run, protocols=_protocols(catalog, run.order))
+
+
+def begin_run(
+    path: Path,
+    selection: Selection,
+    cases: Mapping[str, CaseRecord],
+    implementations: dict[str, ImplementationRecord],
+    *,
+    seed: int | None,
+    shuffled: bool,
+    timeout_scale: float,
+) -> Run:
+    """The record of a run, over pairs or over paths, that begins now. Without `seed`, one is drawn."""
     seed = secrets.randbits(31) if seed is None else seed
-    cases = {
-        name: replace(record, timeout=record.timeout * timeout_scale)
-        for name, record in ((name, catalog.cases[name].record()) for name in selection.cases)
-    }
-    cases = bound_all(cases, links)
-    order = jobs(selection, cases, shuffle_seed=seed if shuffled else None)
+    scaled = {name: replace(case, timeout=case.timeout * timeout_scale) for name, case in cases.items()}
     return Run(
         name=path.name,
         started_unix_s=time.time(),
@@ -83,11 +101,10 @@ def new_run(
         shuffled=shuffled,
         clients=selection.clients,
         servers=selection.servers,
-        cases=cases,
-        implementations=_implementations(catalog, selection, image_ids, image_digests or {}),
-        order=order,
+        cases=scaled,
+        implementations=implementations,
+        order=jobs(selection, scaled, shuffle_seed=seed if shuffled else None),
         options={"timeout_scale": f"{timeout_scale:g}"},
-        protocols=_protocols(catalog, order),
     )
 
 
@@ -173,6 +190,7 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
         implementations={**stored.implementations, **wanted.implementations},
         order=stored.order + tuple(job for job in wanted.order if job not in known),
         protocols={**stored.protocols, **wanted.protocols},
+        paths={**wanted.paths, **stored.paths},
     )
 
 
@@ -187,48 +205,30 @@ def presets(
     found = {}
     for job in todo:
         if reason := declared_unsupported(catalog, job):
-            found[job] = _preset(
-                job,
-                Outcome.UNSUPPORTED,
-                "declared-unsupported",
-                requirement="The pair can run the case.",
-                actual=reason,
-            )
+            found[job] = unsupported(job, reason, requirement="The pair can run the case.")
             continue
         for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
             if reason := not_compliant.get((name, role)):
-                requirement = "An image exits with 127 for a case that it doesn't know, within the time limit."
-                found[job] = _preset(
-                    job,
-                    Outcome.SKIPPED,
-                    "not-compliant",
-                    requirement=requirement,
+                finding = Finding(
+                    code="not-compliant",
+                    requirement="An image exits with 127 for a case that it doesn't know, within the time limit.",
+                    expected="exit code 127",
                     actual=f"{name}: {reason}",
                     role=role,
                 )
+                found[job] = without_run(job, Outcome.SKIPPED, finding)
     return found
 
 
-def _preset(
-    job: Job, outcome: Outcome, code: str, *, requirement: str, actual: str, role: Role | None = None
-) -> Result:
-    finding = Finding(
-        code=code,
-        requirement=requirement,
-        expected="exit code 127" if role else "support",
-        actual=actual,
-        role=role or "",
-    )
-    return Result(
-        server=job.server,
-        client=job.client,
-        case=job.case,
-        iteration=job.iteration,
-        outcome=outcome,
-        findings=(finding,),
-        started_unix_s=time.time(),
-        captures_kept=False,
-    )
+def unsupported(job: Job, reason: str, *, requirement: str) -> Result:
+    """The verdict that follows from what was declared."""
+    finding = Finding(code="declared-unsupported", requirement=requirement, expected="support", actual=reason)
+    return without_run(job, Outcome.UNSUPPORTED, finding)
+
+
+def without_run(job: Job, outcome: Outcome, finding: Finding) -> Result:
+    """A verdict now, on a job that nobody has to run."""
+    return replace(Result.of(job, outcome, finding), started_unix_s=time.time(), captures_kept=False)
 
 
 def rejudged(before: Result, after: Result) -> Result:

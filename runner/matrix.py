@@ -1,57 +1,31 @@
 """`run`, from options to results: set-up, plan, probe, lanes, loop. What holds the stages together and nothing else."""
 
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from runner import campaign, plan, terminal
-from runner.catalog import IMPLEMENTATIONS, Catalog
+from runner import campaign
+from runner.catalog import Catalog
 from runner.deploy.emulated import Emulated
 from runner.deploy.remote.real import RealLinks
 from runner.deploy.setup import prepare
-from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
-from runner.links import LINKS, load_links, select_links
+from runner.errors import SetupError, UsageError
+from runner.links import load_links, select_links
 from runner.model.job import Job
 from runner.model.real_link import RealLink
-from runner.model.result import Outcome, Result
+from runner.model.result import Result
 from runner.model.run import Run
 from runner.over_links import assign, refuse_real, with_measurements
-from runner.pause import Pause
 from runner.retention import Retention
 from runner.run import Campaign
-from runner.signals import stopping
+from runner.session import MatrixOptions, run_remaining, work_off
 from runner.stacks import load_present
 from runner.store import RunFolder
 from runner.terminal import RunWatch
-from runner.units import format_duration, format_size
+from runner.units import format_size
 from runner.variants import Placed, doubts, parse_all, place, with_variants_of
 from runner.width import Width
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatrixOptions:
-    """The options of `run` as they were typed."""
-
-    implementations: Path = IMPLEMENTATIONS
-    servers: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
-    iterations: int | None = None
-    variants: tuple[str, ...] = ()
-    seed: int | None = None
-    shuffle: bool = False
-    name: str | None = None
-    lanes: str = "1"
-    retry: tuple[str, ...] = ()
-    pause: str | None = None
-    timeout_scale: float = 1.0
-    keep_captures: str = "median"
-    links: tuple[str, ...] = ()
-    links_file: Path = LINKS
-    yes: bool = False
-    extra_cas: Path | None = None
 
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
@@ -62,8 +36,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     links = _links(options, path)
     if links:
         catalog, width = with_measurements(catalog, links), _one_lane_per_link(options, links)
-    if options.pause:
-        Pause.parse(options.pause)  # refused before anything is built
+    options.parsed_pause()  # refused before anything is built
     placed, over = _selection(options, catalog, path, out, links=links)
     catalog, selection = placed.catalog, placed.selection
     if not (selection.servers and selection.clients):
@@ -83,18 +56,16 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         timeout_scale=options.timeout_scale,
         links=over,
     )
-    folder = RunFolder(path, wanted)
-    with folder.locked():
-        folder, order = _open(path, wanted, options)
-        done = folder.results()
-        retry = frozenset(Outcome(name) for name in options.retry)
-        todo = plan.remaining(order, done, retry)
-        if todo:
-            done |= _execute(folder, catalog, todo, options=options, width=width, links=links, out=out)
-        else:
-            out.print(f"Nothing is left to run: {len(order)} jobs of {path} are done.")
-    out.print(terminal.summary_table({job: done[job] for job in order if job in done}, folder.run.cases))
-    return {job: done[job] for job in order if job in done}
+    return run_remaining(
+        path,
+        wanted,
+        options,
+        wider=bool(options.servers or options.clients or options.cases or options.iterations),
+        execute=lambda folder, todo: _execute(
+            folder, catalog, todo, options=options, width=width, links=links, out=out
+        ),
+        out=out,
+    )
 
 
 def _links(options: MatrixOptions, path: Path) -> tuple[RealLink, ...]:
@@ -137,23 +108,6 @@ def _selection(
     return place(catalog, selection, asked), over
 
 
-def _open(path: Path, wanted: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
-    """The run folder, made or extended, and the jobs of it that this call asks for."""
-    if not (path / "run.json").is_file():
-        return RunFolder.create(path, wanted), wanted.order
-    folder = RunFolder.open(path)
-    if options.seed is not None and options.seed != folder.run.seed:
-        raise UsageError(f"--seed {options.seed}: {path} began with seed {folder.run.seed}, and keeps it.")
-    before = folder.run
-    if not (options.servers or options.clients or options.cases or options.iterations):
-        wanted = campaign.no_wider(before, wanted)
-    extended = campaign.extend_run(folder, wanted)
-    if extended != before:
-        folder.save_run(extended)
-    asked = set(wanted.order)
-    return folder, tuple(job for job in extended.order if job in asked)
-
-
 def _execute(
     folder: RunFolder,
     catalog: Catalog,
@@ -164,15 +118,8 @@ def _execute(
     links: tuple[RealLink, ...],
     out: Console,
 ) -> dict[Job, Result]:
-    """Probe, run, and say how to go on when it was interrupted."""
+    """Probe, then run."""
     run = folder.run
-    cost = plan.estimate(todo, run.cases)
-    out.print(
-        f"{len(todo)} jobs into {folder.path}, seed {run.seed}, about {format_duration(cost.seconds)} one by one, "
-        f"{format_size(cost.bytes_default)} on disk.",
-        soft_wrap=True,
-    )
-    pause = Pause.parse(options.pause) if options.pause else None
     with ExitStack() as stack:
         emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.most))
         not_compliant = emulated.probe(folder.path / "compliance.json", todo)
@@ -183,28 +130,20 @@ def _execute(
             stack.pop_all().close()  # the lane was for the probe alone
             real = stack.enter_context(_over_links(run, links, out))
         with RunWatch(out) as watch:
-            work = Campaign(
-                folder=folder,
-                cases=catalog.cases,
-                todo=todo,
-                presets=campaign.presets(catalog, todo, not_compliant),
-                deployment=real or emulated,
-                lane_of=real.lane_of if real else None,
-                width=width,
-                retention=Retention(options.keep_captures),
-                watch=watch,
-                pause=pause,
+            return work_off(
+                Campaign(
+                    folder=folder,
+                    cases=catalog.cases,
+                    todo=todo,
+                    presets=campaign.presets(catalog, todo, not_compliant),
+                    deployment=real or emulated,
+                    lane_of=real.lane_of if real else None,
+                    width=width,
+                    retention=Retention(options.keep_captures),
+                    watch=watch,
+                    pause=options.parsed_pause(),
+                )
             )
-            try:
-                with stopping(work):
-                    results = work.execute()
-            except BudgetError as error:
-                raise BudgetError(f"{error} {how_to_resume(folder)}") from error
-            except SetupError as error:
-                raise SetupError(f"{error} {how_to_resume(folder)}") from error
-    if work.stopped:
-        raise InterruptedRunError(f"Stopped after {len(results)} of {len(todo)} jobs. {how_to_resume(folder)}")
-    return results
 
 
 def _over_links(run: Run, links: tuple[RealLink, ...], out: Console) -> AbstractContextManager[RealLinks]:
@@ -221,8 +160,3 @@ def _over_links(run: Run, links: tuple[RealLink, ...], out: Console) -> Abstract
     return RealLinks.open(
         run, links, ledger=ledger, say=lambda line: out.print(line, soft_wrap=True, markup=False), report=report
     )
-
-
-def how_to_resume(folder: RunFolder) -> str:
-    """The command that goes on with a run."""
-    return f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == campaign.LOGS else folder.path}"

@@ -1,10 +1,11 @@
 """What endpoints really used: read back from their output, their qlogs and the wire, beside what they were asked."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from runner.model.artifacts import Artifacts, Evidence
+from runner.model.implementation import Role
 from runner.model.result import Reading, Sample
 from runner.trace import FirstFlight, TraceFacts
 
@@ -24,10 +25,10 @@ _CLOSE_SHARE, _FAR_SHARE = 0.25, 0.5  # of what was asked: data packets per ACK 
 _LIMIT_SHARE = 0.95  # of the client's flow control or of the file, from which on these may have ended the flight
 
 
-def applied_lines(artifacts: Artifacts) -> dict[str, str]:
-    """The first line `applied: …` of each endpoint's output, by role, without that word."""
-    found = {}
-    for role in ("client", "server"):
+def applied_lines(artifacts: Artifacts, roles: Iterable[str] = tuple(Role)) -> dict[str, str]:
+    """The first line `applied: …` of each one's output, by role, without that word."""
+    found: dict[str, str] = {}
+    for role in map(str, roles):
         log = artifacts.folder / role / "output.log"
         match = _APPLIED.search(log.read_text(errors="replace")) if log.is_file() else None
         if match:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from runner import store
 from runner.analyse import analyse, transient
+from runner.campaign import without_run
 from runner.errors import BentpipeError, BudgetError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
@@ -188,7 +189,7 @@ class Campaign:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
         if refusal := gated(job, self._gates):
             self._leave(job)
-            skipped = _skipped(job, refusal)
+            skipped = without_run(job, Outcome.SKIPPED, refusal)
             self.folder.save_result(skipped)
             return skipped
         disturbances: list[str] = []
@@ -303,19 +304,6 @@ def _lost(error: LaneError, started: float, wall: float) -> Evidence:
     )
 
 
-def _skipped(job: Job, refusal: Finding) -> Result:
-    return Result(
-        server=job.server,
-        client=job.client,
-        case=job.case,
-        iteration=job.iteration,
-        outcome=Outcome.SKIPPED,
-        findings=(refusal,),
-        started_unix_s=time.time(),
-        captures_kept=False,
-    )
-
-
 def _judge_failed(job: Job, error: Exception) -> Result:
     finding = Finding(
         code="judge-failed",
@@ -323,11 +311,4 @@ def _judge_failed(job: Job, error: Exception) -> Result:
         expected="a verdict",
         actual=f"{type(error).__name__}: {error}",
     )
-    return Result(
-        server=job.server,
-        client=job.client,
-        case=job.case,
-        iteration=job.iteration,
-        outcome=Outcome.ERROR,
-        findings=(finding,),
-    )
+    return Result.of(job, Outcome.ERROR, finding)

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from runner import campaign
-from runner.matrix import MatrixOptions, run_matrix
+from runner.matrix import run_matrix
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.session import MatrixOptions
 from runner.stats import Summary, summarise
 from runner.units import format_data_rate, format_duration
 

@@ -15,12 +15,13 @@ from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main,
 from runner.cli.path_options import path_options, taken
 from runner.errors import UsageError
 from runner.links import LINKS
-from runner.matrix import MatrixOptions, run_matrix
+from runner.matrix import run_matrix
 from runner.model.implementation import Role
 from runner.model.result import Outcome
 from runner.model.run import protocol_key
 from runner.paths.selection import PathOptions, load_path_catalog, select_paths
 from runner.retention import Retention
+from runner.session import MatrixOptions
 from runner.store import RunFolder
 from runner.units import format_duration, format_size
 from runner.variants import doubts, parse_all, place

@@ -1,9 +1,10 @@
 """What is kept of a job for ever: outcome, findings, numbers. Written as `result.json`, numbers in SI units."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from runner.model.diagnosis import Diagnosis
+from runner.model.job import Job
 from runner.model.path import Crossing
 from runner.model.real_link import RealLinkEvidence
 
@@ -193,6 +194,22 @@ class Result:
     captures_kept: bool = True
     crossing: Crossing | None = None  # of a job over a path
     ground: LinkTruth | None = None  # of a job over a path: the segment behind the gateway; `truth` is the satellite's
+
+    @classmethod
+    def of(cls, job: Job, outcome: Outcome, *findings: Finding) -> "Result":
+        """A verdict on `job`, without anything else that may be known of it."""
+        return cls(
+            server=job.server,
+            client=job.client,
+            case=job.case,
+            iteration=job.iteration,
+            outcome=outcome,
+            findings=findings,
+        )
+
+    def ending(self, outcome: Outcome, *findings: Finding) -> "Result":
+        """The same with another verdict."""
+        return replace(self, outcome=outcome, findings=findings)
 
     @property
     def refuted(self) -> tuple[Reading, ...]:

@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner import store
-from runner.analyse import harness, log_tail
+from runner.analyse import client_end, harness, with_record
 from runner.decode import decode_capture
 from runner.disturbance import disturbed, load_truth
 from runner.errors import CaptureError
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
-from runner.model.path import Crossing, PageLoad, PathEntry, Side
+from runner.model.path import SIDES, Crossing, PageLoad, PathEntry, Side
 from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord, WorkloadRecord
 from runner.paths.connections import Ends, Exchange, connections, exchange
 from runner.paths.eavesdropper import Private, Recorded, sights
 from runner.paths.material import PORTS, secret, served
 from runner.paths.packets import TCP, UDP, Packet, read_packets
+from runner.readback import applied_lines
 
 CLIENT, SERVER = "193.167.0.100", "193.167.100.100"  # of every lane (contract.md)
 TERMINAL, GATEWAY = "10.55.0.100", "10.55.100.100"
@@ -28,31 +29,24 @@ _CLOCKS_APART = 0.05  # s by which curl's time and that of the capture may diffe
 
 def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecord) -> Result:  # noqa: ARG001
     """Judge one job; the result is returned, not stored. `case`: nothing, it stands where pairs have theirs."""
-    base = Result(
-        server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.SUCCEEDED
-    )
+    base = Result.of(job, Outcome.SUCCEEDED)
     evidence, workload = store.load_evidence(artifacts), record.workload
     if evidence is None or evidence.path is None or workload is None:
         if evidence is not None and evidence.error:
-            return _with(base, Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
-        return _with(base, Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
+            return base.ending(Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
+        return base.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
     base = replace(
-        base,
+        with_record(base, evidence),
         truth=load_truth(artifacts.link_truth),
         ground=load_truth(artifacts.ground_truth),
-        started_unix_s=evidence.started_unix_s,
-        wall_s=evidence.wall_s,
-        transfer_s=evidence.transfer_s,
-        stages_s=evidence.stages_s,
-        cpu_pressure=evidence.cpu_pressure,
-        applied=_applied(artifacts),
+        applied=applied_lines(artifacts, SIDES),
     )
     if evidence.error:
-        return _with(base, Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
+        return base.ending(Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
     try:
         seen = _Seen.read(artifacts, record, evidence)
     except CaptureError as error:
-        return _with(base, Outcome.ERROR, harness("no-capture", str(error)))
+        return base.ending(Outcome.ERROR, harness("no-capture", str(error)))
     base = replace(
         base,
         crossing=seen.crossing,
@@ -61,11 +55,11 @@ def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecor
     )
     for truth in (base.truth, base.ground):
         if spoiled := disturbed(evidence, truth, _end_to_end(record, workload)):
-            return _with(base, Outcome.ERROR, harness("disturbed", spoiled))
+            return base.ending(Outcome.ERROR, harness("disturbed", spoiled))
     if unproven := tuple(_unproven(evidence.path.entry, seen, workload)):
-        return _with(base, Outcome.ERROR, *unproven)
-    failures = (*_execution(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))
-    return _with(base, Outcome.FAILED, *failures) if failures else base
+        return base.ending(Outcome.ERROR, *unproven)
+    failures = (*client_end(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))
+    return base.ending(Outcome.FAILED, *failures) if failures else base
 
 
 def _end_to_end(record: CaseRecord, workload: WorkloadRecord) -> CaseRecord:
@@ -73,21 +67,6 @@ def _end_to_end(record: CaseRecord, workload: WorkloadRecord) -> CaseRecord:
     forward = replace(record.forward, delay=record.forward.delay + workload.ground_forward.delay)
     return_ = replace(record.return_, delay=record.return_.delay + workload.ground_return.delay)
     return replace(record, forward=forward, return_=return_)
-
-
-def _with(result: Result, outcome: Outcome, *findings: Finding) -> Result:
-    return replace(result, outcome=outcome, findings=findings)
-
-
-def _applied(artifacts: Artifacts) -> dict[str, str]:
-    """What each side said that it applied: its line `applied: …`."""
-    found = {}
-    for side in (side.value for side in Side):
-        log = artifacts.folder / side / "output.log"
-        for line in log.read_text(errors="replace").splitlines() if log.is_file() else ():
-            if line.startswith("applied: "):
-                found[side] = line.removeprefix("applied: ")
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,28 +232,6 @@ def _unproven(entry: PathEntry, seen: _Seen, workload: WorkloadRecord) -> Iterat
             wanted = crossing.on_link if side in entry.splits else 0
             if number != wanted:
                 yield finding(f"{wanted} of {crossing.on_link} connections end at the {side.value}", f"{number}")
-
-
-def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Iterator[Finding]:
-    client = evidence.client
-    if client.timed_out:
-        yield Finding(
-            code="timeout",
-            requirement="The workload ends within its time.",
-            expected=f"the client ends by itself within {record.timeout:g} s",
-            actual=f"still running after {record.timeout:g} s",
-            role="client",
-            log_tail=log_tail(artifacts, "client"),
-        )
-    elif client.exit_code != 0:
-        yield Finding(
-            code="client-exit",
-            requirement="The client gets all that it asks for over the path.",
-            expected="exit code 0",
-            actual=f"exit code {client.exit_code}",
-            role="client",
-            log_tail=log_tail(artifacts, "client"),
-        )
 
 
 def _incomplete(seen: _Seen, evidence: Evidence) -> Iterator[Finding]:

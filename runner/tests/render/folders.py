@@ -7,13 +7,13 @@ from pathlib import Path
 
 from runner.analyse import analyse
 from runner.catalog import load_catalog
-from runner.matrix import MatrixOptions
 from runner.model.job import Job
 from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
 from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
 from runner.path_matrix import path_run, presets
 from runner.paths.selection import PathOptions, load_path_catalog, select_paths
+from runner.session import MatrixOptions
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
 from runner.units import KIB
