@@ -10,7 +10,7 @@ from runner.decode import Trace, cached_decode, job_invariants, load_tables, on_
 from runner.diagnose import Explanation
 from runner.disturbance import disturbed, load_truth
 from runner.errors import CaptureError
-from runner.explain import explained, marks
+from runner.explain import explained, marks, measured
 from runner.flood import flood
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
@@ -18,7 +18,7 @@ from runner.model.protocol import HTTP09, protocol_of
 from runner.model.result import Finding, Invariant, LinkTruth, Outcome, Result, Sample
 from runner.model.run import CaseRecord
 from runner.readback import applied_lines, readings
-from runner.trace import TraceFacts, facts, sample, series
+from runner.trace import TraceFacts, facts, series
 from testcases.base import Case, CaseEvidence, Check
 from testcases.checks import OPEN
 
@@ -264,14 +264,7 @@ class _Traces:
         if evidence.real_link is not None and evidence.real_link.clock is not None:
             client_side = on_server_clock(client_side, evidence.real_link.clock)
         found = facts(client_side, server_side)
-        numbers = sample(
-            client_side,
-            server_side,
-            found,
-            file_sizes=record.file_sizes,
-            forward=record.forward,
-            return_=record.return_,
-        )
+        numbers = measured(client_side, server_side, found, record)
         plots = series(
             client_side,
             server_side,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -168,21 +168,27 @@ def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
     }
 
 
-def _read(path: Path) -> _File:
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
+    """A JSON file of this form. Raises UsageError with what is wrong; `missing` says it of a file that isn't there."""
     try:
-        text = path.read_text()
+        return schema.model_validate(json.loads(path.read_text()))
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} {missing}.") from error
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}.") from error
-    try:
-        file = _File.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}.") from error
+
+
+def _read(path: Path) -> _File:
+    file = read_as(_File, path)
     for name in (*file.implementations, *file.paths):
         if not name or set(name) & set("_/ ") or name.startswith("."):
             raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")

@@ -1,19 +1,31 @@
-"""The diagnoses of a job, as its result and its plots hold them."""
+"""Numbers and diagnoses of a job, as its result and its plots hold them."""
 
 from runner.decode import Trace
 from runner.diagnose import Explanation, explain
 from runner.model.result import LinkTruth, Sample
 from runner.model.run import CaseRecord
-from runner.trace import TraceFacts
+from runner.trace import TraceFacts, sample
 from runner.trace.transfer import Transfer
 from runner.trace.vantage import Recording
+
+
+def measured(client_side: Trace, server_side: Trace, facts: TraceFacts, record: CaseRecord) -> Sample:
+    """The numbers of one iteration of a case."""
+    return sample(
+        client_side,
+        server_side,
+        facts,
+        file_sizes=record.file_sizes,
+        forward=record.forward,
+        return_=record.return_,
+    )
 
 
 def explained(
     client_side: Trace,
     server_side: Trace,
     facts: TraceFacts,
-    sample: Sample,
+    numbers: Sample,
     *,
     record: CaseRecord,
     truth: LinkTruth | None,
@@ -21,7 +33,7 @@ def explained(
     """Why the job's transfer took its time; empty when its captures hold no response data."""
     transfer = Transfer(Recording(client_side, server_side))
     return explain(
-        transfer, facts, sample, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
+        transfer, facts, numbers, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
     )
 
 

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import ipaddress
-import json
 import os
 import re
 from difflib import get_close_matches
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from runner.catalog import ROOT
+from runner.catalog import ROOT, read_as
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.real_link import RealLink, RemoteHost
@@ -88,22 +87,8 @@ def links_schema() -> dict[str, Any]:
 
 def load_links(path: Path = LINKS) -> dict[str, RealLink]:
     """The links by name. Raises UsageError naming file, field and what was expected."""
-    try:
-        document = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{path} is missing: copy {_EXAMPLE} to it and say where your terminal is (README, Real links)."
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}.") from error
-    try:
-        file = _File.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+    missing = f"is missing: copy {_EXAMPLE} to it and say where your terminal is (README, Real links)"
+    file = read_as(_File, path, missing=missing)
     hosts = {name: _host(f"{path}, host '{name}'", name, entry) for name, entry in file.hosts.items()}
     return {name: _link(f"{path}, link '{name}'", name, entry, hosts) for name, entry in file.links.items()}
 

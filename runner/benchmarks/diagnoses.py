@@ -15,12 +15,12 @@ from runner.benchmarks.causes import CELL, HELD, LOOK, Labelled, labelled
 from runner.decode import load_tables
 from runner.diagnose import Explanation
 from runner.disturbance import disturbed, load_truth
-from runner.explain import explained
+from runner.explain import explained, measured
 from runner.model.job import Job
 from runner.model.result import Sample
 from runner.stats.modes import two_modes
 from runner.store import RunFolder, load_evidence
-from runner.trace import facts, sample
+from runner.trace import facts
 
 GOAL = 0.95
 _KNOWN = 0.90  # of a transfer's time
@@ -82,14 +82,7 @@ def explain_again(folder: RunFolder, job: Job) -> tuple[Explanation, Sample] | N
         return None
     client_side, server_side = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     found = facts(client_side, server_side)
-    numbers = sample(
-        client_side,
-        server_side,
-        found,
-        file_sizes=record.file_sizes,
-        forward=record.forward,
-        return_=record.return_,
-    )
+    numbers = measured(client_side, server_side, found, record)
     truth = load_truth(artifacts.link_truth)
     return explained(client_side, server_side, found, numbers, record=record, truth=truth), numbers
 

@@ -136,29 +136,31 @@ def _left(client: docker.DockerClient, run_name: str) -> list[str]:
     return [container.name or "" for container in found]
 
 
-def _await_first_result(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not list(path.glob("*_*/*/*/result.json")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no job ended"
-        time.sleep(0.1)
-    time.sleep(0.7)  # into the next job
-
-
 SMALL = ("--server", "quinn,quic-go", "--client", "quinn,quic-go,aioquic", "--case", "handshake")
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "interrupted-run"
+def _started(path: Path, *options: str) -> subprocess.Popen[str]:
+    """A run that has its first result and is in the next job."""
     process = subprocess.Popen(
-        command(path, *SMALL),
+        command(path, *SMALL, *options),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    _await_first_result(path, process)
+    deadline = time.monotonic() + 120
+    while not list(path.glob("*_*/*/*/result.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no job ended"
+        time.sleep(0.1)
+    time.sleep(0.7)  # into the next job
+    return process
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "interrupted-run"
+    process = _started(path)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 3, stderr
@@ -176,15 +178,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_killed_run_is_swept_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "killed-run"
-    process = subprocess.Popen(
-        command(path, *SMALL, "--lanes", "2"),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    _await_first_result(path, process)
+    process = _started(path, "--lanes", "2")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     engine = connect()
@@ -201,10 +195,7 @@ def test_a_killed_run_is_swept_and_resumed(tmp_path: Path) -> None:
 
 def test_a_second_runner_on_the_same_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    first = subprocess.Popen(
-        command(path, *SMALL), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    _await_first_result(path, first)
+    first = _started(path)
     second = run(path)
     assert second.returncode == 2
     assert "Another runner" in second.stderr

@@ -29,7 +29,7 @@ def records(catalog: Catalog) -> dict[str, CaseRecord]:
 
 
 def result(job: Job, outcome: Outcome) -> Result:
-    return Result(server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=outcome)
+    return Result.of(job, outcome)
 
 
 def test_iterations_are_the_outer_loop(catalog: Catalog) -> None:

@@ -11,10 +11,10 @@ from runner.benchmarks.labelled import case_of
 from runner.decode import load_tables
 from runner.diagnose import Explanation, detectors
 from runner.disturbance import load_truth
-from runner.explain import explained
+from runner.explain import explained, measured
 from runner.model.diagnosis import Limit
 from runner.tests.recordings.causes import artifacts_of
-from runner.trace import facts, sample
+from runner.trace import facts
 
 RECORDED = {one.name: one for one in recorded()}
 
@@ -24,9 +24,7 @@ def explanation(name: str) -> Explanation:
     artifacts, record = artifacts_of(RECORDED[name]), case_of(RECORDED[name]).record()
     client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     found = facts(client, server)
-    numbers = sample(
-        client, server, found, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
-    )
+    numbers = measured(client, server, found, record)
     return explained(client, server, found, numbers, record=record, truth=load_truth(artifacts.link_truth))
 
 

@@ -115,9 +115,7 @@ def rare_run(path: Path) -> RunFolder:
         log_tail="</pre><script>alert(2)</script>",
     )
     for job in order:
-        result = Result(
-            server=job.server, client=job.client, case=job.case, iteration=job.iteration, outcome=Outcome.FAILED
-        )
+        result = Result.of(job, Outcome.FAILED)
         if (job.server, job.client) == ("alpha", "alpha"):
             outcome = (Outcome.SUCCEEDED, Outcome.ERROR, Outcome.FAILED)[job.iteration - 1]
             good = outcome is Outcome.SUCCEEDED
@@ -165,12 +163,8 @@ def two_protocols_run(path: Path) -> RunFolder:
     folder = RunFolder.create(path, run(path.name, {"sat": case("sat")}, order))
     for job, efficiency, protocol in zip(order, (0.5, 0.2, 0.4), ("hq-interop", "h3", "h3"), strict=True):
         folder.save_result(
-            Result(
-                server=job.server,
-                client=job.client,
-                case=job.case,
-                iteration=job.iteration,
-                outcome=Outcome.SUCCEEDED,
+            replace(
+                Result.of(job, Outcome.SUCCEEDED),
                 protocol=protocol,
                 sample=Sample(file_size=1_000_000, goodput=efficiency * 20e6, efficiency=efficiency),
             )

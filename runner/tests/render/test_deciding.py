@@ -30,12 +30,8 @@ def table(iterations: int = 3, *, spoiled: str = "", web: str = "") -> tuple[Run
     results = {}
     for job in order:
         goodput = 2.0 ** STACKS.index(job.server) * (1e6 if job.client not in web else 9e6)
-        results[job] = Result(
-            server=job.server,
-            client=job.client,
-            case=job.case,
-            iteration=job.iteration,
-            outcome=Outcome.ERROR if job.server in spoiled else Outcome.SUCCEEDED,
+        results[job] = replace(
+            Result.of(job, Outcome.ERROR if job.server in spoiled else Outcome.SUCCEEDED),
             protocol="h3" if job.client in web else "hq-interop",
             sample=Sample(file_size=1, goodput=goodput, efficiency=goodput / 2e7),
         )

@@ -34,12 +34,8 @@ def measured_run(path: Path, *, factor: float = 1.0, started: float = 1.8e9) -> 
         )
         sample = Sample(file_size=1_000_000, goodput=20e6 * share, efficiency=share, ttlb=1 / share)
         folder.save_result(
-            Result(
-                server=job.server,
-                client=job.client,
-                case=job.case,
-                iteration=job.iteration,
-                outcome=Outcome.SUCCEEDED,
+            replace(
+                Result.of(job, Outcome.SUCCEEDED),
                 sample=sample,
                 limits={"link": share, "congestion window": 1 - share},
                 started_unix_s=started + job.iteration,
