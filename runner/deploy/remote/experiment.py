@@ -22,8 +22,8 @@ from runner.deploy.experiment import (
 )
 from runner.deploy.lane_base import together
 from runner.deploy.remote import conditions
-from runner.deploy.remote.probes import PROBE_BYTES, Exchange, parse, settled
-from runner.deploy.remote.reach import Candidate, Reach
+from runner.deploy.remote.probes import PROBE_BYTES, Exchange, parse, probe_period, settled
+from runner.deploy.remote.reach import Reach
 from runner.deploy.remote.station import Station
 from runner.deploy.request import LaneJob
 from runner.deploy.served import Served
@@ -39,18 +39,11 @@ BASELINE_SECONDS = 3.0  # of probes before and after the transfer, when nothing 
 LINK_PATIENCE_SECONDS = 30.0  # that a link which is down before the transfer is given
 LIFE_MARGIN = 150.0  # s beyond a job's time-out until the watchdogs end it
 _CLIENT_AFTER_SERVER = 6.0  # s that a client gets to end when its server has died
-_PROBES_PER_SECOND = 5.0
 _RECENT_PROBES = 15
 _BEAT_SECONDS = 20.0
-_PROBE_SHARE = 0.01  # of the return link's data rate that probes may take at most
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 _SAVED = 2 * 1024 * MIB  # bytes of a capture that are copied at most
 _LARGEST_FRAME = 2048  # bytes of a frame; paths of more than 1500 B are none of the internet's
-
-
-def probe_period(link: RealLink) -> float:
-    """Seconds between two probes: 5 a second, fewer where that would be 1 % of the return link."""
-    return max(1 / _PROBES_PER_SECOND, 8 * PROBE_BYTES / (_PROBE_SHARE * link.return_rate))
 
 
 class RealExperiment(Experiment):
@@ -72,8 +65,8 @@ class RealExperiment(Experiment):
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
         super().__init__(job, served=served, pool=pool, bell=bell, expected=job.files)
         self._link, self._certificates = link, certificates
-        self._to = self._choose(reach, host)
-        self._hosts = _names(reach)
+        self._to = reach.of(host)
+        self._hosts = reach.hosts()
         name = f"{prefix}-{secrets.token_hex(3)}"
         self._at_client = Station(engines[Role.CLIENT], link.client, bell, endpoint=self._client, name=name)
         self._at_server = Station(engines[Role.SERVER], link.server, bell, endpoint=self._server, name=name)
@@ -81,13 +74,6 @@ class RealExperiment(Experiment):
         self._printed: dict[str, str] = {}
         self._exchanges: list[Exchange] = []
         self._over = threading.Event()
-
-    @staticmethod
-    def _choose(reach: Reach, host: str) -> Candidate:
-        wanted = 6 if host == "server6" else 4
-        if wanted not in reach.chosen and host == "server6":
-            raise LaneError("no-address", "The case asks for IPv6, and the link has none.")
-        return reach.chosen.get(wanted) or next(iter(reach.chosen.values()))
 
     def _steps(self) -> list[Step]:
         return [
@@ -288,13 +274,3 @@ def wire_lengths(capture: bytes) -> Iterator[int]:
         _, _, held, length = struct.unpack_from("<IIII", capture, position)
         yield length
         position += 16 + held
-
-
-def _names(reach: Reach) -> tuple[str, ...]:
-    """What endpoints resolve: as in lanes, as far as the link has the families."""
-    found = []
-    for family, one in sorted(reach.chosen.items()):
-        found += [f"server{family}:{one.address}", f"server46:{one.address}"]
-    if 4 not in reach.chosen:  # every measurement asks server4
-        found += [f"server4:{one.address}" for one in reach.chosen.values()]
-    return tuple(found)

@@ -7,13 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runner.model.real_link import Clock, Probing
+from runner.model.real_link import Clock, Probing, RealLink
 
 PROBE_BYTES = 94 + 28  # of a probe and of its answer, as IPv4 packets; IPv6 takes 20 more
+_PROBES_PER_SECOND = 5.0
+_PROBE_SHARE = 0.01  # of the return link's data rate that probes may take at most
 _UNDER_WAY = 1.5  # median RTTs before the end in which a missing answer proves no loss
 _LEAST_SPAN = 20.0  # s between first and last exchange below which drift can't be told from noise
 _NEAR_LEAST = 0.02  # of the least RTT by which an exchange may be slower and still count as undisturbed
 _LEAST_EXCHANGES = 3
+
+
+def probe_period(link: RealLink) -> float:
+    """Seconds between two probes: 5 a second, fewer where that would be 1 % of the return link."""
+    return max(1 / _PROBES_PER_SECOND, 8 * PROBE_BYTES / (_PROBE_SHARE * link.return_rate))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,21 @@ class Reach:
     chosen: dict[int, Candidate]
     asked: tuple[Candidate, ...]
 
+    def of(self, host: str) -> Candidate:
+        """The address of a case's host. Raises LaneError `no-address` for one that is IPv6 alone, without any."""
+        if host == "server6" and 6 not in self.chosen:
+            raise LaneError("no-address", "The case asks for IPv6, and the link has none.")
+        return self.chosen.get(6 if host == "server6" else 4) or next(iter(self.chosen.values()))
+
+    def hosts(self) -> tuple[str, ...]:
+        """What endpoints resolve, `name:address`: as in lanes, as far as the link has the families."""
+        found = []
+        for family, one in sorted(self.chosen.items()):
+            found += [f"server{family}:{one.address}", f"server46:{one.address}"]
+        if 4 not in self.chosen:  # every measurement asks server4
+            found += [f"server4:{one.address}" for one in self.chosen.values()]
+        return tuple(found)
+
 
 def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: str, seen_as: str = "") -> Reach:
     """Ask every address of the server's host from the client's. `seen_as`: that of this host as the client's sees it.

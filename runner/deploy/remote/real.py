@@ -18,8 +18,8 @@ from runner.deploy.owner import Owner
 from runner.deploy.pair_request import pair_request
 from runner.deploy.remote import reach, shipping
 from runner.deploy.remote.engine import RemoteEngine
-from runner.deploy.remote.experiment import BASELINE_SECONDS, RealExperiment, probe_period
-from runner.deploy.remote.probes import PROBE_BYTES
+from runner.deploy.remote.experiment import BASELINE_SECONDS, RealExperiment
+from runner.deploy.remote.probes import PROBE_BYTES, probe_period
 from runner.deploy.remote.volume import Ledger
 from runner.deploy.served import Served
 from runner.deploy.supervised import Bell
