@@ -120,7 +120,8 @@ class _Worker:
         self._last = 0
 
     def _take(self, inputs: Inputs) -> None:
-        gc.freeze()  # recordings and catalogue are looked through no more
+        gc.freeze()  # recordings and catalogue are looked through no more,
+        gc.set_threshold(50_000)  # and the rest not after every few packets
         number, most = self._state.done, _peak() + self._limits.mebibytes
         while number < self._last:
             self._numbers[0] = number

@@ -42,8 +42,8 @@ RECORDINGS = (
     "bad/wrong-retry-tag",
     "bad/second-connection",
 )
-_QLOG_BYTES = 6 * 1024  # of each qlog: metrics stand at its beginning
-_PIECE = 6  # records: a handshake, and as many behind it
+_QLOG_BYTES = 4 * 1024  # of each qlog: metrics stand at its beginning
+_PIECE = 4  # records: a handshake, and as many behind it
 _END_OF_FRAME = 32  # bytes by which a packet is known in both captures
 
 

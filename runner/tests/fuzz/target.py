@@ -38,13 +38,13 @@ from testcases.base import CaseEvidence
 
 # Shares of a thousand inputs. Every capture goes through the decoder. Tables take three times as long, facts and checks
 # thirty times: what is in them follows from the decoder's rows, so that of these many are alike, and some are enough.
-_KINDS = {"bytes": 230, "records": 200, "frames": 305, "keys": 60, "qlogs": 200, "tables": 5}
+_KINDS = {"bytes": 230, "records": 200, "frames": 307, "keys": 60, "qlogs": 200, "tables": 3}
 _PIECES = 0.9  # of the captures; the others are whole recordings
-_TABLES = 0.1
-_DEEP = {"bytes": 0.01, "records": 0.015, "frames": 0.02, "keys": 0.01}
+_TABLES = 0.06
+_DEEP = {"bytes": 0.005, "records": 0.008, "frames": 0.012, "keys": 0.005}
 _WHOLE = 0.05  # of the deep ones: the judge itself, with files
-# The search for lost keys takes half a second where it finds none: 9,997 of 10,000 inputs give it a hundredth of that.
-_SHORT_SEARCH, _SHORT = 0.9997, 300
+# The search for lost keys takes half a second where it finds none: 9,997 of 10,000 inputs give it a thousandth.
+_SHORT_SEARCH, _SHORT = 0.9997, 100
 _REPORTED = 0.25  # of the tables: also as JSON
 _LONG = rescue._ATTEMPTS
 _ROWS = frozenset({"packet", "datagram", "connection"})  # columns that say the row of another table
