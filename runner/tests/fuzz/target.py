@@ -42,7 +42,7 @@ _KINDS = {"bytes": 230, "records": 200, "frames": 307, "keys": 60, "qlogs": 200,
 _PIECES = 0.9  # of the captures; the others are whole recordings
 _TABLES = 0.06
 _DEEP = {"bytes": 0.005, "records": 0.008, "frames": 0.012, "keys": 0.005}
-_WHOLE = 0.05  # of the deep ones: the judge itself, with files
+_WHOLE = 0.2  # of the deep ones: the judge itself, with files
 # The search for lost keys takes half a second where it finds none: 9,997 of 10,000 inputs give it a thousandth.
 _SHORT_SEARCH, _SHORT = 0.9997, 100
 _REPORTED = 0.25  # of the tables: also as JSON
