@@ -112,8 +112,8 @@ def held(client: docker.DockerClient, tag: str) -> Held | None:
 def images_of(implementations: Iterable[Implementation], root: Path = ROOT) -> list[Image]:
     """The images to build: what every run needs, those of the stacks, and the builders that they start or copy from.
 
-    The folder implementations/_NAME is the image bentpipe/NAME. A stack without a folder is not among them. Raises
-    SetupError for a folder without Dockerfile, and for an image of this project that no folder makes.
+    The folder implementations/_NAME, or NAME of a stack, is the image bentpipe/NAME. A stack without a folder is not
+    among them. Raises SetupError for a folder without Dockerfile, and for an image of ours that no folder makes.
     """
     images = {tag: Image(tag=tag, context=root / folder) for tag, folder in _ALWAYS.items()}
     for stack in implementations:
@@ -125,7 +125,8 @@ def images_of(implementations: Iterable[Implementation], root: Path = ROOT) -> l
         if not (image.context / "Dockerfile").is_file():
             raise SetupError(f"The image {image.tag} can't be built: {image.context} has no Dockerfile.")
         for tag in sorted(parent for parent in image.parents() if _BUILDER.match(parent) and parent not in images):
-            folder = root / "implementations" / f"_{tag.removeprefix(OWN_PREFIX)}"
+            name, stacks = tag.removeprefix(OWN_PREFIX), root / "implementations"
+            folder = stacks / (name if (stacks / name).is_dir() else f"_{name}")
             if not folder.is_dir():
                 raise SetupError(f"The image {image.tag} starts from {tag}, and there is no {folder} to make it.")
             images[tag] = Image(tag=tag, context=folder)

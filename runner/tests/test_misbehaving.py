@@ -43,12 +43,6 @@ def test_no_user_meets_them_in_the_matrix() -> None:
     assert "misbehaving" in load_implementations(STACKS)
 
 
-def test_the_pins_are_those_of_the_stack() -> None:
-    assert (SOURCE / "requirements.txt").read_text() == (
-        ROOT / "implementations/aioquic/source/requirements.txt"
-    ).read_text()
-
-
 def _sinful(sin: str) -> tuple[str, str]:
     return "--variant", f"misbehaving:SERVER_PARAMS=sin={sin}"
 
