@@ -7,9 +7,9 @@ import pytest
 from runner.tests.deploy.remote.hosts import Host, free_number, lacking
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def remote_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """One host, for the tests of a module that leave it as they found it."""
+    """One host, for all tests that leave it as they found it; images that were sent to it stay there."""
     if reason := lacking():
         pytest.skip(f"no remote host can be made: {reason}")
     host = Host(tmp_path_factory.mktemp("remote"), free_number())

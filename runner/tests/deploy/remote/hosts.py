@@ -30,7 +30,9 @@ def lacking() -> str:
     """Why no host can be made here; empty when it can."""
     if os.geteuid() != 0:
         return "namespaces need root"
-    if missing := [tool for tool in ("dockerd", "nsenter", "unshare", "ip", "ssh-keygen") if not shutil.which(tool)]:
+    if missing := [
+        tool for tool in ("dockerd", "nsenter", "unshare", "ip", "iptables", "ssh-keygen") if not shutil.which(tool)
+    ]:
         return f"without {', '.join(missing)}"
     if not (_tool("sshd") and _tool("ethtool")) and not _unpack():
         return f"{' and '.join(PACKAGES)} can't be downloaded"
@@ -262,9 +264,8 @@ class Host:
         with contextlib.suppress(DockerException, OSError, AssertionError):
             for container in self.engine().containers.list(all=True, ignore_removed=True):
                 container.remove(force=True, v=True)
-        with contextlib.suppress(OSError):
-            self.stop_engine()
-        for _ in range(3):  # shims outlive their engine
+        self._end(self._dockerd)  # asked to end, it takes 10 s; nothing of it is kept
+        for _ in range(3):  # its shims and containerd outlive it
             for pid in self._processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

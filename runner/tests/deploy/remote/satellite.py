@@ -12,6 +12,7 @@ from runner.deploy.link_arguments import link_arguments
 from runner.deploy.segment import SIMULATOR
 from runner.model.run import LinkParameters
 from runner.tests.deploy.remote.hosts import Host, offloads_off, run
+from runner.tests.deploy.remote.nat import Nat
 
 INTERFACE = "sat0"
 _NAMESPACE = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv4.ip_forward": "0"}
@@ -22,7 +23,7 @@ _READY_SECONDS = 10
 class Satellite:
     """A link from `client` to `server`, None for this host. The client has 10.214.N.100, the server 10.215.N.100."""
 
-    def __init__(self, client: Host, server: Host | None, number: int) -> None:
+    def __init__(self, client: Host | Nat, server: Host | None, number: int) -> None:
         self.client, self.server, self.number = client, server, number
         self.client_address, self.server_address = f"10.214.{number}.100", f"10.215.{number}.100"
         self._engine = docker.from_env()
