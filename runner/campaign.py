@@ -24,6 +24,7 @@ from runner.store import RunFolder
 
 VERSION = "0.1.0"
 LOGS = ROOT / "logs"
+LEDGER = LOGS / "volume.json"  # of real links, over all runs
 
 
 def run_path(name: str | None) -> Path:

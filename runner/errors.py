@@ -29,6 +29,11 @@ class BudgetError(BentpipeError):
     """A link's volume for a day or a month is used up: its jobs stay undone, other links go on. Exit code 3."""
 
 
+class HostRefusedError(SetupError):
+    """A remote host is not the one that is known, or doesn't let us in: trying again won't help. The jobs of its links
+    stay undone, other links go on."""
+
+
 class InterruptedRunError(BentpipeError):
     """The user ended the run; what was done is stored. The sentence has the command that resumes. Exit code 3."""
 

@@ -30,14 +30,11 @@ from runner.width import Width
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
-    catalog = load_present(options.implementations)
     width = Width.parse(options.lanes)
     path = campaign.run_path(options.name)
-    links = _links(options, path)
-    if links:
-        catalog, width = with_measurements(catalog, links), _one_lane_per_link(options, links)
     options.parsed_pause()  # refused before anything is built
-    placed, over = _selection(options, catalog, path, out, links=links)
+    placed, over, links = choose(options, path, out)
+    width = _one_lane_per_link(options, links) if links else width
     catalog, selection = placed.catalog, placed.selection
     if not (selection.servers and selection.clients):
         missing = ", ".join(stack.image for stack in catalog.implementations.values())
@@ -83,13 +80,16 @@ def _one_lane_per_link(options: MatrixOptions, links: tuple[RealLink, ...]) -> W
     return Width.fixed(len(links))
 
 
-def _selection(
-    options: MatrixOptions, catalog: Catalog, path: Path, out: Console, *, links: tuple[RealLink, ...]
-) -> tuple[Placed, dict[str, RealLink]]:
-    """What is selected, with its variants, and the link of each case that runs over a real one.
+def choose(
+    options: MatrixOptions, path: Path, out: Console
+) -> tuple[Placed, dict[str, RealLink], tuple[RealLink, ...]]:
+    """What is selected, with its variants, the link of each case that runs over a real one, and all real links.
 
     Without any selection on a run that exists, what that run has.
     """
+    catalog, links = load_present(options.implementations), _links(options, path)
+    if links:
+        catalog = with_measurements(catalog, links)
     asked = parse_all(options.variants, catalog.implementations)
     servers, clients, cases = options.servers, options.clients, options.cases
     if (path / "run.json").is_file():
@@ -105,7 +105,7 @@ def _selection(
             out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
     if not links:
         refuse_real(catalog, selection.cases)
-    return place(catalog, selection, asked), over
+    return place(catalog, selection, asked), over, links
 
 
 def _execute(
@@ -138,6 +138,7 @@ def _execute(
                     presets=campaign.presets(catalog, todo, not_compliant),
                     deployment=real or emulated,
                     lane_of=real.lane_of if real else None,
+                    quiet=real.quiet if real else lambda _: "",
                     width=width,
                     retention=Retention(options.keep_captures),
                     watch=watch,
@@ -156,7 +157,7 @@ def _over_links(run: Run, links: tuple[RealLink, ...], out: Console) -> Abstract
             out.print(tenth, soft_wrap=True)
             told[0] = tenth
 
-    ledger = campaign.LOGS / "volume.json"
-    return RealLinks.open(
-        run, links, ledger=ledger, say=lambda line: out.print(line, soft_wrap=True, markup=False), report=report
-    )
+    def say(line: str) -> None:
+        out.print(line, soft_wrap=True, markup=False)
+
+    return RealLinks.open(run, links, ledger=campaign.LEDGER, say=say, report=report)

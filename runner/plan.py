@@ -14,6 +14,9 @@ from runner.model.run import CaseRecord
 
 # Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
 _OVERHEAD = 2.0
+# The same of a job over a real link: probes of the link alone, SSH, files. benchmarks/real_link.py measures it.
+_REAL_OVERHEAD = 14.0
+_REAL_RTT = 0.6  # s, of a geostationary satellite: a real link's own is unknown until it has been used
 # A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
 _TRANSFER_FACTOR = 1.6
 _DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
@@ -151,9 +154,10 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     seconds, bytes_all, bytes_default = 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case]
-        size, rtt = sum(case.file_sizes), case.forward.delay + case.return_.delay
+        size, rtt = sum(case.file_sizes), _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
         lower_bound = 8 * size / _attainable(case) + 4 * rtt
-        seconds += min(case.timeout, lower_bound * _TRANSFER_FACTOR) + _OVERHEAD
+        overhead = _REAL_OVERHEAD if case.forward.is_real else _OVERHEAD
+        seconds += min(case.timeout, lower_bound * _TRANSFER_FACTOR) + overhead
         captures = 2 * size * _CAPTURE_OVERHEAD
         bytes_all += captures + _TABLES_SIZE
         bytes_default += captures / max(1, case.iterations) + _TABLES_SIZE

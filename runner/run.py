@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from runner import store
 from runner.analyse import analyse, transient
 from runner.campaign import without_run
-from runner.errors import BentpipeError, BudgetError, LaneError, SetupError
+from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -72,6 +72,7 @@ class Campaign:
     watch: Callable[[Progress], None]
     pause: Pause | None = None
     lane_of: Callable[[Job], int] | None = None  # None: any lane takes any job
+    quiet: Callable[[int], str] = lambda _: ""  # why a lane begins no job now, until when; empty: it may
     judge: Callable[[Job, Artifacts, Any, CaseRecord], Result] = analyse
     clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -84,6 +85,7 @@ class Campaign:
     _expected_all: float = 0.0
     _expected_done: float = 0.0
     _failure: BaseException | None = None
+    _told: dict[int, str] = field(default_factory=dict)  # why each lane rests, as was told
 
     def stop(self) -> None:
         """End soon: no new job starts, running ones are given up and stay undone. Callable from a signal handler."""
@@ -140,7 +142,7 @@ class Campaign:
     def _lane(self, number: int, work: deque[Job], judge: ProcessPoolExecutor, results: dict[Job, Result]) -> None:
         try:
             while (job := self._next(number, work)) is not None:
-                result = self._job(job, judge)
+                result = self._job(job, judge, number)
                 if result is None:
                     return
                 with self._state:
@@ -149,7 +151,7 @@ class Campaign:
                         self._gates[job] = result
                     self._done += 1
                 self._tell("finished", job, result)
-        except BudgetError as error:  # of this lane's link: the others go on
+        except (BudgetError, HostRefusedError) as error:  # of this lane's link: the others go on
             self._failure = self._failure or error
         except OSError as error:
             why = error.strerror or error
@@ -163,19 +165,13 @@ class Campaign:
 
     def _next(self, number: int, work: deque[Job]) -> Job | None:
         """Wait until the next job may run beside those that do. None when nothing is left to start."""
-        announced = False
         while not self._stop.is_set():
-            waiting = self.pause.seconds_left() if self.pause else 0.0
             with self._state:
                 if not work:
                     return None
-                if not waiting and self._room_for(work[0]):
+                if not self._rests(number) and self._room_for(work[0]):
                     self._running[work[0]] = self.clock()
                     return work.popleft()
-            if waiting and not announced and number == 0:
-                self._tell("paused", message=f"paused until {self.pause.end:%H:%M}" if self.pause else "")
-                announced = True
-            with self._state:
                 self._state.wait(_WAIT)
         return None
 
@@ -185,7 +181,17 @@ class Campaign:
     def _kind(self, job: Job) -> Kind:
         return self.folder.run.cases[job.case].kind
 
-    def _job(self, job: Job, judge: ProcessPoolExecutor) -> Result | None:
+    def _rests(self, number: int) -> bool:
+        """Whether the lane begins nothing in these hours; the first time, and when the reason changes, it is told."""
+        paused = self.pause is not None and self.pause.seconds_left() > 0
+        why = f"paused until {self.pause.end:%H:%M}" if self.pause is not None and paused else self.quiet(number)
+        teller = 0 if paused else number  # a pause is that of all lanes
+        if why and self._told.get(teller) != why:
+            self._tell("paused", message=why)
+        self._told[teller] = why
+        return bool(why)
+
+    def _job(self, job: Job, judge: ProcessPoolExecutor, number: int) -> Result | None:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
         if refusal := gated(job, self._gates):
             self._leave(job)
@@ -194,7 +200,7 @@ class Campaign:
             return skipped
         disturbances: list[str] = []
         while True:
-            result = self._timed_attempt(job, len(disturbances) + 1, judge)
+            result = self._timed_attempt(job, len(disturbances) + 1, judge, number)
             if result is None:
                 return None
             result = replace(result, attempts=len(disturbances) + 1, disturbed=tuple(disturbances))
@@ -208,10 +214,10 @@ class Campaign:
         apply_retention(self.folder, job, self.retention)
         return result
 
-    def _timed_attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
+    def _timed_attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor, number: int) -> Result | None:
         with self._state:
             # A job that was disturbed waits until there is room: lanes beyond the present width would disturb it again.
-            while attempt > 1 and not self._room_for(job):
+            while attempt > 1 and (self._rests(number) or not self._room_for(job)):
                 if self._stop.is_set():
                     return None
                 self._state.wait(_WAIT)

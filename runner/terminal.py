@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from runner.deploy.check import Check
+from runner.link_plan import LinkPlan
 from runner.link_words import real_link_sentences
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
@@ -21,7 +22,7 @@ from runner.model.run import CaseRecord, Kind, LinkParameters, Run
 from runner.plan import Selection, estimate, iterations_of
 from runner.run import Progress as Event
 from runner.terminal_paths import page_line, show_crossing
-from runner.units import format_data_rate, format_duration
+from runner.units import format_data_rate, format_duration, format_size
 
 STYLES = {
     Outcome.SUCCEEDED: ("✓", "green"),
@@ -194,6 +195,17 @@ def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
         time = format_duration(estimate(of_case, run.cases).seconds)
         pairs, iterations = len({job.pair for job in of_case}), iterations_of(selection, case)
         table.add_row(f"{case.abbreviation} {name}", str(pairs), str(iterations), str(len(of_case)), time)
+    return table
+
+
+def links_table(plans: Iterable[LinkPlan]) -> Table:
+    """What a plan takes of each real link, and what its budgets leave."""
+    table = Table("link", "jobs", "volume", "of the day's", "of the month's", "time", "done", box=None)
+    for one in plans:
+        budgets = ((one.spent_day, one.link.budget_day), (one.spent_month, one.link.budget_month))
+        left = (f"{format_size(used)} of {format_size(most)} used" if most else "no budget" for used, most in budgets)
+        done = f"{one.ends:%d %b %H:%M}" if one.ends else "never"
+        table.add_row(one.link.name, str(one.jobs), format_size(one.volume), *left, format_duration(one.seconds), done)
     return table
 
 

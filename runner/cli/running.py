@@ -3,19 +3,22 @@
 import functools
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from runner import campaign, plan, terminal
-from runner.campaign import LOGS
+from runner.campaign import LEDGER, LOGS
 from runner.catalog import split
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
 from runner.cli.path_options import path_options, taken
+from runner.deploy.remote.volume import Ledger
 from runner.errors import UsageError
+from runner.link_plan import link_plans
 from runner.links import LINKS
-from runner.matrix import run_matrix
+from runner.matrix import choose, run_matrix
 from runner.model.implementation import Role
 from runner.model.result import Outcome
 from runner.model.run import protocol_key
@@ -24,7 +27,6 @@ from runner.retention import Retention
 from runner.session import MatrixOptions
 from runner.store import RunFolder
 from runner.units import format_duration, format_size
-from runner.variants import doubts, parse_all, place
 
 DEMO_CASES = ("handshake", "goodput", "sat")
 
@@ -53,31 +55,45 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
+def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The links, of `plan` and `run`."""
+    names = click.option(
+        "--link", "links", multiple=True, metavar="NAME", help="Real links of links.json; with --path: under it. [geo]"
+    )
+    file = click.option(
+        "--links",
+        "links_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=LINKS,
+        show_default="links.json",
+        help="Where real links and their hosts are described.",
+    )
+    return names(file(command))
+
+
 @main.command("plan")
 @selection_options
 @path_options
-@click.option("--link", "links", multiple=True, metavar="NAME", help="Under paths. [geo]")
+@link_options
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
-    """Show the jobs of a selection, and what time and disk they take."""
+    """Show the jobs of a selection, and what time and disk they take; of real links, what volume."""
     asked_paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
     if asked_paths.given:
         _plan_paths(implementations, asked_paths, options)
         return
-    if options.pop("links"):
-        raise UsageError("plan --link names links under paths: add --path or --workload, or leave it out.")
-    from runner.stacks import load_present  # noqa: PLC0415
-
-    catalog = load_present(implementations)
-    shuffle, seed = options.pop("shuffle"), options.pop("seed")
-    asked = parse_all(options.pop("variants"), catalog.implementations)
-    placed = place(catalog, campaign.select(catalog, **options), asked)
-    for variant in asked:
-        for sentence in doubts(variant, catalog.implementations[variant.stack]):
-            out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
+    asked, path = MatrixOptions(implementations=implementations, **options), campaign.run_path(None)
+    placed, over, links = choose(asked, path, out)
     catalog, selection = placed.catalog, placed.selection
     run = campaign.new_run(
-        LOGS / "plan", catalog, selection, seed=seed, shuffled=shuffle, image_ids={}, timeout_scale=1.0
+        path,
+        catalog,
+        selection,
+        seed=asked.seed,
+        shuffled=asked.shuffle,
+        image_ids={},
+        timeout_scale=1.0,
+        links=over,
     )
     unsupported = campaign.presets(catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
@@ -92,6 +108,12 @@ def plan_(implementations: Path, /, **options: Any) -> None:
     if over_h3 := [job for job in todo if protocol_key(job) in run.protocols]:
         pairs = len({job.pair for job in over_h3})
         out.print(f"{len(over_h3)} of the jobs run over HTTP/3: their {pairs} pairs share nothing else.")
+    if links:
+        plans = link_plans(todo, run.cases, links, ledger=Ledger(LEDGER), now=datetime.now())
+        out.print("", terminal.links_table(plans), sep="\n")
+        for one in plans:
+            for sentence in one.sentences:
+                out.print(sentence, soft_wrap=True)
 
 
 def _plan_paths(implementations: Path, asked: PathOptions, options: dict[str, Any]) -> None:
@@ -116,15 +138,7 @@ def _plan_paths(implementations: Path, asked: PathOptions, options: dict[str, An
 @path_options
 @click.option("--run", "name", metavar="NAME|DIR", help="The run to begin, to resume or to extend. [date and time]")
 @click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
-@click.option("--link", "links", multiple=True, metavar="NAME", help="Real links of links.json; with --path: under it.")
-@click.option(
-    "--links",
-    "links_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=LINKS,
-    show_default="links.json",
-    help="Where real links and their hosts are described.",
-)
+@link_options
 @click.option("--retry", multiple=True, type=click.Choice(["failed", "error"]), help="Run jobs of that outcome again.")
 @click.option("--pause", metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
 @click.option(

@@ -5,18 +5,17 @@ import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner import campaign
 from runner.catalog import Catalog
-from runner.deploy.remote.real import RealLinks
-from runner.deploy.remote.volume import Ledger
+from runner.deploy.remote.real import resting
 from runner.deploy.replay import Replay
-from runner.errors import BudgetError, LaneError
+from runner.errors import BudgetError, HostRefusedError
 from runner.model.job import Job
 from runner.retention import Retention
-from runner.run import Campaign
+from runner.run import Campaign, Progress
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
 from runner.tests.deploy.remote.test_volume import LINK
@@ -54,7 +53,7 @@ class Links(Replay):
             self.running.remove(lane)
 
 
-def _campaign(folder: RunFolder, catalog: Catalog, links: Links) -> Campaign:
+def _campaign(folder: RunFolder, catalog: Catalog, links: Links, **how: Any) -> Campaign:
     return Campaign(
         folder=folder,
         cases={"lossy": catalog.cases["goodput"]},
@@ -63,8 +62,8 @@ def _campaign(folder: RunFolder, catalog: Catalog, links: Links) -> Campaign:
         deployment=links,
         width=Width.fixed(2),
         retention=Retention("all"),
-        watch=lambda _: None,
         lane_of=links.lane_of,
+        **{"watch": lambda _: None} | how,
     )
 
 
@@ -83,20 +82,61 @@ def test_a_spent_budget_ends_its_link_and_leaves_the_others(tmp_path: Path, cata
     assert sorted(job.iteration for job in folder.results()) == [1, 2, 3, 5]
 
 
-def test_quiet_hours_are_waited_for(tmp_path: Path, catalog: Catalog) -> None:
-    selection = campaign.select(catalog, servers=("quinn",), clients=("quinn",), cases=("transfer",), iterations=1)
-    run = campaign.new_run(tmp_path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
-    clock = [datetime(2026, 11, 22, 20, 0)]
-    links = RealLinks(run, Ledger(tmp_path / "volume.json"), lambda: clock[0])
-    link = replace(LINK, quiet_hours=("06:00-07:00", "18:00-23:00"))
-    waiting = threading.Thread(target=links._wait_for_quiet, args=(link,))
-    waiting.start()
-    waiting.join(0.3)
-    assert waiting.is_alive()
-    clock[0] = datetime(2026, 11, 22, 23, 0)
-    waiting.join(5)
-    assert not waiting.is_alive()
-    clock[0] = datetime(2026, 11, 23, 6, 30)
-    links.stop()
-    with pytest.raises(LaneError, match="stopped in quiet hours"):
-        links._wait_for_quiet(link)
+class Evening:
+    """The first link rests from 18 to 23 o'clock, and in the morning; `clock` says what time it is."""
+
+    def __init__(self) -> None:
+        self.clock = datetime(2026, 11, 22, 20, 0)
+        self.told: list[str] = []
+        self.finished: list[int] = []
+
+    def quiet(self, lane: int) -> str:
+        return "" if lane else resting(replace(LINK, quiet_hours=("06:00-07:00", "18:00-23:00")), lambda: self.clock)
+
+    def watch(self, event: Progress) -> None:
+        if event.event == "paused":
+            self.told.append(event.message)
+        elif event.event == "finished" and event.job is not None:
+            self.finished.append(event.job.iteration)
+
+
+def test_a_link_rests_in_its_quiet_hours_and_goes_on_by_itself(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
+    evening = Evening()
+
+    def watch(event: Progress) -> None:
+        evening.watch(event)
+        if len(evening.finished) == 3:  # the other link is done, this one has not begun
+            evening.clock = datetime(2026, 11, 22, 23, 0)
+
+    _campaign(folder, catalog, Links(budget=9), quiet=evening.quiet, watch=watch).execute()
+    assert evening.told == [
+        "astra: quiet hours until 23:00, then its jobs go on by themselves. Ctrl-C ends the run, and the same command "
+        "goes on with it later."
+    ]
+    assert [iteration % 2 for iteration in evening.finished] == [1, 1, 1, 0, 0, 0]
+
+
+def test_a_run_can_be_ended_in_quiet_hours(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
+    evening = Evening()
+    work = _campaign(folder, catalog, Links(budget=9), quiet=evening.quiet, watch=evening.watch)
+    threading.Timer(4.0, work.stop).start()
+    work.execute()
+    assert sorted(job.iteration for job in folder.results()) == [1, 3, 5]
+
+
+class Refused(Links):
+    """A host that lets us in for one job, and then no more."""
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+        if self.lane_of(job) == 0 and self.budget < 1:
+            raise HostRefusedError("roof: me@roof does not accept the key in links.json: mend that.")
+        super().run(job, folder, attempt=attempt)
+
+
+def test_a_host_that_refuses_us_ends_its_link_and_its_jobs_stay_undone(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
+    with pytest.raises(HostRefusedError, match="does not accept the key"):
+        _campaign(folder, catalog, Refused(budget=1)).execute()
+    assert sorted(job.iteration for job in folder.results()) == [1, 2, 3, 5]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import TypeVar
 
@@ -10,9 +11,9 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from runner.deploy.containers import ContainerSpec, Engine, State
-from runner.deploy.remote.ssh import Connection, HostRefusedError
+from runner.deploy.remote.ssh import Connection, HostLostError
 from runner.deploy.remote.tunnel import Tunnel
-from runner.errors import LaneError, SetupError
+from runner.errors import HostRefusedError, LaneError, SetupError
 from runner.model.real_link import RemoteHost
 
 HOST_LOST = "host-lost"  # code of the LaneError of a host that stayed away
@@ -49,6 +50,11 @@ class RemoteEngine(Engine):
     @property
     def name(self) -> str:
         return self.tunnel.connection.host.name
+
+    def require_welcome(self) -> None:
+        """Raises HostRefusedError when the host lets us in no more. One that is away may come back: the calls wait."""
+        with suppress(HostLostError):
+            self.tunnel.connection.connect()
 
     def close(self) -> None:
         super().close()

@@ -36,7 +36,7 @@ from runner.store import save_evidence
 
 Say = Callable[[str], None]
 _OVERHEAD = 1.15  # bytes on the link per byte of file: headers, ACKs, a few retransmissions
-_FIND_BYTES = 60_000  # of the search for an address
+FIND_BYTES = 60_000  # of the search for an address
 
 
 @dataclass(kw_only=True)
@@ -128,7 +128,7 @@ class RealLinks:
             )
         except LaneError as error:
             raise SetupError(str(error)) from error
-        self._ledger.add(link.name, _FIND_BYTES, today=self._now().date())
+        self._ledger.add(link.name, FIND_BYTES, today=self._now().date())
         for one in found.asked:
             problem = one.problem(link)
             rtt = f"RTT {one.rtt * 1e3:.0f} ms" if one.rtt is not None else ""
@@ -182,11 +182,14 @@ class RealLinks:
         return list(self._links).index(self._link_of(job))
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt is the same
-        """Run `job` over its link. Raises BudgetError when its volume is used up, LaneError when a host can't do it."""
+        """Run `job` over its link. Raises BudgetError when its volume is used up, HostRefusedError when a host lets us
+        in no more, LaneError when it can't do it."""
         opened = self._links[self._link_of(job)]
         case = self._run.cases[job.case]
-        self._wait_for_quiet(opened.link)
-        self._ledger.require(opened.link, self._expected(opened.link, case), today=self._now().date())
+        for engine in opened.engines.values():
+            if isinstance(engine, RemoteEngine):
+                engine.require_welcome()
+        self._ledger.require(opened.link, expected_volume(opened.link, case), today=self._now().date())
         experiment = RealExperiment(
             pair_request(self._run, job, folder, port=opened.link.udp_port),
             opened.link,
@@ -213,18 +216,9 @@ class RealLinks:
             save_evidence(Artifacts(folder), evidence)
         return evidence
 
-    def _wait_for_quiet(self, link: RealLink) -> None:
-        """Wait while people use the terminal."""
-        pauses = [Pause.parse(span, self._now) for span in link.quiet_hours]
-        while any(pause.seconds_left() for pause in pauses):
-            if self._stop.wait(1.0):
-                raise LaneError("stopped", "The run was stopped in quiet hours.")
-
-    @staticmethod
-    def _expected(link: RealLink, case: CaseRecord) -> int:
-        """Bytes that a job of the case takes of the link, about."""
-        seconds = 2 * BASELINE_SECONDS + 8 * sum(case.file_sizes) / link.forward_rate
-        return round(sum(case.file_sizes) * _OVERHEAD + 2 * PROBE_BYTES * seconds / probe_period(link))
+    def quiet(self, lane: int) -> str:
+        """Why the link of a lane rests now, and until when; empty when it doesn't."""
+        return resting(list(self._links.values())[lane].link, self._now)
 
     @staticmethod
     def _volume(link: RealLink, artifacts: Artifacts, evidence: Evidence) -> int:
@@ -235,3 +229,21 @@ class RealLinks:
     def stop(self) -> None:
         """Make running jobs end soon."""
         self._stop.set()
+
+
+def resting(link: RealLink, now: Callable[[], datetime]) -> str:
+    """What the user is told in quiet hours; empty in others."""
+    pauses = [Pause.parse(span, now) for span in link.quiet_hours]
+    last = max(pauses, key=Pause.seconds_left, default=None)
+    if last is None or not last.seconds_left():
+        return ""
+    return (
+        f"{link.name}: quiet hours until {last.end:%H:%M}, then its jobs go on by themselves. Ctrl-C ends the run, and "
+        "the same command goes on with it later."
+    )
+
+
+def expected_volume(link: RealLink, case: CaseRecord) -> int:
+    """Bytes that a job of the case takes of the link, about."""
+    seconds = 2 * BASELINE_SECONDS + 8 * sum(case.file_sizes) / link.forward_rate
+    return round(sum(case.file_sizes) * _OVERHEAD + 2 * PROBE_BYTES * seconds / probe_period(link))

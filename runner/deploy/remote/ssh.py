@@ -15,7 +15,7 @@ import paramiko
 from paramiko.common import cMSG_CHANNEL_OPEN
 from paramiko.ssh_exception import IncompatiblePeer
 
-from runner.errors import SetupError
+from runner.errors import HostRefusedError, SetupError
 from runner.model.real_link import RemoteHost
 
 CONNECT_SECONDS = 20.0  # for TCP, for the banner, for the keys, for the login: each
@@ -27,10 +27,6 @@ _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 # Its threads log tracebacks of lost connections; who calls gets the same as an exception.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
-
-
-class HostRefusedError(SetupError):
-    """The host is not the one that is known, or doesn't let us in: trying again won't help."""
 
 
 class HostLostError(SetupError):

@@ -9,8 +9,9 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from runner.deploy.remote.ssh import Connection, HostLostError, HostRefusedError
+from runner.deploy.remote.ssh import Connection, HostLostError
 from runner.deploy.remote.tunnel import Tunnel
+from runner.errors import HostRefusedError
 from runner.tests.deploy.remote.hosts import USER, Host
 
 pytestmark = pytest.mark.docker
