@@ -8,6 +8,8 @@ import base64
 import hashlib
 import struct
 import zlib
+from collections.abc import Sequence
+from itertools import cycle
 
 DOCUMENT = 17_323
 STYLES = (10_000, 10_000, 10_000, 6_204, 500, 500, 500, 500, 500)
@@ -34,12 +36,13 @@ def names(seed: int) -> dict[str, int]:
     return found
 
 
-def objects(seed: int) -> dict[str, bytes]:
-    """Name → content of every object."""
+def objects(seed: int, places: Sequence[str] = ("",)) -> dict[str, bytes]:
+    """Name → content of every object. The document asks `places` in turn for the others: "" is where it came from."""
     listed = names(seed)
     document = next(iter(listed))
     made = {name: _content(name, size, seed) for name, size in listed.items() if name != document}
-    return {document: _document(list(made), seed)} | made
+    addresses = [place + name for place, name in zip(cycle(places), made, strict=False)]
+    return {document: _document(addresses, seed)} | made
 
 
 def _noise(what: str, size: int, seed: int) -> bytes:

@@ -53,6 +53,7 @@ class WorkloadRecord:
     link: str  # name of both segments together
     ground_forward: LinkParameters
     ground_return: LinkParameters
+    origins: int = 1  # of a page's objects
     note: str = ""
 
 

@@ -10,6 +10,7 @@ from testcases import reference_page
 
 WORKLOAD_IMAGE, BROWSER_IMAGE = "bentpipe/workload", "bentpipe/browser"
 PORTS = {"clear": 80, "tls": 443}
+_MORE_ORIGINS = 8441  # and up, all with TLS: implementations/_workload/source/nginx.conf
 _BROWSER_SPARE = 10.0  # s of the time-out in which a browser that saw no load event can still say so
 
 
@@ -37,7 +38,8 @@ def secret(seed: int) -> str:
 def served(case: CaseRecord, seed: int) -> tuple[ServedFile, ...]:
     """The files of a case, the one that is asked for first."""
     if case.workload is not None and case.workload.page:
-        contents = reference_page.objects(seed)
+        more = range(_MORE_ORIGINS, _MORE_ORIGINS + case.workload.origins - 1)
+        contents = reference_page.objects(seed, ("", *(f"https://{case.host}:{port}/" for port in more)))
         return tuple(GivenFile(name=name, size=len(data), seed=seed, data=data) for name, data in contents.items())
     return served_files(seed, case.file_sizes)
 

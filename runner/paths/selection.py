@@ -191,6 +191,7 @@ def _case(workload: Workload, size: int, link: PathLink, iterations: int | None)
             protocol=workload.protocol,
             page=workload.page,
             encrypted=workload.encrypted,
+            origins=workload.origins,
             link=link.name,
             ground_forward=link_parameters(ground, ground.forward),
             ground_return=link_parameters(ground, ground.return_),

@@ -21,6 +21,7 @@ class Workload:
     sizes: tuple[int, ...] = ()
     sweep: tuple[int, ...] = ()
     page: bool = False
+    origins: int = 1  # over how many the objects of a page are spread: each costs a connection of its own
     encrypted: bool = True  # TLS end to end: no path can show more than addresses, ports and the server's name
     iterations: int = 10
     source: str = ""  # who measured the like

@@ -75,6 +75,12 @@ class Browser:
             raise BrowserError(event["error"].get("message", ""))
         return event
 
+    def kept_events(self) -> list[Event]:
+        """The events that came before answers, oldest first. Each is returned once, here or by event()."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
     def close(self, *, seconds: float) -> None:
         """Ask it to end, so that its logs are whole; kill it after `seconds`."""
         with contextlib.suppress(OSError):  # it may have ended already

@@ -7,6 +7,7 @@ import pytest
 from runner.catalog import load_paths
 from runner.errors import UsageError
 from runner.model.path import Side
+from runner.paths.material import served
 from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths
 from testcases import reference_page
 from testcases.pathlinks import LINKS, LOSS_SWEEP
@@ -82,6 +83,17 @@ def test_the_reference_page_has_the_sizes_of_keplers() -> None:
     assert made != reference_page.objects(8)
     document = next(iter(made.values()))
     assert all(name.encode() in document for name in list(made)[1:])
+
+
+def test_a_page_of_several_origins_asks_each_for_its_share() -> None:
+    paths = select_paths(load_path_catalog(), PathOptions(workloads=("page-origins",), links=("geo",)))
+    (case,) = paths.cases.values()
+    document = served(case, 7)[0].content().decode()
+    assert len(document) == reference_page.DOCUMENT
+    asked = re.findall(r'(?:src|href)="(?:https://server4:(\d+)/)?[0-9a-f]{8}-', document)
+    assert len(asked) == 74
+    assert set(asked) == {"", *(str(port) for port in range(8441, 8452))}
+    assert max(asked.count(port) for port in asked) == 7
 
 
 def test_a_changing_link_changes_both_ways_at_once() -> None:
