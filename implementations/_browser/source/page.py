@@ -6,6 +6,7 @@ within TIMEOUT seconds; exit code 0 when the load event came and every object wi
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,7 @@ def command(host: str, port: int) -> list[str]:
         "--no-sandbox",  # its sandbox needs user namespaces, which an endpoint's container doesn't have
         "--no-zygote",
         "--disable-gpu",
+        "--disable-dev-shm-usage",  # a container's /dev/shm of 64 MiB is too small for a process per origin
         "--disable-background-networking",
         "--disable-component-update",
         "--window-size=1280,1024",
@@ -126,18 +128,26 @@ def _times(browser: Browser, url: str, deadline: float) -> dict[str, object]:
     return times
 
 
+def _silent(*_: object) -> None:
+    raise BrowserError("the browser answers no more")
+
+
 def main() -> int:
     """Load the page; the exit code."""
     url = os.environ["REQUESTS"].split()[0]
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     browser = Browser(command(parts.hostname or "", port), BROWSER_LOG)
+    seconds = float(os.environ["TIMEOUT"])
+    signal.signal(signal.SIGALRM, _silent)
+    signal.setitimer(signal.ITIMER_REAL, seconds + _CLOSE_SECONDS)
     times: dict[str, object] = {}
     try:
-        times = load(browser, url, time.monotonic() + float(os.environ["TIMEOUT"]))
+        times = load(browser, url, time.monotonic() + seconds)
     except BrowserError as error:
         print(error, file=sys.stderr)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         RESULT.write_text(json.dumps(times))
         browser.close(seconds=_CLOSE_SECONDS)
     objects = times.get("objects")
