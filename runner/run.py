@@ -176,7 +176,7 @@ class Campaign:
         return None
 
     def _room_for(self, job: Job) -> bool:
-        return len(self._running) < self.width.of(self._kind(job))
+        return len(self._running) < min(self.width.of(self._kind(one)) for one in (job, *self._running))
 
     def _kind(self, job: Job) -> Kind:
         return self.folder.run.cases[job.case].kind

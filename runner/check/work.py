@@ -196,8 +196,10 @@ class _Check:
         if roles:
             entry = self._entry(roles, able)
             jobs = [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results]
-            # The longest first: begun last, they would run alone while the other lanes are idle.
-            jobs.sort(key=lambda job: -self._catalog.cases[job.case].timeout)
+            # The longest first: begun last, they would run alone while the other lanes are idle. Measurements, which
+            # leave room for fewer lanes, at the end.
+            cases = self._catalog.cases
+            jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
             self._execute(jobs, entry)
         return problems + self._output_problems()
 

@@ -19,7 +19,7 @@ from runner.deploy.replay import Replay
 from runner.errors import LaneError, SetupError
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.model.run import Run
+from runner.model.run import Kind, Run
 from runner.retention import Retention
 from runner.run import MAX_ATTEMPTS, Campaign, Progress
 from runner.store import RunFolder
@@ -135,6 +135,40 @@ def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog:
     assert results[more].outcome is Outcome.SKIPPED
     assert results[more].findings[0].actual == "client-exit: exit code 1"
     assert folder.results()[more] == results[more]
+
+
+def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path: Path, catalog: Catalog) -> None:
+    class Watched(Replay):
+        def __init__(self) -> None:
+            super().__init__(RECORDINGS)
+            self.running: set[Job] = set()
+            self.together: list[frozenset[Job]] = []
+
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            self.running.add(job)
+            self.together.append(frozenset(self.running))
+            time.sleep(0.3)  # long enough for the other lanes to begin
+            super().run(replace(job, case="lossy"), folder, attempt=attempt)
+            self.running.remove(job)
+
+    run = recorded_run(tmp_path / "run", catalog)
+    verdict = replace(run.cases["lossy"], name="verdict", kind=Kind.TEST_CASE)
+    order = tuple(replace(job, case=case) for case in ("verdict", "lossy", "verdict") for job in run.order[:3])
+    order = tuple(replace(job, iteration=at) for at, job in enumerate(order, start=1))
+    folder = RunFolder.create(tmp_path / "run", replace(run, cases={**run.cases, "verdict": verdict}, order=order))
+    watched = Watched()
+    Campaign(
+        folder=folder,
+        cases=dict.fromkeys(("lossy", "verdict"), catalog.cases["goodput"]),
+        todo=order,
+        presets={},
+        deployment=watched,
+        width=Width(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
+        retention=Retention("none"),
+        watch=lambda _: None,
+    ).execute()
+    assert max(map(len, watched.together)) == 3
+    assert {len(jobs) for jobs in watched.together if any(job.case == "lossy" for job in jobs)} == {1}
 
 
 def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> None:
