@@ -1,8 +1,7 @@
-"""A run for other programs: the public runner's `result.json`, rows of jobs and of cells, badges."""
+"""A run for other programs: rows of jobs and of cells, badges."""
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -11,9 +10,8 @@ from xml.sax.saxutils import escape
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model.result import Outcome, Result, Sample
+from runner.model.result import Result, Sample
 from runner.model.run import Kind
-from runner.render.cells import Cell
 from runner.render.metrics import BY_KEY, METRICS
 from runner.render.view import RunView
 from runner.stats.modes import Modes
@@ -21,64 +19,8 @@ from runner.stats.ranking import Place
 from runner.store import CellRecord
 
 Row = dict[str, Any]
-_PUBLIC = {Outcome.SUCCEEDED: "succeeded", Outcome.FAILED: "failed", Outcome.UNSUPPORTED: "unsupported"}
 _SAMPLE = tuple(field.name for field in fields(Sample))
 _DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
-
-
-def public_result(view: RunView) -> bytes:
-    """`result.json` as the QUIC Interop Runner writes it (interop.py) and its page reads it (web/script.js).
-
-    Lists of pairs go by client, then by server. What has no word there, a job that the harness spoiled or skipped, is
-    left out like a job that was not run. `details` of a measurement: mean ± deviation of the goodput in kbit/s.
-    """
-    run = view.run
-    results: list[list[Row]] = []
-    measurements: list[list[Row]] = []
-    for client in view.clients:
-        for server in view.servers:
-            of_pair = [
-                view.table[server, client, case] for case in view.scenarios if (server, client, case) in view.table
-            ]
-            results.append([_public_cell(cell) for cell in of_pair if _told(cell, Kind.TEST_CASE)])
-            measurements.append([_public_cell(cell) for cell in of_pair if _told(cell, Kind.MEASUREMENT)])
-    ends = [one.started_unix_s + one.wall_s for one in view.results.values()]
-    document = {
-        "start_time": run.started_unix_s,
-        "end_time": max([run.started_unix_s, *ends]),
-        "log_dir": view.name,
-        "servers": view.servers,
-        "clients": view.clients,
-        "urls": {name: one.url for name, one in run.implementations.items()},
-        "tests": {
-            case.abbreviation: {
-                "name": case.name,
-                "desc": case.description,
-                "timeout": case.timeout,
-                "theoretical_max_value": case.forward.data_rate / 1e3,  # kbit/s, for the thesis' edition of the page
-            }
-            for case in run.cases.values()
-        },
-        "quic_draft": 34,  # the last draft, which became RFC 9000
-        "quic_version": "0x1",
-        "results": results,
-        "measurements": measurements,
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _told(cell: Cell, kind: Kind) -> bool:
-    return cell.case.kind is kind and cell.outcome in _PUBLIC
-
-
-def _public_cell(cell: Cell) -> Row:
-    assert cell.outcome is not None  # _told
-    found: Row = {"abbr": cell.case.abbreviation, "name": cell.case.name, "result": _PUBLIC[cell.outcome]}
-    if cell.case.kind is Kind.MEASUREMENT:
-        goodput = cell.summaries.get("goodput")
-        deviation = 0.0 if goodput is None or goodput.deviation is None else goodput.deviation
-        found["details"] = "" if goodput is None else f"{goodput.mean / 1e3:.0f} (± {deviation / 1e3:.0f}) kbps"
-    return found
 
 
 def job_rows(view: RunView) -> list[Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from runner.errors import UsageError
-from runner.render import exports, feed, parallel
+from runner.render import exports, feed, parallel, public
 from runner.render.cell_pages import draw_cells
 from runner.render.manifest import MARKER, Manifest, digest, files_digest
 from runner.render.pages import Asset, modules, opening
@@ -157,7 +157,7 @@ class _Site:
         self.writer.file("atom.xml", feed.document(runs))
         self.writer.file("static/runs.js", feed.selector(runs))
         self.writer.file("logs.json", feed.public_list(runs))
-        self.writer.file(f"{LATEST}/result.json", exports.public_result(view))
+        self.writer.file(f"{LATEST}/result.json", public.public_result(view))
         shutil.rmtree(self.writer.root / BADGES, ignore_errors=True)
         for name, content in exports.badges(view).items():
             self.writer.file(f"{BADGES}/{name}", content)

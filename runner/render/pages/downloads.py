@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from runner.render import exports
+from runner.render import exports, public
 from runner.render.pages import Asset, Page, Pages
 from runner.render.view import RunView
 from runner.store import run_document, run_document_schema
@@ -17,7 +17,7 @@ def pages(view: RunView) -> Pages:
     files: list[tuple[str, bytes, str]] = [
         (
             "result.json",
-            exports.public_result(view),
+            public.public_result(view),
             "The matrix in the format of the public QUIC Interop Runner; its web page reads it.",
         ),
         (
@@ -40,6 +40,8 @@ def pages(view: RunView) -> Pages:
         ("downloads/cells.parquet", exports.as_parquet(cells), "The same for columns."),
     ]
     for path, content, _ in files:
+        yield Asset(path, content)
+    for path, content in public.redirections(view):
         yield Asset(path, content)
     badges = exports.badges(view)
     for name, content in badges.items():

@@ -13,18 +13,12 @@ import pytest
 from runner.model.job import Job
 from runner.model.result import Outcome, Result, Sample
 from runner.render import render
-from runner.render.exports import as_csv, badge, public_result
-from runner.render.view import RunView, StoredRun
+from runner.render.exports import as_csv, badge
 from runner.store import RunFolder, run_document_schema
-from runner.tests.render.folders import case, rare_run, recorded_run, run, two_protocols_run
+from runner.tests.render.folders import case, rare_run, recorded_run, run
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def view_of(folder: RunFolder) -> RunView:
-    stored = StoredRun.of(folder)
-    return RunView(stored, [stored])
 
 
 @pytest.fixture(scope="module")
@@ -37,32 +31,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         earlier.save_result(replace(result, outcome=Outcome.FAILED) if bad else result)
     render([later, earlier, rare_run(logs / "rare")], logs / "site")
     return logs / "site"
-
-
-def test_the_public_format_goes_by_client_then_server(tmp_path: Path) -> None:
-    document = json.loads(public_result(view_of(rare_run(tmp_path / "rare"))))
-    assert (
-        len(document["results"]) == len(document["measurements"]) == len(document["servers"]) * len(document["clients"])
-    )
-    evil = "<b>&\"'"
-    assert (document["servers"], document["clients"]) == (["alpha", evil], ["alpha", evil])
-    # alpha → alpha: one of three iterations succeeded, so the cell failed; its number stays in the details
-    assert document["measurements"][0] == [
-        {"abbr": "SAT", "name": "sat", "result": "failed", "details": "8000 (± 0) kbps"}
-    ]
-    # client alpha, server evil: unsupported; client evil, server evil: never run
-    assert document["measurements"][1][0]["result"] == "unsupported"
-    assert document["measurements"][3] == []
-    assert document["results"][2] == [{"abbr": "HS", "name": "hs", "result": "failed"}]
-    assert set(document["tests"]) == {"SAT", "HS"}
-    assert document["tests"]["SAT"]["theoretical_max_value"] == 20_000
-
-
-def test_what_the_harness_spoiled_is_not_told_to_the_public_runner_s_page(tmp_path: Path) -> None:
-    folder = two_protocols_run(tmp_path / "run")
-    for result in folder.results().values():
-        folder.save_result(replace(result, outcome=Outcome.ERROR))
-    assert json.loads(public_result(view_of(folder)))["measurements"] == [[], [], []]
 
 
 def test_all_files_of_the_downloads_can_be_read(site: Path) -> None:
