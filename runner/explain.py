@@ -39,8 +39,9 @@ def explained(
 
 def marks(explanation: Explanation) -> dict[str, object]:
     """What `series.json` carries of it: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence);
-    times in seconds since the origin."""
-    return {
+    times in seconds since the origin; and what was under way meanwhile (`Panels.document`)."""
+    panels = {} if explanation.panels is None else explanation.panels.document()
+    return panels | {
         "limits": [[round(one.start, 4), round(one.end, 4), one.limit.value] for one in explanation.spans],
         "diagnoses": [
             [round(one.start, 4), round(one.end, 4), one.code, one.sentence] for one in explanation.diagnoses

@@ -64,7 +64,7 @@ def serve(port: int, bind: str, site: Path) -> None:
     """Serve the rendered site."""
     if not (site / "index.html").is_file():
         raise UsageError(f"{site} holds no site: draw it with ./bentpipe render.")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
+    handler = functools.partial(_SiteHandler, directory=str(site))
     try:
         server = http.server.ThreadingHTTPServer((bind, port), handler)
     except OSError as error:
@@ -72,6 +72,15 @@ def serve(port: int, bind: str, site: Path) -> None:
     with server:
         out.print(f"http://{bind}:{port}/ — Ctrl-C ends it.")
         server.serve_forever()
+
+
+class _SiteHandler(http.server.SimpleHTTPRequestHandler):
+    """Files of the site. qvis, to which a pair's page links, may fetch qlogs (CORS, Fetch standard §3.2)."""
+
+    def end_headers(self) -> None:
+        if self.path.partition("?")[0].endswith("qlog"):
+            self.send_header("Access-Control-Allow-Origin", "https://qvis.quictools.info")
+        super().end_headers()
 
 
 @main.command()

@@ -11,6 +11,7 @@ from importlib import import_module
 
 from runner.diagnose import detectors
 from runner.diagnose.limits import Course, shares
+from runner.diagnose.panels import Panels
 from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis, Span
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
@@ -28,6 +29,7 @@ class Explanation:
 
     spans: tuple[Span, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
+    panels: Panels | None = None  # what was under way meanwhile, for the plots
 
     @property
     def limits(self) -> dict[str, float]:
@@ -57,4 +59,5 @@ def explain(
         return Explanation()
     course = Course.of(view)
     found = [one for detect in find_detectors().values() for one in detect(course)]
-    return Explanation(spans=course.spans, diagnoses=tuple(sorted(found, key=lambda one: (one.start, one.code))))
+    ordered = tuple(sorted(found, key=lambda one: (one.start, one.code)))
+    return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))

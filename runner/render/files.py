@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from urllib.parse import quote
 from runner.model.artifacts import Artifacts
 
 LARGEST_COPY = 256 * 1024  # bytes
+_MOST_QLOGS = 4
 _LINK = "artifacts"  # the symbolic link beside the copies
 
 
@@ -20,6 +22,7 @@ class Download:
     label: str
     href: str
     size: int | None
+    qlog: bool = False  # of one connection at one endpoint: qvis draws it
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
@@ -47,11 +50,22 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
             downloads.append(Download(label=label, href=quote(inside.as_posix()), size=about.st_size))
         elif linked and stat.S_ISREG(about.st_mode):
             downloads.append(Download(label=label, href=quote(f"{_LINK}/{inside.as_posix()}"), size=about.st_size))
-        elif linked and stat.S_ISDIR(about.st_mode) and any(path.iterdir()):
-            downloads.append(Download(label=label, href=quote(f"{_LINK}/{inside.as_posix()}/"), size=None))
+        elif linked and stat.S_ISDIR(about.st_mode):
+            downloads += _folder(label, path, f"{_LINK}/{inside.as_posix()}")
     if linked:
         downloads.append(Download(label="all files", href=f"{_LINK}/", size=None))
     return downloads
+
+
+def _folder(label: str, path: Path, inside: str) -> Iterator[Download]:
+    """The qlog files of an endpoint; of more connections than one wants to see, their folder."""
+    names = sorted(one.name for one in path.iterdir())
+    for name in names if len(names) <= _MOST_QLOGS else ():
+        file = path / name
+        if file.is_file() and not file.is_symlink():
+            yield Download(label=label, href=quote(f"{inside}/{name}"), size=file.stat().st_size, qlog=True)
+    if len(names) > _MOST_QLOGS:
+        yield Download(label=label, href=quote(f"{inside}/"), size=None)
 
 
 def _put(path: Path, place: Path, mode: int) -> None:

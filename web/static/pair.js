@@ -134,6 +134,42 @@ const bentpipe = (() => {
     ];
   }
 
+  // value, repetitions, value, … → values
+  function repeated(list) {
+    const found = [];
+    for (let i = 0; i < list.length; i += 2) for (let left = list[i + 1]; left > 0; left--) found.push(list[i]);
+    return found;
+  }
+
+  // bytes in flight and what the client's flow control allowed, RTT and queue, packet numbers and sizes
+  function packetTraces(series, colour) {
+    const { packets, in_flight: flight, rtt, queue } = series;
+    const seconds = (list) => summed(list).map((at) => at / 1e6);
+    const milliseconds = (list) => list.map((value) => value / 1e3);
+    const moments = (list) => list.map((_, index) => index * flight.interval_s);
+    const kib = (list) => list.map((value) => (value === null ? null : value / 1024));
+    const time = seconds(packets.t_us);
+    const number = summed(repeated(packets.number));
+    const size = repeated(packets.length);
+    const packet = { customdata: number.map((one, index) => [one, size[index]]), hovertemplate: "%{x:.4f} s: packet %{customdata[0]}, %{customdata[1]} B<extra>sent, server side</extra>" };
+    const points = (name, data, tint, axis, hover) => ({
+      type: "scatter", mode: "markers", name, ...data, yaxis: axis, marker: { color: tint, size: 3 }, hovertemplate: `%{x:.4f} s: %{y:.2f} ms<extra>${hover}</extra>`,
+    });
+    const found = [
+      line("in flight", { x: moments(flight.bytes), y: kib(flight.bytes) }, colour.server, { line: { width: 1.3 }, trace: { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>in flight, server side</extra>" } }),
+      points("RTT", { x: seconds(rtt.t_us), y: milliseconds(rtt.us) }, colour.client, "y6", "packet to ACK, server side"),
+      points("queueing delay", { x: seconds(queue.t_us), y: milliseconds(queue.us) }, colour.again, "y6", "longer on the way to the client than the fastest packet"),
+      line("packet number", { x: time, y: number }, colour.server, { line: { width: 1 }, trace: { yaxis: "y7", ...packet } }),
+      line("packet size", { x: time, y: size }, colour.server, { line: { width: 0.8, shape: "hv" }, trace: { yaxis: "y8", ...packet } }),
+    ];
+    if (flight.ceiling.length) {
+      const most = { x: moments(flight.ceiling), y: kib(flight.ceiling) };
+      const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>most that the client's flow control allowed</extra>" };
+      found.push(line("receive window", most, colour["limit-receive-window"], { line: { width: 1.3, dash: "dash" }, trace: hover }));
+    }
+    return found;
+  }
+
   // the lane between the plots: below, what held the transfer back; above, the intervals of its diagnoses
   function diagnosisTraces(series, colour) {
     const found = new Map();
@@ -189,12 +225,31 @@ const bentpipe = (() => {
     return { shapes, annotations: labels };
   }
 
+  // axis, height beside the others, title; from the top. Series of older runs have no packets.
+  function panels(series, name) {
+    const first = [["yaxis", 5.6, `offset (${name})`], ["yaxis4", 0.4], ["yaxis2", 2, "forward<br>(Mbit/s)"], ["yaxis3", 1.4, "return<br>(Mbit/s)"]];
+    if (!series.packets) return first;
+    return [...first, ["yaxis5", 2, "in flight<br>(KiB)"], ["yaxis6", 2, "RTT, queue<br>(ms)"], ["yaxis7", 1.7, "packet<br>number"], ["yaxis8", 1.4, "packet<br>size (B)"]];
+  }
+
   function layout(series, colour, name, end) {
     const axis = { gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, ticks: "outside", tickcolor: colour.line, automargin: true };
     const narrow = plot.clientWidth < 640;
-    const margin = { l: 58, r: 12, t: 84, b: narrow ? 190 : 110 };
+    const shown = panels(series, name);
+    const margin = { l: 58, r: 12, t: 84, b: (narrow ? 190 : 110) + (series.packets ? (narrow ? 60 : 25) : 0) };
     const small = { size: narrow ? 9 : 11 };
     const area = plot.clientHeight - margin.t - margin.b;
+    const gap = 22 / area;
+    const whole = shown.reduce((sum, [, height]) => sum + height, 0);
+    const axes = {};
+    let top = 1;
+    for (const [key, height, title] of shown) {
+      const bottom = Math.max(0, top - (height / whole) * (1 - gap * (shown.length - 1)));
+      axes[key] = title ? { ...axis, nticks: Math.round(2 + height), title: { text: title, font: key === "yaxis" ? undefined : small }, domain: [bottom, top], rangemode: "tozero" } : { domain: [bottom, top], range: [0, 2], visible: false, fixedrange: true };
+      top = Math.max(0, bottom - gap);
+    }
+    delete axes.yaxis.nticks;
+    const last = shown[shown.length - 1][0].replace("axis", "");
     return {
       paper_bgcolor: "transparent",
       plot_bgcolor: "transparent",
@@ -205,11 +260,8 @@ const bentpipe = (() => {
       hovermode: "closest",
       hoverlabel: { bgcolor: colour.raised, bordercolor: colour.line, font: { color: colour.ink } },
       legend: { orientation: "h", y: -54 / area, yanchor: "top", x: 0, font: { color: colour.ink, size: narrow ? 10 : 12 }, entrywidthmode: "fraction", entrywidth: narrow ? 0.48 : 0.19 },
-      xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first Initial (s)" }, range: [0, end], anchor: "y3" },
-      yaxis: { ...axis, title: { text: `offset (${name})` }, domain: [0.44, 1], rangemode: "tozero" },
-      yaxis4: { domain: [0.395, 0.43], range: [0, 2], visible: false, fixedrange: true },
-      yaxis2: { ...axis, nticks: 5, title: { text: "forward<br>(Mbit/s)", font: small }, domain: [0.18, 0.38], rangemode: "tozero" },
-      yaxis3: { ...axis, nticks: 4, title: { text: "return<br>(Mbit/s)", font: small }, domain: [0, 0.14], rangemode: "tozero" },
+      xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first Initial (s)" }, range: [0, end], anchor: last },
+      ...axes,
       ...annotations(series, colour, end, area, end * (narrow ? 0.6 : 0.85)),
     };
   }
@@ -225,7 +277,9 @@ const bentpipe = (() => {
       plot.replaceChildren();
       plot.classList.add("drawn");
     }
+    plot.classList.toggle("deep", Boolean(series.packets));
     const traces = [...offsetTraces(series, iteration, colour, name, unit), ...rateTraces(series, colour), ...diagnosisTraces(series, colour)];
+    if (series.packets) traces.push(...packetTraces(series, colour));
     const file = `${document.title.split(" ·")[0].replace(/[^\w.-]+/g, "_")}_${iteration}`;
     Plotly.react(plot, traces, layout(series, colour, name, end), {
       responsive: true,

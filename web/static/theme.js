@@ -78,3 +78,13 @@ document.addEventListener("DOMContentLoaded", () => {
   menu.append(summary, list);
   link.replaceWith(menu);
 });
+// A qlog opens in qvis, which fetches it: not from file://, where nobody else can.
+document.addEventListener("DOMContentLoaded", () => {
+  if (!location.protocol.startsWith("http")) return;
+  for (const link of document.querySelectorAll("a[data-qlog]")) {
+    const open = document.createElement("a");
+    open.href = `https://qvis.quictools.info/?file=${encodeURIComponent(link.href)}#/sequence`;
+    open.textContent = "in qvis";
+    link.after(" ", open);
+  }
+});

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -31,6 +32,9 @@ pytestmark = [
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
     recorded = recorded_run(tree / "recorded")
+    qlog = recorded.path / "quinn_quinn/goodput/1/server/qlog"
+    qlog.mkdir(parents=True)
+    (qlog / "a b#1.sqlog").write_text("{}")
     earlier = RunFolder.create(tree / "earlier", replace(recorded.run, started_unix_s=recorded.run.started_unix_s - 1))
     for result in recorded.results().values():
         earlier.save_result(result)
@@ -116,6 +120,21 @@ def test_every_page_opens_over_http(site: Path, browser: Browser) -> None:
         tab.page.close()
 
 
+def test_a_qlog_opens_in_qvis_over_http_and_not_from_a_file(site: Path, browser: Browser, tab: Tab) -> None:
+    name = "recorded/quinn_quinn/goodput.html"
+    assert tab.open(site / name).locator("a[href*=qvis]").count() == 0
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        over_http = Tab(browser)
+        over_http.page.goto(f"http://127.0.0.1:{server.server_port}/{name}")
+        for link in over_http.page.locator("a[href*=qvis]").all():
+            address = parse_qs(urlsplit(link.get_attribute("href") or "").query)["file"][0]
+            assert over_http.page.request.get(address).ok
+        assert over_http.page.locator("a[href*=qvis]").count() == over_http.page.locator("a[data-qlog]").count() == 1
+        server.shutdown()
+        over_http.page.close()
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
@@ -125,9 +144,10 @@ def test_the_plots_draw(site: Path, tab: Tab) -> None:
     page = tab.open(site / "recorded/quinn_quinn/goodput.html")
     page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
     legend = page.locator(".legendtext").all_text_contents()
-    for name in ("received, client side", "sent, server side", "slow-start bound", "forward, goodput"):
+    drawn = ("received, client side", "sent, server side", "slow-start bound", "forward, goodput")
+    for name in (*drawn, "in flight", "RTT", "queueing delay", "packet number", "packet size"):
         assert name in legend
-    assert page.locator(".subplot").count() >= 3
+    assert page.locator(".subplot").count() == 8
     page.locator(".nsewdrag").first.hover()
 
 

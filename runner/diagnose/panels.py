@@ -1,0 +1,116 @@
+"""What was under way at each moment, thinned to what a screen can show: packets, bytes in flight, RTT, queue."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runner.diagnose.flight import Floats
+from runner.diagnose.view import View
+from runner.trace.intervals import Ints
+from runner.trace.rtt import rtt_samples
+
+_MOST_PACKETS = 20_000
+_MOST_POINTS = 1_500
+_MOMENTS = 600
+_NO_LIMIT = 2.0**34  # bytes: a client that allows that much holds nothing back
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Of the connection with most of the response data. Times are seconds since the origin."""
+
+    packet_time: Floats
+    """When each ack-eliciting 1-RTT packet of the server passed its own capture."""
+    packet_number: Ints
+    packet_length: Ints
+    """Bytes of the QUIC packet."""
+    interval: float
+    """Seconds between the moments of the next two, the first of them 0."""
+    in_flight: Floats
+    """Bytes that were neither acknowledged nor to be taken for lost."""
+    ceiling: Floats
+    """Bytes that could have been in flight without breaking the client's flow control; infinity: not known."""
+    rtt_time: Floats
+    rtt: Floats
+    """Seconds from a packet of the server to its ACK, at the server's capture; ACK delay included."""
+    queue_time: Floats
+    queue: Floats
+    """By how many seconds a packet took longer to the client than the fastest did: what it waited in queues."""
+
+    @classmethod
+    def of(cls, view: View) -> "Panels":
+        """Of any transfer that a view exists of."""
+        flight = view.flight
+        every = -(-len(flight.time) // _MOST_PACKETS)
+        end = max(view.last_byte, float(flight.time[-1]))
+        moments = np.linspace(0.0, end, _MOMENTS)
+        in_flight = flight.in_flight(moments)
+        server = view.transfer.recording.server
+        assert server is not None  # Flight exists only with this capture
+        samples = rtt_samples(server)
+        mine = samples.connection == view.connection
+        rtt_time, rtt = _highest(view.seconds(samples.time_ns[mine]), samples.rtt[mine])
+        queue_time, queue = _highest(*view.waiting)
+        return cls(
+            packet_time=flight.time[::every],
+            packet_number=flight.number[::every],
+            packet_length=flight.length[::every],
+            interval=end / (_MOMENTS - 1),
+            in_flight=in_flight,
+            ceiling=in_flight + np.maximum(view.room.left(moments), 0.0),
+            rtt_time=rtt_time,
+            rtt=rtt,
+            queue_time=queue_time,
+            queue=queue,
+        )
+
+    def document(self) -> dict[str, object]:
+        """Of `series.json`. `t_us` delta-coded; `number` and `length` as value, repetitions, value, …, the numbers
+        delta-coded before that; bytes, and µs."""
+        ceiling = [round(one) if one < _NO_LIMIT else None for one in self.ceiling.tolist()]
+        return {
+            "packets": {
+                "t_us": _delta(_us(self.packet_time)),
+                "number": _runs(np.diff(self.packet_number, prepend=0)),
+                "length": _runs(self.packet_length),
+            },
+            "in_flight": {
+                "interval_s": round(self.interval, 9),
+                "bytes": np.rint(self.in_flight).astype(np.int64).tolist(),
+                "ceiling": ceiling if any(one is not None for one in ceiling) else [],
+            },
+            "rtt": {"t_us": _delta(_us(self.rtt_time)), "us": _us(self.rtt).tolist()},
+            "queue": {"t_us": _delta(_us(self.queue_time)), "us": _us(self.queue).tolist()},
+        }
+
+
+def _highest(time: Floats, value: Floats) -> tuple[Floats, Floats]:
+    """In order of time; of more than can be shown the highest of each few neighbours."""
+    order = np.argsort(time, kind="stable")
+    time, value = time[order], value[order]
+    every = -(-len(time) // _MOST_POINTS)
+    if every < 2:
+        return time, value
+    heads = np.arange(0, len(time), every)
+    top = np.array([head + int(value[head : head + every].argmax()) for head in heads.tolist()])
+    return time[top], value[top]
+
+
+def _us(seconds: Floats) -> Ints:
+    found: Ints = np.rint(1e6 * seconds).astype(np.int64)
+    return found
+
+
+def _delta(values: Ints) -> list[int]:
+    coded: list[int] = np.diff(values, prepend=0).tolist()
+    return coded
+
+
+def _runs(values: Ints) -> list[int]:
+    """Each value with how often it follows itself."""
+    if not len(values):
+        return []
+    heads = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    counts = np.diff(np.append(heads, len(values)))
+    found: list[int] = np.column_stack([values[heads], counts]).ravel().tolist()
+    return found

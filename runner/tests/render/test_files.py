@@ -1,0 +1,41 @@
+"""The files of a job on the site: second names of small ones, a link to the rest, qlogs one by one."""
+
+from pathlib import Path
+
+from runner.model.artifacts import Artifacts
+from runner.render.files import LARGEST_COPY, publish
+
+
+def job(tmp_path: Path) -> Artifacts:
+    folder = tmp_path / "logs/s_c/sat/1"
+    for name in ("client/qlog", "server/qlog", "sim"):
+        (folder / name).mkdir(parents=True)
+    (folder / "result.json").write_text("{}")
+    (folder / "sim/left.pcap").write_bytes(bytes(LARGEST_COPY + 1))
+    (folder / "client/keys.log").write_text("secret")
+    (folder / "client/keys.log").chmod(0o600)
+    (folder / "client/qlog/a b#1.sqlog").write_text("{}")
+    for number in range(5):
+        (folder / f"server/qlog/{number}.qlog").write_text("{}")
+    return Artifacts(folder)
+
+
+def test_small_files_are_there_and_the_rest_is_reached(tmp_path: Path) -> None:
+    artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
+    found = {one.label: one for one in publish(artifacts, staging=place, final=place)}
+    for one in found.values():
+        assert (place / one.href.replace("%20", " ").replace("%23", "#")).exists(), one
+    assert found["capture, client side"].href == "artifacts/sim/left.pcap"
+    assert found["capture, client side"].size == LARGEST_COPY + 1
+    assert (place / "result.json").samefile(artifacts.result)
+    # Who may read a copy decides the site; a second name would keep what nobody else may read.
+    assert not (place / "client/keys.log").samefile(artifacts.folder / "client/keys.log")
+
+
+def test_a_qlog_is_offered_by_itself_and_many_as_a_folder(tmp_path: Path) -> None:
+    artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
+    found = [one for one in publish(artifacts, staging=place, final=place) if "qlog" in one.label]
+    assert [(one.label, one.href, one.qlog) for one in found] == [
+        ("qlog, client", "artifacts/client/qlog/a%20b%231.sqlog", True),
+        ("qlog, server", "artifacts/server/qlog/", False),
+    ]
