@@ -1,4 +1,7 @@
-"""Counterparts of the thesis' figures 5.1 to 5.24, made from this run. Each as SVG and CSV; PNG is made by the page."""
+"""Counterparts of the thesis' figures 5.1 to 5.24, made from this run.
+
+Each as SVG, CSV and Parquet; PNG is made by the page.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -48,8 +51,9 @@ def pages(view: RunView) -> Pages:
             one.files.append(("SVG" if len(one.panels) == 1 else f"SVG {number + 1}", path))
             yield Asset(path, standalone(svg))
         if one.rows and one.panels:
-            one.files.append(("CSV", f"{stem}.csv"))
-            yield Asset(f"{stem}.csv", exports.as_csv(list(one.rows)))
+            one.files.extend([("CSV", f"{stem}.csv"), ("Parquet", f"{stem}.parquet")])
+            yield Asset(f"{stem}.csv", exports.as_csv(one.rows))
+            yield Asset(f"{stem}.parquet", exports.as_parquet(one.rows))
         drawn.append(one)
     drawn.sort(key=lambda one: [int(part) for part in one.number.split(".")])
     yield Page("figures/index.html", "figures.html", {"figures": drawn})

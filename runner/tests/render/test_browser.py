@@ -151,6 +151,17 @@ def test_the_plots_draw(site: Path, tab: Tab) -> None:
     page.locator(".nsewdrag").first.hover()
 
 
+def test_a_deep_link_zooms_all_plots_to_the_moment_and_names_the_packet(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/quinn_quinn/goodput.html", "#iteration=1&at=0.5")
+    page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
+    low, high = page.evaluate("document.getElementById('plot').layout.xaxis.range")
+    assert low < 0.5 < high < low + 0.5
+    assert page.evaluate("document.getElementById('plot').data.every((one) => !one.xaxis || one.xaxis === 'x')")
+    one = page.evaluate("document.getElementById('plot').data.find((one) => one.name === 'packet number')")
+    assert one["customdata"][3][0] == one["y"][3]
+    assert "packet %{customdata[0]}" in one["hovertemplate"]
+
+
 def numbers(page: Page) -> list[str]:
     return [text.replace(NARROW, " ") for text in page.locator("#goodput td a > b:visible").all_inner_texts()]
 

@@ -124,3 +124,8 @@ def test_figures_stand_alone(site: Path) -> None:
         assert "<a " not in text, path
     rows = list(csv.DictReader(io.StringIO((site / "recorded/figures/5-7.csv").read_text())))
     assert {row["vantage"] for row in rows} == {"client", "server"}
+    tables = {path.stem: path for path in (site / "recorded/figures").glob("*.csv")}
+    assert tables
+    for name, path in tables.items():
+        table = pq.read_table(path.with_suffix(".parquet"))
+        assert table.num_rows == len(list(csv.DictReader(io.StringIO(path.read_text())))), name
