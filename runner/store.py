@@ -110,7 +110,8 @@ _DOCUMENT = TypeAdapter(RunDocument)
 
 def run_document(folder: "RunFolder", cells: Sequence[CellRecord]) -> bytes:
     """Everything of a run as one JSON document, in the terms of `run.json` and `result.json`."""
-    return to_json(RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values())), _DOCUMENT)
+    document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
+    return _DOCUMENT.dump_json(document, indent=1) + b"\n"  # not sorted: thousands of results would take seconds
 
 
 def run_document_schema() -> bytes:

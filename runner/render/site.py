@@ -110,6 +110,7 @@ class _Site:
             self.after.cells |= {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
             return
         self.views[folder.name] = view
+        self.writer.load()
         kept = {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
         tell = self.progress
         drawn = draw_cells(view, self.writer, kept, lambda done, of: tell(f"{folder.name}: {done:,} of {of:,} cells"))

@@ -70,6 +70,11 @@ class Writer:
         self.final = final
         self.templates = _environment()
 
+    def load(self) -> None:
+        """Compile all templates now, before processes are forked that would each do it."""
+        for name in self.templates.list_templates():
+            self.templates.get_template(name)
+
     def static(self) -> None:
         """What all pages load."""
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)

@@ -249,6 +249,12 @@ const bentpipe = (() => {
       top = Math.max(0, bottom - gap);
     }
     delete axes.yaxis.nticks;
+    if (series.packets) {
+      // a receive window far above what is in flight would press that to the bottom
+      const most = Math.max(1, ...series.in_flight.bytes);
+      const near = series.in_flight.ceiling.filter((bytes) => bytes !== null && bytes < 2.5 * most);
+      axes.yaxis5.range = [0, (1.1 * Math.max(most, ...near)) / 1024];
+    }
     const last = shown[shown.length - 1][0].replace("axis", "");
     return {
       paper_bgcolor: "transparent",
