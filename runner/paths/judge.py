@@ -22,7 +22,11 @@ from runner.paths.material import PORTS, secret, served
 from runner.paths.packets import TCP, UDP, Packet, read_packets
 from runner.readback import applied_lines
 
-CLIENT, SERVER = "193.167.0.100", "193.167.100.100"  # of every lane (contract.md)
+# Client and server of every lane (contract.md), by the name that was asked for.
+_ENDS = {
+    "server4": ("193.167.0.100", "193.167.100.100"),
+    "server6": ("fd00:cafe:cafe:0::100", "fd00:cafe:cafe:100::100"),
+}
 TERMINAL, GATEWAY = "10.55.0.100", "10.55.100.100"
 _CLOCKS_APART = 0.05  # s by which curl's time and that of the capture may differ, beside 2 %
 
@@ -81,7 +85,7 @@ class _Seen:
     def read(cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence) -> "_Seen":
         """Raises CaptureError when a capture is missing."""
         client, server, terminal, gateway = (
-            ipaddress.ip_address(text).packed for text in (CLIENT, SERVER, TERMINAL, GATEWAY)
+            ipaddress.ip_address(text).packed for text in (*_ENDS[record.host], TERMINAL, GATEWAY)
         )
         workload, path = record.workload, evidence.path
         assert workload is not None and path is not None

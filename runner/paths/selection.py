@@ -185,6 +185,7 @@ def _case(workload: Workload, size: int, link: PathLink, iterations: int | None)
         file_sizes=(size,),
         timeout=PAGE_TIMEOUT if workload.page else 60 + 8 * size / _SLOWEST,
         iterations=iterations or workload.iterations,
+        host=workload.host,
         impairments=satellite.impairments,
         workload=WorkloadRecord(
             name=workload.name,

@@ -12,12 +12,13 @@ KB = 1_000  # bytes: the papers' sizes are decimal
 class Workload:
     """One question to a path. `sizes` in bytes: each is a case of its own, of one file; `sweep`: all that papers ask.
 
-    A page has no sizes: a browser loads the reference page (reference_page.py).
+    A page has no sizes: a browser loads the reference page (reference_page.py). `host`: server4, or server6 over IPv6.
     """
 
     name: str
     description: str
     protocol: str  # http/1.1, h2, h3
+    host: str = "server4"
     sizes: tuple[int, ...] = ()
     sweep: tuple[int, ...] = ()
     page: bool = False

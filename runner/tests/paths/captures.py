@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 CLIENT, SERVER = "193.167.0.100", "193.167.100.100"
+CLIENT6, SERVER6 = "fd00:cafe:cafe:0::100", "fd00:cafe:cafe:100::100"
 TERMINAL, GATEWAY = "10.55.0.100", "10.55.100.100"
 SYN, SYN_ACK, ACK = 0x02, 0x12, 0x10
 
@@ -31,6 +32,8 @@ class Sent:
             upper = struct.pack(">HHIIBBHHH", *self.ports, self.sequence, 0, 5 << 4, self.flags, 1000, 1, 0)
             upper += self.payload
         protocol = 17 if self.sequence is None else 6
+        if ":" in self.source:
+            return struct.pack(">IHBB", 6 << 28, len(upper), protocol, 64) + ends + upper
         header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(upper), 0, 0, 64, protocol, 0)
         return header + ends + upper
 
@@ -40,7 +43,7 @@ def write_capture(path: Path, packets: Sequence[Sent], *, every: float = 0.1) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     data = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
     for number, packet in enumerate(packets):
-        frame = b"\x02" * 12 + b"\x08\x00" + packet.ip()
+        frame = b"\x02" * 12 + (b"\x86\xdd" if ":" in packet.source else b"\x08\x00") + packet.ip()
         time_ns = round(number * every * 1e9)
         data += struct.pack("<IIII", time_ns // 10**9, time_ns % 10**9, len(frame), len(frame)) + frame
     path.write_bytes(data)

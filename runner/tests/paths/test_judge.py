@@ -15,10 +15,21 @@ from runner.paths.judge import analyse_path
 from runner.paths.material import material, secret, served
 from runner.paths.selection import PathOptions, load_path_catalog, select_paths
 from runner.store import save_evidence
-from runner.tests.paths.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture
+from runner.tests.paths.captures import (
+    CLIENT,
+    CLIENT6,
+    GATEWAY,
+    SERVER,
+    SERVER6,
+    TERMINAL,
+    Sent,
+    connection,
+    write_capture,
+)
 
 SEED = 3
-CASES = select_paths(load_path_catalog(), PathOptions(workloads=("goodput,page",), sizes=("5000",))).cases
+OPTIONS = PathOptions(workloads=("goodput,goodput-ipv6,page",), sizes=("5000",))
+CASES = select_paths(load_path_catalog(), OPTIONS).cases
 CASE = CASES["goodput-5kB-geo"]
 FILE = served(CASE, SEED)[0]
 REQUEST = f"GET /{FILE.name} HTTP/1.1\r\nHost: server4\r\nAuthorization: Bearer {secret(SEED)}\r\n\r\n".encode()
@@ -30,8 +41,8 @@ PEP = replace(PLAIN, name="pep", splits=(Side.TERMINAL, Side.GATEWAY))
 INTEGRATED = replace(PLAIN, name="integrated", splits=(Side.GATEWAY,), sides=(Side.GATEWAY,))
 
 
-def _bare(initials: tuple[int, int] = AT_CLIENT) -> list[Sent]:
-    return connection(CLIENT, SERVER, initials=initials, request=REQUEST, response=FILE.content())
+def _bare(initials: tuple[int, int] = AT_CLIENT, ends: tuple[str, str] = (CLIENT, SERVER)) -> list[Sent]:
+    return connection(*ends, initials=initials, request=REQUEST, response=FILE.content())
 
 
 def _sealed() -> list[Sent]:
@@ -62,13 +73,14 @@ def judged(tmp_path: Path) -> Make:
         link: list[Sent] | None = None,
         behind: tuple[int, int] = AT_CLIENT,
         case: str = CASE.name,
+        ends: tuple[str, str] = (CLIENT, SERVER),
         measured: object = None,
         **changes: object,
     ) -> Result:
         artifacts, job = Artifacts(tmp_path), Job(server=ORIGIN, client=entry.name, case=case, iteration=1)
-        write_capture(artifacts.lan_capture, _bare())
-        write_capture(artifacts.client_capture, _bare() if link is None else link)
-        write_capture(artifacts.ground_captures[1], _bare(behind))
+        write_capture(artifacts.lan_capture, _bare(ends=ends))
+        write_capture(artifacts.client_capture, _bare(ends=ends) if link is None else link)
+        write_capture(artifacts.ground_captures[1], _bare(behind, ends))
         for truth in (artifacts.link_truth, artifacts.ground_truth):
             truth.write_text(_truth())
         (tmp_path / "client" / "workload.json").write_text(json.dumps(measured or {"time_total": 0.7}))
@@ -103,6 +115,23 @@ def test_a_plain_crossing_is_measured(judged: Make) -> None:
     assert result.sample.goodput == pytest.approx(8 * 5000 / 0.7)
     assert (result.crossing.whole, len(result.crossing.visible)) == (1, 7)
     assert [one.holds for one in result.invariants] == [True]
+
+
+@pytest.mark.parametrize(
+    ("case", "ends", "code"),
+    [
+        ("goodput-ipv6-5kB-geo", (CLIENT6, SERVER6), None),
+        ("goodput-ipv6-5kB-geo", (CLIENT, SERVER), "bypassed"),
+        (CASE.name, (CLIENT6, SERVER6), "bypassed"),
+    ],
+)
+def test_ipv6_counts_where_ipv6_was_asked_for(judged: Make, case: str, ends: tuple[str, str], code: str | None) -> None:
+    result = judged(PLAIN, case=case, ends=ends)
+    assert _codes(result) == ([code] if code else [])
+    if code is None:
+        assert result.crossing is not None
+        hidden = [sight.what for sight in result.crossing.sights if not sight.visible]
+        assert (result.crossing.whole, hidden) == (1, ["server name"])  # the request is for server4
 
 
 def test_a_tunnel_that_hides_everything_succeeds(judged: Make) -> None:
