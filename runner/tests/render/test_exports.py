@@ -80,6 +80,15 @@ def test_two_modes_are_in_our_json_and_in_the_tables(tmp_path: Path) -> None:
     assert page.count(">two modes<") == 2  # the cell, and how to read it
 
 
+def test_half_a_character_spoils_no_file(tmp_path: Path) -> None:
+    folder = rare_run(tmp_path / "rare")
+    for result in folder.results().values():
+        folder.save_result(replace(result, findings=tuple(replace(one, actual="\ud800") for one in result.findings)))
+    render([folder], tmp_path / "site")
+    document = json.loads((tmp_path / "site/rare/downloads/run.json").read_text())
+    assert any(one["actual"] == "\ud800" for result in document["results"] for one in result["findings"])
+
+
 def test_without_rows_a_table_is_empty() -> None:
     assert as_csv([]) == b""
 
