@@ -81,17 +81,18 @@
     later(shown, chosen);
   }
 
-  // What is on the screen first, the other matrices when there is time.
+  // What is on the screen first, the other matrices when there is time. Asking for boxes instead would lay the page out twice.
+  const seen = new Set();
+  const watch = new IntersectionObserver((entries) => {
+    for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
+  });
+  for (const { section } of matrices) watch.observe(section);
+
   let turn = 0;
   function later(shown, chosen) {
     const mine = ++turn;
-    const bottom = innerHeight;
-    const waiting = [];
-    for (const matrix of matrices) {
-      const box = matrix.section.getBoundingClientRect();
-      if (box.bottom >= 0 && box.top <= bottom) draw(matrix, shown, chosen);
-      else waiting.push(matrix);
-    }
+    const waiting = matrices.filter(({ section }) => !seen.has(section));
+    for (const matrix of matrices) if (seen.has(matrix.section)) draw(matrix, shown, chosen);
     const next = () => {
       if (mine !== turn || !waiting.length) return;
       draw(waiting.shift(), shown, chosen);
@@ -134,7 +135,10 @@
         if (label === null) return;
         if (matrix.shown !== shown) print(cell, metric, values[at], second, seconds[at]);
         if (values[at] === null || !chosen.servers.has(row.server) || !chosen.clients.has(matrix.clients[x])) return;
-        for (const group of [inRow, every, columns[x]]) group.set(label, [...(group.get(label) || []), values[at]]);
+        for (const group of [inRow, every, columns[x]]) {
+          const known = group.get(label) || { sum: 0, count: 0 };
+          group.set(label, { sum: known.sum + values[at], count: known.count + 1 });
+        }
       });
       mean(row.mean, metric, inRow);
     });
@@ -153,9 +157,14 @@
   }
 
   // one line per protocol: cells with different labels have no common mean
+  const printed = new WeakMap();
   function mean(cell, metric, byLabel) {
-    const lines = [...byLabel.keys()].sort().map((label) => {
-      const values = byLabel.get(label);
+    const labels = [...byLabel.keys()].sort();
+    const texts = labels.map((label) => text(metric, byLabel.get(label).sum / byLabel.get(label).count));
+    const whole = JSON.stringify([labels, texts]);
+    if (printed.get(cell) === whole) return;
+    printed.set(cell, whole);
+    const lines = labels.map((label, index) => {
       const line = document.createElement(cell.dataset.mean === "all" ? "b" : "span");
       if (label) {
         const mark = document.createElement("i");
@@ -163,7 +172,7 @@
         mark.textContent = label;
         line.append(mark, " ");
       }
-      line.append(text(metric, values.reduce((sum, value) => sum + value, 0) / values.length));
+      line.append(texts[index]);
       return line;
     });
     cell.replaceChildren(...(lines.length ? lines : ["–"]));

@@ -24,6 +24,7 @@ NAV = (0, "Overview", "index.html")
 OF = "pairs"
 Means = Mapping[str, float]  # mean efficiency by label of the cells
 _MOST_CHANGES = 40
+_LONGEST_NAME = 16  # characters; a column is no wider, and longer names break
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def context(view: RunView) -> dict[str, Any]:
         "sentences": telling.sentences(view, decided),
         "servers": view.servers,
         "clients": view.clients,
+        "name_length": min(_LONGEST_NAME, max(map(len, view.stacks), default=0)),
         "matrices": [_matrix(case, view) for case in ordered_cases(run, Kind.MEASUREMENT)],
         "tests": tests,
         "test_links": [(case, words.links(case)) for case in tests],
