@@ -16,7 +16,7 @@ from runner.render.metrics import digits
 GROUPS = 8
 """Colours and shapes that differ; a ninth group has those of the first."""
 _R = 3.6
-_LABEL_CHARACTER = 6.6  # width of one at 12 px, about
+_LABEL_CHARACTER = 7.4  # width of one at 12 px in bold, about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def strips(rows: Sequence[Strip], axis: Axis, *, title: str, width: float = 860)
     """A strip per row: every value as a mark, and behind it a box from quartile to quartile with the median."""
     if not any(row.marks for row in rows):
         return Markup()
-    left = min(220.0, 14 + _LABEL_CHARACTER * max(len(row.label) for row in rows))
+    left = min(270.0, 14 + _LABEL_CHARACTER * max(len(row.label) for row in rows))
     right = 14 + _LABEL_CHARACTER * max(len(row.note) for row in rows)
     high, top = 26, 24
     end = _upper((mark.x for row in rows for mark in row.marks), axis)
