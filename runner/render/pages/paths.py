@@ -122,10 +122,11 @@ def _row(
 
 
 def _page_times(view: RunView, row: Row) -> tuple[Row, list[tuple[str, list[Summary | None]]]]:
-    """Medians of response start, first contentful paint and load event, by path."""
+    """Medians of response start, first contentful paint and load event, by path, of the loads that count."""
     found = []
     for path in view.run.clients:
-        loads = [one.crossing.page for one in _results(view, path, row.case) if one.crossing and one.crossing.page]
+        counting = (one for one in _results(view, path, row.case) if one.outcome is Outcome.SUCCEEDED)
+        loads = [one.crossing.page for one in counting if one.crossing and one.crossing.page]
         times = (
             [load.response_start for load in loads],
             [load.first_contentful_paint for load in loads],
