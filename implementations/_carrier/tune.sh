@@ -41,7 +41,4 @@ edit $tracker 1 '	if !h\.ackQueued \{' 's/	if !h\.ackQueued \{/	if !h.ackQueued 
 edit $tracker 1 'rcvTime\.Add\(MaxAckDelay\)' 's/rcvTime\.Add\(MaxAckDelay\)/rcvTime.Add(h.tuning.AckDelay())/'
 edit $tracker 1 '>= packetsBeforeAck' 's/>= packetsBeforeAck/>= h.tuning.PacketsBeforeAck(h.largestObserved)/'
 
-# Go's TLS doesn't log CLIENT_EARLY_TRAFFIC_SECRET; the client does so here, so that 0-RTT can be decrypted.
-edit internal/handshake/crypto_setup.go 1 '^func \(h \*cryptoSetup\) handleEvent\(' 's/^(func \(h \*cryptoSetup\) handleEvent\(.*)$/\1\n	h.logEarlySecret(ev)/'
-
-gofmt -w interface.go config.go connection.go internal/utils internal/congestion internal/ackhandler internal/handshake
+gofmt -w interface.go config.go connection.go internal/utils internal/congestion internal/ackhandler

@@ -1,24 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"bentpipe/carrier/harness"
 )
 
 // The tests run both sides as the command does, over loopback, with an explicit destination in place of TPROXY.
@@ -33,46 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const patience = 20 * time.Second
+const patience = harness.Patience
 
-// keys makes a folder as the runner's /keys: ca.pem, gateway.pem, gateway.key, terminal.pem, terminal.key.
-func keys(t testing.TB) string {
-	t.Helper()
-	folder := t.TempDir()
-	ca, caKey := certificate(t, folder, "ca", nil, nil)
-	certificate(t, folder, "gateway", ca, caKey)
-	certificate(t, folder, "terminal", ca, caKey)
-	return folder
-}
-
-func certificate(t testing.TB, folder, name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: parent == nil,
-	}
-	if parent == nil {
-		parent, parentKey = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(folder, name+".pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(t, os.WriteFile(filepath.Join(folder, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	parsed, err := x509.ParseCertificate(der)
-	must(t, err)
-	return parsed, key
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, await, awaitFile, keys = harness.Must, harness.Await, harness.AwaitFile, harness.Keys
 
 // path is a terminal and a gateway with one destination behind them.
 type path struct {
@@ -103,44 +59,8 @@ func (p *path) terminalArguments(destination string, extra ...string) []string {
 		"-keep-alive", "2s", "-ca", p.keys + "/ca.pem", "-certificate", p.keys + "/terminal.pem", "-key", p.keys + "/terminal.key"}, extra...)
 }
 
-// start runs a side within the test's process, until the test ends or the function that it returns is called.
 func start(t testing.TB, arguments []string) (stop func()) {
-	t.Helper()
-	ready := filepath.Join(t.TempDir(), "ready")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan int, 1)
-	var stderr bytes.Buffer
-	go func() {
-		ended <- program.Run(ctx, append(arguments, "-ready", ready), func(string) string { return "" }, &stderr)
-	}()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case code := <-ended:
-			if code != 0 {
-				t.Errorf("%s ended with %d: %s", arguments[0], code, stderr.String())
-			}
-		case <-time.After(2 * time.Second):
-			t.Errorf("%s hasn't ended 2 s after it was told to", arguments[0])
-		}
-	})
-	t.Cleanup(stop)
-	awaitFile(t, ready)
-	return stop
-}
-
-func awaitFile(t testing.TB, name string) {
-	t.Helper()
-	await(t, "the ready file", func() bool { _, err := os.Stat(name); return err == nil })
-}
-
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s hasn't come within %s", what, patience)
-		}
-	}
+	return harness.Start(t, program, arguments)
 }
 
 // spawn runs a side as a process of its own, which the test may kill.

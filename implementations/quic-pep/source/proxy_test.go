@@ -1,23 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -25,51 +15,15 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+
+	"bentpipe/carrier/harness"
 )
 
 // The tests run both hops as the command does, over loopback, between real QUIC clients and servers.
 
-const patience = 20 * time.Second
+const patience = harness.Patience
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// keys makes a folder as the runner's /keys: ca.pem, gateway.pem, gateway.key, terminal.pem, terminal.key; and server.*.
-func keys(t *testing.T) string {
-	t.Helper()
-	folder := t.TempDir()
-	ca, caKey := certificate(t, folder, "ca", nil, nil)
-	for _, name := range []string{"gateway", "terminal", "server"} {
-		certificate(t, folder, name, ca, caKey)
-	}
-	return folder
-}
-
-func certificate(t *testing.T, folder, name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: parent == nil,
-	}
-	if parent == nil {
-		parent, parentKey = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(folder, name+".pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(t, os.WriteFile(filepath.Join(folder, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	parsed, err := x509.ParseCertificate(der)
-	must(t, err)
-	return parsed, key
-}
+var must, keys = harness.Must, harness.Keys
 
 // chain starts both hops in front of server and returns where clients connect to.
 func chain(t *testing.T, folder, server string, extra ...string) string {
@@ -80,38 +34,15 @@ func chain(t *testing.T, folder, server string, extra ...string) string {
 		"-next-ca", folder + "/ca.pem", "-next-certificate", folder + "/terminal.pem", "-next-key", folder + "/terminal.key"}, extra...))
 }
 
+// start runs a hop and returns its address.
 func start(t *testing.T, arguments []string) string {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
 	address := socket.LocalAddr().String()
 	must(t, socket.Close())
-	ready := filepath.Join(t.TempDir(), "ready")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan int, 1)
-	var stderr bytes.Buffer
-	go func() {
-		ended <- program.Run(ctx, append(arguments, "-listen", address, "-ready", ready), func(string) string { return "" }, &stderr)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case code := <-ended:
-			if code != 0 {
-				t.Errorf("%s ended with %d: %s", arguments[0], code, stderr.String())
-			}
-		case <-time.After(2 * time.Second):
-			t.Errorf("%s hasn't ended 2 s after it was told to", arguments[0])
-		}
-	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			return address
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s isn't ready", arguments[0])
-		}
-	}
+	harness.Start(t, program, append(arguments, "-listen", address))
+	return address
 }
 
 func serverTLS(t *testing.T, folder string, protocols ...string) *tls.Config {

@@ -138,8 +138,8 @@ func join(client, next *quic.Conn) {
 	defer context.AfterFunc(next.Context(), func() { closeLike(client, next) })()
 	var directions sync.WaitGroup
 	for _, d := range []struct{ from, to *quic.Conn }{{client, next}, {next, client}} {
-		directions.Go(func() { forwardStreams(d.from, d.to) })
-		directions.Go(func() { forwardUniStreams(d.from, d.to) })
+		directions.Go(func() { forward(d.from, d.to, d.from.AcceptStream, d.to.OpenStreamSync, both) })
+		directions.Go(func() { forward(d.from, d.to, d.from.AcceptUniStream, d.to.OpenUniStreamSync, one) })
 	}
 	directions.Wait()
 }
@@ -154,33 +154,23 @@ func closeLike(connection, ended *quic.Conn) {
 	_ = connection.CloseWithError(errorUnreachable, "the other side of the proxy is gone")
 }
 
-// forwardStreams opens a stream for every one that comes, in their order: their numbers are then the same (RFC 9000 §2.1).
-func forwardStreams(from, to *quic.Conn) {
-	for {
-		in, err := from.AcceptStream(context.Background())
-		if err != nil {
-			return
-		}
-		out, err := to.OpenStreamSync(from.Context())
-		if err != nil {
-			return
-		}
-		if in.StreamID() != out.StreamID() {
-			misnumbered(from, to, in.StreamID(), out.StreamID())
-			return
-		}
-		go relay(out, in)
-		go relay(in, out)
-	}
+func both(out, in *quic.Stream) {
+	go relay(out, in)
+	go relay(in, out)
 }
 
-func forwardUniStreams(from, to *quic.Conn) {
+func one(out *quic.SendStream, in *quic.ReceiveStream) { go relay(out, in) }
+
+// forward opens a stream for every one that comes, in their order: their numbers are then the same (RFC 9000 §2.1).
+func forward[In, Out interface{ StreamID() quic.StreamID }](
+	from, to *quic.Conn, accept func(context.Context) (In, error), open func(context.Context) (Out, error), join func(Out, In),
+) {
 	for {
-		in, err := from.AcceptUniStream(context.Background())
+		in, err := accept(context.Background())
 		if err != nil {
 			return
 		}
-		out, err := to.OpenUniStreamSync(from.Context())
+		out, err := open(from.Context())
 		if err != nil {
 			return
 		}
@@ -188,7 +178,7 @@ func forwardUniStreams(from, to *quic.Conn) {
 			misnumbered(from, to, in.StreamID(), out.StreamID())
 			return
 		}
-		go relay(out, in)
+		join(out, in)
 	}
 }
 
