@@ -118,6 +118,10 @@ class Decoder:
             everybody = (side for connection in reversed(registry.connections) for side in connection.sides)
             sides += [(side, side.cid_length) for side in everybody if side not in known]
         for side, length in sides:
+            tried = (side, length, side.ring or tuple(side.rings))
+            if tried in packet.failed:
+                continue
+            packet.failed.add(tried)
             opened = side.open_short(data, start, end, length)
             if opened is not None:
                 if side not in flow.sides:
@@ -208,6 +212,10 @@ class Decoder:
                 options = side.handshake
             else:
                 options = side.early if side.sender == CLIENT else []
+            tried = (side, *options)
+            if tried in packet.failed:
+                continue
+            packet.failed.add(tried)
             opened = side.open_long(options, space, self._data, header)
             if opened is not None:
                 if side not in flow.sides:
@@ -311,6 +319,7 @@ class Decoder:
         """At the end of the file: packets of connections whose beginning is not in the capture."""
         waiting = []
         for packet in flow.pending:
+            packet.failed.clear()  # the highest packet numbers are others than when it was tried
             if self._attempt(packet, flow):
                 continue
             if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):

@@ -1,6 +1,7 @@
 """The connections of a capture, and how handshake and connection ID frames add to what is known of them."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 from runner.decode.connection import APPLICATION_SPACE, HANDSHAKE_SPACE, INITIAL_SPACE, Connection, Side
 from runner.decode.frames import CRYPTO, Event
@@ -49,6 +50,9 @@ class Packet:
     missing: int
     """Bytes after `end` that the capture did not keep."""
     header: LongHeader | None = None
+    failed: set[tuple[Hashable, ...]] = field(default_factory=set)
+    """With which keys of which side it was tried in vain: a damaged packet waits until the end of the file, and on a
+    4-tuple with many connections each of them brings news."""
 
 
 class Registry:

@@ -49,12 +49,15 @@ class Rescue:
     def _targets(self, flow: FlowState) -> Iterator[_Target]:
         by_random = {each.client_random: each for each in self._registry.connections if each.client_random}
         on_flow = {each.connection.client_random: each.sender for each in flow.sides}
+        has_keys = any(side.ring is not None for side in flow.sides)
         nameless = next((side for side in flow.sides if side.connection.client_random is None), None)
         # What is known to be on this flow first, sessions without a connection next.
         order = sorted(self._registry.sessions.items(), key=lambda item: (item[0] not in on_flow, item[0] in by_random))
         for client_random, session in order:
             if client_random in by_random:
                 known = on_flow.get(client_random)
+                if known is None and has_keys:
+                    continue  # the packet is a damaged one, rather than of a connection that is known elsewhere
                 for sender in (CLIENT, SERVER) if known is None else (known,):
                     yield by_random[client_random], client_random, session, sender
             elif nameless is not None:

@@ -1,6 +1,7 @@
 """Whatever is in a file: no exception but CaptureError, and no endless work."""
 
 import time
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
@@ -158,3 +159,53 @@ def test_the_search_for_lost_keys_ends_with_its_budget(tmp_path: Path, monkeypat
     trace = decode_capture(path)
     assert trace.packets["decrypted"].to_pylist() == [False] * trace.packets.num_rows
     assert 500 <= sum(spent) < 500 + max(spent)
+
+
+def test_a_damaged_packet_is_not_sought_in_other_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection with damaged packets; another on its own 4-tuple, of which nothing but the handshake came."""
+    whole = [
+        record.with_payload(record.payload[:-1] + bytes((record.payload[-1] ^ 1,))) if number % 9 == 0 else record
+        for number, record in enumerate(read(CAPTURES[0]), 1)
+    ]
+    begun = [record.with_client(61000) for record in read(CAPTURES[3]) if record.payload[0] >= 0x80]
+    keys = b"".join(path.read_bytes() for each in (0, 3) for path in key_logs(CAPTURES[each]))
+    interfaces = [Interface(rewrite.ETHERNET, rewrite.ethernet)]
+    path = write_pcapng(tmp_path / "two.pcapng", [*begun, *whole], interfaces, secrets=keys, drops=0)
+    sought: list[object] = []
+    search = KeyRing.search
+
+    def counted(ring: KeyRing, *arguments: int) -> object:
+        sought.append(ring)
+        return search(ring, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(KeyRing, "search", counted)
+    trace = decode_capture(path)
+    assert trace.connections.num_rows == 2
+    assert trace.packets["decrypted"].to_pylist().count(False) >= 3
+    assert sought == []
+
+
+def test_a_damaged_packet_is_not_tried_again_with_each_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections one after the other on one 4-tuple, and damaged packets in the first."""
+    first, *others = ([record.with_client(50000) for record in read(CAPTURES[number])] for number in (0, 3, 4))
+    whole = [
+        record.with_payload(record.payload[:-1] + bytes((record.payload[-1] ^ 1,))) if number % 9 == 0 else record
+        for number, record in enumerate(first, 1)
+    ]
+    keys = b"".join(path.read_bytes() for each in (0, 3, 4) for path in key_logs(CAPTURES[each]))
+    interfaces = [Interface(rewrite.ETHERNET, rewrite.ethernet)]
+    path = write_pcapng(tmp_path / "one.pcapng", [*whole, *others[0], *others[1]], interfaces, secrets=keys, drops=0)
+    tried: Counter[tuple[KeyRing, int]] = Counter()
+    opens = KeyRing.open
+
+    def counted(ring: KeyRing, data: bytes, start: int, *arguments: int) -> object:
+        tried[ring, start] += 1
+        return opens(ring, data, start, *arguments)  # type: ignore[call-arg]
+
+    monkeypatch.setattr(KeyRing, "open", counted)
+    trace = decode_capture(path)
+    assert trace.connections.num_rows >= 4
+    assert trace.packets["decrypted"].to_pylist().count(False) >= 3
+    assert max(tried.values()) <= 3, "when it came, when its connection was known, and at the end"
