@@ -15,7 +15,7 @@ CASE = Case(
     wire_name="transfer",
     scenario=RETURN_LOSS_20,
     files=(2 * MIB,),
-    iterations=5,
+    iterations=3,
     preconditions=(Hit("dropped_loss", forward=False, least=5),),
     checks=checks.ONE_CONNECTION,
 )

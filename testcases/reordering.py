@@ -15,7 +15,7 @@ CASE = Case(
     wire_name="transfer",
     scenario=REORDER_5,
     files=(2 * MIB,),
-    iterations=5,
+    iterations=3,
     preconditions=(Hit("held_back", least=5),),
     checks=checks.ONE_CONNECTION,
 )
