@@ -202,7 +202,7 @@ def test_a_damaged_packet_is_not_tried_again_with_each_connection(
 
     def counted(ring: KeyRing, data: bytes, start: int, *arguments: int) -> object:
         tried[ring, start] += 1
-        return opens(ring, data, start, *arguments)  # type: ignore[call-arg]
+        return opens(ring, data, start, *arguments)
 
     monkeypatch.setattr(KeyRing, "open", counted)
     trace = decode_capture(path)
