@@ -73,32 +73,32 @@ def _report(runs: dict[str, tuple[float, dict[Job, Result]]]) -> None:
 def _compare(one: dict[Job, Result], many: dict[Job, Result]) -> None:
     table = Table("pair", "case", "one lane", "many lanes", "difference", box=None)
     for pair, case in sorted({(job.pair, job.case) for job in one}):
-        medians = []
-        for results in (one, many):
-            values = [
-                result.sample.goodput
-                for job, result in results.items()
-                if (job.pair, job.case) == (pair, case)
-                and result.outcome is Outcome.SUCCEEDED
-                and result.sample is not None
-                and result.sample.goodput is not None
-            ]
-            medians.append(summarise(values, seed=1))
-        first, second = medians
+        first, second = (goodput(results, pair, case) for results in (one, many))
         if first is None or second is None:
             table.add_row(pair, case, "–", "–", "")
             continue
         table.add_row(
             pair,
             case,
-            _with_interval(first),
-            _with_interval(second),
+            with_interval(first),
+            with_interval(second),
             f"{second.median / first.median - 1:+.1%}",
         )
     out.print(table)
 
 
-def _with_interval(summary: Summary) -> str:
+def goodput(results: dict[Job, Result], pair: str, case: str) -> Summary | None:
+    """Of the successes of a pair in a case, in bit/s."""
+    samples = [
+        result.sample
+        for job, result in results.items()
+        if (job.pair, job.case) == (pair, case) and result.outcome is Outcome.SUCCEEDED
+    ]
+    return summarise((sample.goodput for sample in samples if sample is not None), seed=1)
+
+
+def with_interval(summary: Summary) -> str:
+    """A median of data rates with its 95 % interval in Mbit/s."""
     if summary.low is None or summary.high is None:
         return format_data_rate(summary.median)
     return f"{format_data_rate(summary.median)} [{summary.low / 1e6:.2f}, {summary.high / 1e6:.2f}]"

@@ -1,6 +1,5 @@
 """What breaks on a real link, broken on purpose in mid-transfer: no job may be lost, nothing may stay on the host."""
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from runner.store import RunFolder
 from runner.tests.deploy.remote.hosts import Host, free_number
 from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
 from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
+from runner.tests.deploy.remote.sky import LINK, write_links
 from runner.tests.deploy.remote.test_real_link import _parameters, images  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -155,26 +155,57 @@ def test_a_full_disk_is_told_and_no_job_is_lost(catalog: Catalog, tmp_path: Path
         host.close()
 
 
+class Command:
+    """`./bentpipe run` over the management link of a host, in a run folder of its own."""
+
+    def __init__(self, host: Host, folder: Path) -> None:
+        self._host, self.run = host, folder / "run"
+        rates = {"forward_rate": FORWARD_RATE, "return_rate": RETURN_RATE}
+        links = write_links(folder / "links.json", host, interface="mgmt0", **rates)
+        self._words = [sys.executable, "-m", "runner", "run", "--links", str(links), "--run", str(self.run)]
+
+    def begin(self, *asked: str) -> subprocess.Popen[str]:
+        """Start it; return when its first job is under way."""
+        words = [*self._words, "--link", LINK, "--server", STACK, "--client", STACK, *asked]
+        first = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 300
+        while not any("client-side" in name for name in self._host.containers()):
+            assert first.poll() is None, "the runner ended"
+            assert time.monotonic() < deadline, "no job began"
+            time.sleep(0.2)
+        return first
+
+    def go_on(self) -> None:
+        """The same command again: at its end the two jobs of the run have succeeded."""
+        subprocess.run(self._words, cwd=ROOT, check=True, timeout=400)
+        results = RunFolder.open(self.run).results()
+        assert [result.outcome for result in results.values()] == [Outcome.SUCCEEDED] * 2
+        assert self._host.containers() == []
+
+
 def test_a_killed_runner_leaves_nothing_and_its_run_goes_on(remote_host: Host, tmp_path: Path) -> None:
-    """The whole command, with SIGKILL while its client runs."""
-    remote, links = remote_host.remote(), tmp_path / "links.json"
-    host = {"ssh": f"ssh://{remote.user}@{remote.address}", "host_key": remote.host_key, "key": str(remote.key)}
-    host["docker_socket"] = remote.docker_socket
-    link = {"client": "roof", "interface": "mgmt0", "forward_rate": FORWARD_RATE, "return_rate": RETURN_RATE}
-    links.write_text(json.dumps({"schema": 1, "hosts": {"roof": host}, "links": {"killed": link}}))
-    command = [sys.executable, "-m", "runner", "run", "--links", str(links), "--run", str(tmp_path / "run")]
-    asked = ["--link", "killed", "--server", STACK, "--client", STACK, "--case", "transfer,handshake"]
-    first = subprocess.Popen([*command, *asked], cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + 300
-    while not any("client-side" in name for name in remote_host.containers()):
-        assert first.poll() is None, "the runner ended"
-        assert time.monotonic() < deadline, "no job began"
-        time.sleep(0.2)
+    command = Command(remote_host, tmp_path)
+    first = command.begin("--case", "transfer,handshake")
     os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    first.communicate()
     _clean(remote_host, within=LEASE_SECONDS + 30)
-    subprocess.run(command, cwd=ROOT, check=True, timeout=400)
-    results = RunFolder.open(tmp_path / "run").results()
-    assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}
-    assert len(results) == 2
-    assert remote_host.containers() == []
+    command.go_on()
+
+
+def test_a_key_that_is_refused_in_mid_job_ends_the_run_until_it_is_mended(remote_host: Host, tmp_path: Path) -> None:
+    command = Command(remote_host, tmp_path)
+    first = command.begin("--case", "transfer,handshake")
+    try:
+        remote_host.authorize("other_key")
+        remote_host.stop_ssh()
+        remote_host.start_ssh()
+        said = first.communicate(timeout=120)[1]
+        _clean(remote_host, within=LEASE_SECONDS + 30)
+    finally:
+        remote_host.authorize("key")
+    assert first.returncode == 3
+    text = " ".join(said.split())
+    assert "does not accept the key in links.json: put its public half into ~measure/.ssh/authorized_keys" in text
+    assert "To go on: ./bentpipe run --run" in text
+    assert RunFolder.open(command.run).results() == {}
+    command.go_on()

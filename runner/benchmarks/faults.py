@@ -1,0 +1,247 @@
+"""Each fault of a real link, injected in mid-transfer: `.venv/bin/python -m runner.benchmarks.faults [--fault NAME]`.
+
+The whole command runs over a satellite link between this host and another one, of namespaces with an SSH server and a
+Docker Engine of their own (`runner/tests/deploy/remote`). While its client downloads, the fault is injected; then is
+looked whether the job's containers and volumes are gone from both hosts within two minutes, what became of the job, and
+whether after the mend the same command has every result. `--keep FILE` adds the injections of several calls up.
+
+Needs root and the images of the tests. An injection takes half a minute; two and a half where a watchdog must wait.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import click
+from docker.errors import DockerException
+from rich.console import Console
+from rich.table import Table
+
+from runner.catalog import ROOT, load_catalog
+from runner.store import RunFolder
+from runner.tests.deploy.remote.hosts import Host
+from runner.tests.deploy.remote.jobs import STACK
+from runner.tests.deploy.remote.sky import LINK, Sky, sky_over
+
+ALLOWED_SECONDS = 120.0  # after the fault until nothing of its job may be left
+_COMMAND_SECONDS = 400.0
+_INTO_TRANSFER = 2.0  # s from the client's start until the fault
+_LOOK_SECONDS = 2.0
+_DISK = 1_200_000_000  # bytes
+_OF_A_JOB = re.compile(r"bentpipe-[0-9a-f]{8}-[0-9a-f]{6}-")
+Process = subprocess.Popen[bytes]
+
+out = Console(highlight=False)
+
+
+def _nothing(_: Host) -> None:
+    """There is nothing to mend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """`inject` breaks the host, or ends the runner; `mend` is what its owner would do, who read the sentence."""
+
+    what: str
+    inject: Callable[[Host, Process], object]
+    mend: Callable[[Host], object] = _nothing
+
+
+def _cut_ssh(host: Host, *, away: float = 3.0, **how: str) -> None:
+    host.stop_ssh()
+    time.sleep(away)
+    host.start_ssh(**how)
+
+
+def _restart_engine(host: Host) -> None:
+    host.stop_engine()
+    time.sleep(2.0)
+    host.start_engine()
+
+
+def _reboot(host: Host) -> None:
+    host.stop_ssh()
+    host.stop_engine()
+    time.sleep(5.0)
+    host.start_engine()
+    host.start_ssh()
+
+
+def _refuse(host: Host) -> None:
+    host.authorize("other_key")
+    _cut_ssh(host, away=0.0)
+
+
+FAULTS = {
+    "ssh": Fault(what="SSH drops for 3 s", inject=lambda host, _: _cut_ssh(host)),
+    "reboot": Fault(what="the host restarts", inject=lambda host, _: _reboot(host)),
+    "docker": Fault(what="Docker restarts there", inject=lambda host, _: _restart_engine(host)),
+    "disk": Fault(what="its disk is full", inject=lambda host, _: host.fill_disk(), mend=lambda host: host.free_disk()),
+    "key": Fault(
+        what="our key is refused", inject=lambda host, _: _refuse(host), mend=lambda host: host.authorize("key")
+    ),
+    "host-key": Fault(
+        what="it has another host key",
+        inject=lambda host, _: _cut_ssh(host, away=0.0, host_key="other_host_key"),
+        mend=lambda host: _cut_ssh(host, away=0.0),
+    ),
+    "sessions": Fault(
+        what="MaxSessions is reached",
+        inject=lambda host, _: _cut_ssh(host, away=0.0, options="MaxSessions 0"),
+        mend=lambda host: _cut_ssh(host, away=0.0),
+    ),
+    "runner": Fault(what="the runner is killed", inject=lambda _, runner: os.killpg(runner.pid, signal.SIGKILL)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Injection:
+    """What one fault did. Seconds since it was injected; `became` is what the command had made of the job."""
+
+    fault: str
+    became: str
+    gone: float | None  # None: something was left after ALLOWED_SECONDS
+    orphans: tuple[str, ...]
+    lost: int  # results that the run lacks after the mend, or has no more as they were
+    said: str  # the command's last sentence
+
+
+class Campaign:
+    """Injections of one fault into one growing run: each asks for one more iteration, and is injected into that."""
+
+    def __init__(self, sky: Sky, name: str, log: IO[bytes]) -> None:
+        self._sky, self._name, self._log = sky, name, log
+        self._fault = FAULTS[name]
+
+    def inject(self, number: int) -> Injection:
+        """The fault in mid-transfer of iteration `number`, and everything until the run is whole again."""
+        asked = ("--link", LINK, "--server", STACK, "--client", STACK, "--iterations", str(number))
+        before = self._results()
+        runner = self._start(*asked)
+        self._await_transfer(runner)
+        broken = {name for name in self._sky.things() if _OF_A_JOB.search(name)}
+        assert broken, "a job under way has containers"
+        began = time.monotonic()
+        self._fault.inject(self._sky.host, runner)
+        gone = self._wait_until_gone(broken, began)
+        orphans = () if gone is not None else tuple(sorted(self._left(broken)))
+        code = runner.wait(_COMMAND_SECONDS)
+        became, said = self._became(number, code), self._last_line()
+        self._fault.mend(self._sky.host)
+        self._start(*asked, "--retry", "error", "--retry", "failed").wait(_COMMAND_SECONDS)
+        after = self._results()
+        good = sum(json.loads(text)["outcome"] == "succeeded" for text in after.values())
+        changed = sum(after.get(path) != text for path, text in before.items())
+        return Injection(
+            fault=self._name,
+            became=became,
+            gone=gone,
+            orphans=(*orphans, *sorted(self._sky.things())),
+            lost=number - good + changed,
+            said=said,
+        )
+
+    def _start(self, *asked: str) -> Process:
+        return subprocess.Popen(
+            self._sky.command(*asked), cwd=ROOT, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    def _await_transfer(self, runner: Process) -> None:
+        deadline = time.monotonic() + _COMMAND_SECONDS
+        while not any(
+            name.endswith("client-endpoint") and state == "running" for name, state in self._sky.host.states()
+        ):
+            assert runner.poll() is None, f"the command ended before any transfer: {self._last_line()}"
+            assert time.monotonic() < deadline, "no transfer began"
+            time.sleep(1.0)
+        time.sleep(_INTO_TRANSFER)
+
+    def _left(self, broken: set[str]) -> set[str]:
+        """What is left of a job; all of it while a host can't say."""
+        with suppress(DockerException, OSError):
+            return broken & self._sky.things()
+        return broken
+
+    def _wait_until_gone(self, broken: set[str], began: float) -> float | None:
+        while self._left(broken):
+            if time.monotonic() - began > ALLOWED_SECONDS:
+                return None
+            time.sleep(_LOOK_SECONDS)
+        return time.monotonic() - began
+
+    def _became(self, number: int, code: int) -> str:
+        found = {job.iteration: result for job, result in RunFolder.open(self._sky.run).results().items()}
+        if number not in found:
+            return f"undone, exit code {code}"
+        result = found[number]
+        codes = "".join(f": {finding.code}" for finding in result.findings[:1])
+        return f"{result.outcome.value}{codes}" + (f", attempt {result.attempts}" if result.attempts > 1 else "")
+
+    def _results(self) -> dict[Path, str]:
+        return {path: path.read_text() for path in self._sky.run.glob("*/*/*/result.json")}
+
+    def _last_line(self) -> str:
+        lines = Path(self._log.name).read_text(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@click.command()
+@click.option("--fault", "names", multiple=True, type=click.Choice(list(FAULTS)), help="Repeat for several. [all]")
+@click.option("--times", default=5, show_default=True, help="Injections of each.")
+@click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="A file of JSON lines that adds up.")
+def main(names: tuple[str, ...], times: int, keep: Path | None) -> None:
+    """Inject faults, count what is left and what is lost."""
+    done: list[Injection] = []
+    if keep is not None and keep.is_file():
+        done = [Injection(**json.loads(line)) for line in keep.read_text().splitlines()]
+    sat = load_catalog().cases["sat"].record()
+    for name in names or tuple(FAULTS):
+        with tempfile.TemporaryDirectory(prefix="bentpipe-faults-") as folder, Path(folder, "log").open("ab") as log:
+            disk = _DISK if name == "disk" else 0
+            with sky_over(Path(folder), sat.forward, sat.return_, disk=disk) as sky:
+                campaign = Campaign(sky, name, log)
+                for number in range(1, times + 1):
+                    one = campaign.inject(number)
+                    done.append(one)
+                    if keep is not None:
+                        with keep.open("a") as file:
+                            file.write(json.dumps(asdict(one)) + "\n")
+                    out.print(f"{name} {number}/{times}: {one.became}; {_gone(one)}; {one.lost} lost. {one.said}")
+    out.print(_table(done))
+
+
+def _gone(one: Injection) -> str:
+    return f"gone after {one.gone:.0f} s" if one.gone is not None else f"left: {', '.join(one.orphans)}"
+
+
+def _table(done: list[Injection]) -> Table:
+    table = Table("fault", "times", "the job became", "gone after at most", "orphans", "results lost", box=None)
+    for name, fault in FAULTS.items():
+        ones = [one for one in done if one.fault == name]
+        if not ones:
+            continue
+        became = ", ".join(f"{count} × {what}" for what, count in Counter(one.became for one in ones).items())
+        gone = [one.gone for one in ones]
+        table.add_row(
+            fault.what,
+            str(len(ones)),
+            became,
+            f"{max(seconds for seconds in gone if seconds is not None):.0f} s" if None not in gone else "never",
+            str(sum(len(one.orphans) for one in ones)),
+            str(sum(one.lost for one in ones)),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()
