@@ -43,13 +43,19 @@ class Candidate:
     def family(self) -> int:
         return ipaddress.ip_address(self.address).version
 
-    def problem(self, link: RealLink) -> str:
-        """Why it can't be used; empty when it can."""
+    def detour(self, link: RealLink) -> str:
+        """Why the way there isn't the link, whoever answers; empty when it is."""
         if self.family not in link.families:
             return f"IPv{self.family} is not among the link's families"
         if link.interface and self.interface != link.interface:
             where = f"over {self.interface}" if self.interface else "nowhere"
             return f"the client's host goes there {where}, not over {link.interface}"
+        return ""
+
+    def problem(self, link: RealLink) -> str:
+        """Why it can't be used; empty when it can."""
+        if detour := self.detour(link):
+            return detour
         if self.rtt is None:
             return "no answer"
         if self.source != self.address:
@@ -61,10 +67,10 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What was found: the chosen address by family, and everything that was asked."""
+    """What was found: the chosen address by family, and every candidate."""
 
     chosen: dict[int, Candidate]
-    asked: tuple[Candidate, ...]
+    known: tuple[Candidate, ...]
 
     def of(self, host: str) -> Candidate:
         """The address of a case's host. Raises LaneError `no-address` for one that is IPv6 alone, without any."""
@@ -83,8 +89,9 @@ class Reach:
 
 
 def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: str, seen_as: str = "") -> Reach:
-    """Ask every address of the server's host from the client's. `seen_as`: that of this host as the client's sees it.
+    """Ask every address of the server's host to which the link leads, from the client's.
 
+    `seen_as`: this host's address as the client's host sees it.
     Raises LaneError `no-address` with what each candidate said when none can be used.
     """
     token = secrets.token_hex(16)
@@ -93,14 +100,18 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
         _printed(server, there, "side ready", bell)
         candidates = _candidates(link, server, there, seen_as)
         routes = _routes(client, f"{name}-route", candidates)
-        asking = ("find", str(_FIND_LIFE), token, str(link.udp_port), *candidates)
-        with _helper(client, f"{name}-find", asking) as here:
-            text = _printed(client, here, "found", bell)
-        asked = [_answered_over(server, there, one) for one in _read(text, routes)]
+        known = [Candidate(address=one, interface=device, own=own) for one, (device, own) in routes.items()]
+        text, to_ask = "", [one.address for one in known if not one.detour(link)]
+        if to_ask:
+            asking = ("find", str(_FIND_LIFE), token, str(link.udp_port), *to_ask)
+            with _helper(client, f"{name}-find", asking) as here:
+                text = _printed(client, here, "found", bell)
+        answers = {one.address: _answered_over(server, there, one) for one in _read(text, routes)}
+        known = [answers.get(one.address, one) for one in known]
         trouble = [line for line in server.printed(there).splitlines() if line.startswith("port ")]
-    usable = [one for one in asked if not one.problem(link)]
+    usable = [one for one in known if not one.problem(link)]
     if not usable:
-        said = "; ".join([f"{one.address}: {one.problem(link)}" for one in asked] + trouble) or "it has none"
+        said = "; ".join([f"{one.address}: {one.problem(link)}" for one in known] + trouble) or "it has none"
         raise LaneError(
             "no-address",
             f"{link.client.name} reaches no address of the server's host at UDP port {link.udp_port} ({said}): open "
@@ -109,7 +120,7 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
     chosen: dict[int, Candidate] = {}
     for one in sorted(usable, key=lambda one: (candidates.index(one.address), one.rtt or 0.0)):
         chosen.setdefault(one.family, one)
-    return Reach(chosen=chosen, asked=tuple(asked))
+    return Reach(chosen=chosen, known=tuple(known))
 
 
 def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) -> list[str]:

@@ -129,7 +129,7 @@ class RealLinks:
         except LaneError as error:
             raise SetupError(str(error)) from error
         self._ledger.add(link.name, FIND_BYTES, today=self._now().date())
-        for one in found.asked:
+        for one in found.known:
             problem = one.problem(link)
             rtt = f"RTT {one.rtt * 1e3:.0f} ms" if one.rtt is not None else ""
             chosen = "chosen" if found.chosen.get(one.family) == one else "works"

@@ -101,15 +101,21 @@ def answer(asked: socket.socket, token: bytes) -> None:
 
 
 def find(token: bytes, port: int, addresses: list[str]) -> None:
-    """Ask every address; print `address RTT_ns LARGEST_PAYLOAD SOURCE OUR_ADDRESS` of each, `-` for what is unknown."""
+    """Ask every address; print `address RTT_ns LARGEST_PAYLOAD SOURCE OUR_ADDRESS` of each, `-` for what is unknown.
+
+    It ends as soon as all of them have answered in every size.
+    """
     sockets = {family: udp(family) for family in {family_of(address) for address in addresses}}
     for family, made in sockets.items():
         made.bind(("0.0.0.0" if family == socket.AF_INET else "::", 0))
     sizes = [max(size, ANSWER.size) for size in SIZES]
     best: dict[int, tuple[int, int, str, str]] = {}
 
+    def complete() -> bool:
+        return len(best) == len(addresses) and all(largest == sizes[-1] for _, largest, _, _ in best.values())
+
     def listen(until: float) -> None:
-        while (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0 and not complete():
             for ready in select.select(list(sockets.values()), [], [], left)[0]:
                 try:
                     data, source = ready.recvfrom(2048)
@@ -124,6 +130,8 @@ def find(token: bytes, port: int, addresses: list[str]) -> None:
                 best[number] = (min(rtt, came - sent), max(largest, len(data)), where, ours)
 
     for _ in range(ROUNDS):
+        if complete():
+            break
         for number, address in enumerate(addresses):
             for size in sizes:
                 head = HEAD.pack(token, number, time.time_ns())
