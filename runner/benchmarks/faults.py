@@ -16,8 +16,8 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -116,7 +116,7 @@ class Injection:
     said: str  # the command's last sentence
 
 
-class Campaign:
+class Series:
     """Injections of one fault into one growing run: each asks for one more iteration, and is injected into that."""
 
     def __init__(self, sky: Sky, name: str, log: IO[bytes]) -> None:
@@ -127,18 +127,19 @@ class Campaign:
         """The fault in mid-transfer of iteration `number`, and everything until the run is whole again."""
         asked = ("--link", LINK, "--server", STACK, "--client", STACK, "--iterations", str(number))
         before = self._results()
-        runner = self._start(*asked)
-        self._await_transfer(runner)
-        broken = {name for name in self._sky.things() if _OF_A_JOB.search(name)}
-        assert broken, "a job under way has containers"
-        began = time.monotonic()
-        self._fault.inject(self._sky.host, runner)
-        gone = self._wait_until_gone(broken, began)
-        orphans = () if gone is not None else tuple(sorted(self._left(broken)))
-        code = runner.wait(_COMMAND_SECONDS)
+        with self._running(*asked) as runner:
+            self._await_transfer(runner)
+            broken = {name for name in self._sky.things() if _OF_A_JOB.search(name)}
+            assert broken, "a job under way has containers"
+            began = time.monotonic()
+            self._fault.inject(self._sky.host, runner)
+            gone = self._wait_until_gone(broken, began)
+            orphans = () if gone is not None else tuple(sorted(self._left(broken)))
+            code = runner.wait(_COMMAND_SECONDS)
         became, said = self._became(number, code), self._last_line()
         self._fault.mend(self._sky.host)
-        self._start(*asked, "--retry", "error", "--retry", "failed").wait(_COMMAND_SECONDS)
+        with self._running(*asked, "--retry", "error", "--retry", "failed") as again:
+            again.wait(_COMMAND_SECONDS)
         after = self._results()
         good = sum(json.loads(text)["outcome"] == "succeeded" for text in after.values())
         changed = sum(after.get(path) != text for path, text in before.items())
@@ -151,10 +152,18 @@ class Campaign:
             said=said,
         )
 
-    def _start(self, *asked: str) -> Process:
-        return subprocess.Popen(
+    @contextmanager
+    def _running(self, *asked: str) -> Iterator[Process]:
+        """The command; it ends with the context, whatever happened there."""
+        started = subprocess.Popen(
             self._sky.command(*asked), cwd=ROOT, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
         )
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                started.terminate()
+                started.wait(_COMMAND_SECONDS)
 
     def _await_transfer(self, runner: Process) -> None:
         deadline = time.monotonic() + _COMMAND_SECONDS
@@ -209,9 +218,9 @@ def main(names: tuple[str, ...], times: int, keep: Path | None) -> None:
         with tempfile.TemporaryDirectory(prefix="bentpipe-faults-") as folder, Path(folder, "log").open("ab") as log:
             disk = _DISK if name == "disk" else 0
             with sky_over(Path(folder), sat.forward, sat.return_, disk=disk) as sky:
-                campaign = Campaign(sky, name, log)
+                series = Series(sky, name, log)
                 for number in range(1, times + 1):
-                    one = campaign.inject(number)
+                    one = series.inject(number)
                     done.append(one)
                     if keep is not None:
                         with keep.open("a") as file:
