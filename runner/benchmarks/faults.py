@@ -28,6 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from runner.catalog import ROOT, load_catalog
+from runner.model.job import Job
+from runner.model.result import Outcome, Sample
 from runner.store import RunFolder
 from runner.tests.deploy.remote.hosts import Host
 from runner.tests.deploy.remote.jobs import STACK
@@ -141,8 +143,8 @@ class Series:
         with self._running(*asked, "--retry", "error", "--retry", "failed") as again:
             again.wait(_COMMAND_SECONDS)
         after = self._results()
-        good = sum(json.loads(text)["outcome"] == "succeeded" for text in after.values())
-        changed = sum(after.get(path) != text for path, text in before.items())
+        good = sum(outcome is Outcome.SUCCEEDED for outcome, _ in after.values())
+        changed = sum(after.get(job) != result for job, result in before.items())
         return Injection(
             fault=self._name,
             became=became,
@@ -194,10 +196,15 @@ class Series:
             return f"undone, exit code {code}"
         result = found[number]
         codes = "".join(f": {finding.code}" for finding in result.findings[:1])
-        return f"{result.outcome.value}{codes}" + (f", attempt {result.attempts}" if result.attempts > 1 else "")
+        again = f" again, after: {result.disturbed[0][:80]}" if result.disturbed else ""
+        return f"{result.outcome.value}{codes}{again}"
 
-    def _results(self) -> dict[Path, str]:
-        return {path: path.read_text() for path in self._sky.run.glob("*/*/*/result.json")}
+    def _results(self) -> dict[Job, tuple[Outcome, Sample | None]]:
+        """What must stay; which captures are kept may change as a run grows."""
+        if not (self._sky.run / "run.json").is_file():
+            return {}
+        found = RunFolder.open(self._sky.run).results()
+        return {job: (result.outcome, result.sample) for job, result in found.items()}
 
     def _last_line(self) -> str:
         lines = Path(self._log.name).read_text(errors="replace").split("\n")
