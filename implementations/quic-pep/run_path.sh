@@ -10,6 +10,8 @@ if [[ $ROLE == gateway ]]; then
         -next "$SERVER_ADDRESS:443" -next-ca /certs/ca.pem -next-peer server
 fi
 
+# Of datagrams that the kernel segments behind the address translation only some arrive: quic-go sends them one by one.
+export QUIC_GO_DISABLE_GSO=true
 # Clients look for the server behind the address, and must not get past the proxy. Without one, port 443 answers nothing.
 nft -f - <<RULES
 table inet quic_pep {

@@ -72,6 +72,7 @@ class Endpoint:
             "security_opt": ["no-new-privileges"],
             "mem_limit": memory,
             "memswap_limit": memory,
+            "shm_size": memory,  # it counts as memory; the engine's default, 64 MiB, is too small for a browser
             "pids_limit": limits.processes,
             "nano_cpus": round(limits.cpus * 1e9) if limits.cpus is not None else None,
             "ulimits": [

@@ -60,7 +60,7 @@ def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecor
     for truth in (base.truth, base.ground):
         if spoiled := disturbed(evidence, truth, _end_to_end(record, workload)):
             return base.ending(Outcome.ERROR, harness("disturbed", spoiled))
-    if unproven := tuple(_unproven(evidence.path.entry, seen, workload)):
+    if unproven := tuple(_unproven(evidence.path.entry, seen, record)):
         return base.ending(Outcome.ERROR, *unproven)
     failures = (*client_end(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))
     return base.ending(Outcome.FAILED, *failures) if failures else base
@@ -204,9 +204,10 @@ def _invariants(seen: _Seen, workload: WorkloadRecord) -> Iterator[Invariant]:
     )
 
 
-def _unproven(entry: PathEntry, seen: _Seen, workload: WorkloadRecord) -> Iterator[Finding]:
+def _unproven(entry: PathEntry, seen: _Seen, record: CaseRecord) -> Iterator[Finding]:
     """Why the captures don't show that the traffic crossed as the path would have carried it. Then nothing counts."""
-    crossing, tcp = seen.crossing, workload.protocol != "h3"
+    assert record.workload is not None
+    crossing, tcp = seen.crossing, record.workload.protocol != "h3"
     requirement = f"The traffic of the workload crosses the satellite link through the path {entry.name}."
 
     def finding(expected: str, actual: str) -> Finding:
@@ -220,7 +221,8 @@ def _unproven(entry: PathEntry, seen: _Seen, workload: WorkloadRecord) -> Iterat
             yield finding(
                 "nothing between client and server themselves on the link", f"{crossing.inner_bytes} B of such packets"
             )
-        payload = crossing.client_bytes // 2  # less than any compression or lost header could save
+        # Less than any compression or lost header could save; and what a proxy sends to the client again didn't cross.
+        payload = min(crossing.client_bytes // 2, sum(record.file_sizes))
         if crossing.outer_bytes < payload:
             yield finding(f"at least {payload} B between terminal and gateway", f"{crossing.outer_bytes} B")
     if not tcp:
