@@ -70,6 +70,7 @@ def judged(tmp_path: Path) -> Make:
     def make(
         entry: PathEntry,
         *,
+        lan: list[Sent] | None = None,
         link: list[Sent] | None = None,
         behind: tuple[int, int] = AT_CLIENT,
         case: str = CASE.name,
@@ -78,7 +79,7 @@ def judged(tmp_path: Path) -> Make:
         **changes: object,
     ) -> Result:
         artifacts, job = Artifacts(tmp_path), Job(server=ORIGIN, client=entry.name, case=case, iteration=1)
-        write_capture(artifacts.lan_capture, _bare(ends=ends))
+        write_capture(artifacts.lan_capture, _bare(ends=ends) if lan is None else lan)
         write_capture(artifacts.client_capture, _bare(ends=ends) if link is None else link)
         write_capture(artifacts.ground_captures[1], _bare(behind, ends))
         for truth in (artifacts.link_truth, artifacts.ground_truth):
@@ -137,6 +138,11 @@ def test_ipv6_counts_where_ipv6_was_asked_for(judged: Make, case: str, ends: tup
 def test_a_tunnel_that_hides_everything_succeeds(judged: Make) -> None:
     result = judged(VPN, link=_sealed())
     assert (result.outcome, result.crossing and result.crossing.visible) == (Outcome.SUCCEEDED, ())
+
+
+def test_what_a_proxy_sends_to_the_client_again_need_not_have_crossed(judged: Make) -> None:
+    again = [packet for packet in _bare() for _ in range(3)]
+    assert judged(VPN, lan=again, link=_sealed()).outcome is Outcome.SUCCEEDED
 
 
 def test_a_tunnel_that_shows_a_secret_has_failed(judged: Make) -> None:
