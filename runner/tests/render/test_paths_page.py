@@ -52,7 +52,7 @@ def test_a_load_that_failed_counts_as_an_attempt(page: str) -> None:
     row = next(row for row in _rows(page, "pages") if row[0].startswith("page"))
     assert row[2].endswith("3/4")
     assert "A curve that ends below 1" in page
-    assert [row[3].split()[-1] for row in _rows(page, "pages") if row[0] == "plain"][0] == "3"
+    assert next(row[3].split()[-1] for row in _rows(page, "pages") if row[0] == "plain") == "3"
 
 
 def test_the_eavesdropper_stands_beside_the_numbers(page: str) -> None:
