@@ -1,0 +1,73 @@
+//! Who may be on the other side: mutual TLS 1.3, the authority of /keys, and of its certificates one alone.
+
+use std::env;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use quinn::Connection;
+use rustls::client::Resumption;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{KeyLogFile, RootCertStore, version};
+
+pub type Certificate = CertificateDer<'static>;
+
+const ALPN: &[u8] = b"bentpipe-tcp";
+
+/// The certificate of a side.
+pub fn certificate(side: &str) -> Result<Certificate> {
+    read(&format!("/keys/{side}.pem"))
+}
+
+fn read(path: &str) -> Result<Certificate> {
+    CertificateDer::from_pem_file(path).with_context(|| path.to_owned())
+}
+
+fn own() -> Result<(Vec<Certificate>, PrivateKeyDer<'static>)> {
+    let side = env::var("ROLE")?;
+    let key = format!("/keys/{side}.key");
+    Ok((vec![certificate(&side)?], PrivateKeyDer::from_pem_file(&key).context(key)?))
+}
+
+fn roots() -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add(read("/keys/ca.pem")?)?;
+    Ok(roots)
+}
+
+pub fn client() -> Result<rustls::ClientConfig> {
+    let (chain, key) = own()?;
+    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_root_certificates(roots()?)
+        .with_client_auth_cert(chain, key)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.key_log = Arc::new(KeyLogFile::new());
+    // No tickets, hence no 0-RTT, which could be replayed.
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+pub fn server() -> Result<rustls::ServerConfig> {
+    let (chain, key) = own()?;
+    let provider = Arc::new(ring::default_provider());
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots()?), provider.clone()).build()?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.key_log = Arc::new(KeyLogFile::new());
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// The authority vouches for both sides, so each must be the right one, too.
+pub fn require(connection: &Connection, pinned: &Certificate) -> Result<()> {
+    let identity = connection.peer_identity().and_then(|chain| chain.downcast::<Vec<Certificate>>().ok());
+    let leaf = identity.as_deref().and_then(|chain| chain.first());
+    ensure!(leaf == Some(pinned), "the other side has a certificate of the authority, but not its own");
+    Ok(())
+}
