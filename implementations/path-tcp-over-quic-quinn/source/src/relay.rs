@@ -20,8 +20,8 @@ const PIECE: usize = 32 << 10;
 
 /// Relay until both directions have ended. An error is an end without FIN: then both are reset.
 pub async fn join(mut tcp: TcpStream, mut send: SendStream, mut receive: RecvStream) -> Result<()> {
-    // Each write of a stream is a segment that was waited for on the other side.
-    tcp.set_nodelay(true)?;
+    // What the other side has waited for goes on at once. A connection that broke meanwhile is told by its first read.
+    let _ = tcp.set_nodelay(true);
     let over = Notify::new();
     let (reader, writer) = tcp.split();
     let outcome = tokio::try_join!(up(reader, &mut send, &over), down(&mut receive, writer, &over));

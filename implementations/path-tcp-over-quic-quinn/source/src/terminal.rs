@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -116,13 +116,22 @@ async fn accept(listener: TcpListener, tunnel: Tunnel) -> Result<()> {
     }
 }
 
-async fn serve(client: TcpStream, mut tunnel: Tunnel) -> Result<()> {
-    // Until it is joined, an error means that the client is reset, not that its connection ends gently.
-    client.set_zero_linger()?;
+async fn serve(client: TcpStream, tunnel: Tunnel) -> Result<()> {
+    match open_stream(&client, tunnel).await {
+        Ok((send, receive)) => relay::join(client, send, receive).await,
+        Err(error) => {
+            let _ = client.set_zero_linger();
+            Err(error)
+        }
+    }
+}
+
+/// A stream to where the client wants to go.
+async fn open_stream(client: &TcpStream, mut tunnel: Tunnel) -> Result<(SendStream, RecvStream)> {
     let local = client.local_addr()?;
     let destination = SocketAddr::new(local.ip().to_canonical(), local.port());
     let connection = timeout(PATIENCE, tunnel.wait_for(Option::is_some)).await.context("no tunnel in time")??.clone();
     let (mut send, receive) = connection.context("a tunnel")?.open_bi().await?;
     send.write_all(&header::of(destination)).await?;
-    relay::join(client, send, receive).await
+    Ok((send, receive))
 }
