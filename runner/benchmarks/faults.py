@@ -59,48 +59,28 @@ class Fault:
     mend: Callable[[Host], object] = _nothing
 
 
-def _cut_ssh(host: Host, *, away: float = 3.0, **how: str) -> None:
-    host.stop_ssh()
-    time.sleep(away)
-    host.start_ssh(**how)
-
-
-def _restart_engine(host: Host) -> None:
-    host.stop_engine()
-    time.sleep(2.0)
-    host.start_engine()
-
-
-def _reboot(host: Host) -> None:
-    host.stop_ssh()
-    host.stop_engine()
-    time.sleep(5.0)
-    host.start_engine()
-    host.start_ssh()
-
-
 def _refuse(host: Host) -> None:
     host.authorize("other_key")
-    _cut_ssh(host, away=0.0)
+    host.restart_ssh(away=0.0)
 
 
 FAULTS = {
-    "ssh": Fault(what="SSH drops for 3 s", inject=lambda host, _: _cut_ssh(host)),
-    "reboot": Fault(what="the host restarts", inject=lambda host, _: _reboot(host)),
-    "docker": Fault(what="Docker restarts there", inject=lambda host, _: _restart_engine(host)),
+    "ssh": Fault(what="SSH drops for 3 s", inject=lambda host, _: host.restart_ssh()),
+    "reboot": Fault(what="the host restarts", inject=lambda host, _: host.reboot()),
+    "docker": Fault(what="Docker restarts there", inject=lambda host, _: host.restart_engine()),
     "disk": Fault(what="its disk is full", inject=lambda host, _: host.fill_disk(), mend=lambda host: host.free_disk()),
     "key": Fault(
         what="our key is refused", inject=lambda host, _: _refuse(host), mend=lambda host: host.authorize("key")
     ),
     "host-key": Fault(
         what="it has another host key",
-        inject=lambda host, _: _cut_ssh(host, away=0.0, host_key="other_host_key"),
-        mend=lambda host: _cut_ssh(host, away=0.0),
+        inject=lambda host, _: host.restart_ssh(away=0.0, host_key="other_host_key"),
+        mend=lambda host: host.restart_ssh(away=0.0),
     ),
     "sessions": Fault(
         what="MaxSessions is reached",
-        inject=lambda host, _: _cut_ssh(host, away=0.0, options="MaxSessions 0"),
-        mend=lambda host: _cut_ssh(host, away=0.0),
+        inject=lambda host, _: host.restart_ssh(away=0.0, options="MaxSessions 0"),
+        mend=lambda host: host.restart_ssh(away=0.0),
     ),
     "runner": Fault(what="the runner is killed", inject=lambda _, runner: os.killpg(runner.pid, signal.SIGKILL)),
 }

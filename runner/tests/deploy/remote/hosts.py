@@ -166,6 +166,26 @@ class Host:
             self._sshd = self._inside([_tool("sshd"), "-D", "-e", "-f", str(config)], file, **_libraries())
         _until(lambda: b"Server listening" in log.read_bytes().rpartition(b"Received signal")[2], "sshd")
 
+    def restart_ssh(self, *, away: float = 3.0, **how: str) -> None:
+        """End the SSH server and its connections, start it again after `away` seconds, as `how` says for start_ssh."""
+        self.stop_ssh()
+        time.sleep(away)
+        self.start_ssh(**how)
+
+    def restart_engine(self) -> None:
+        """As when Docker is restarted there: 2 s without an engine."""
+        self.stop_engine()
+        time.sleep(2.0)
+        self.start_engine()
+
+    def reboot(self) -> None:
+        """As when the host restarts: 5 s without SSH and engine, and what ran is gone."""
+        self.stop_ssh()
+        self.stop_engine()
+        time.sleep(5.0)
+        self.start_engine()
+        self.start_ssh()
+
     def stop_ssh(self) -> None:
         """End the SSH server and every connection of it, without a word to their other ends."""
         self._end(self._sshd)

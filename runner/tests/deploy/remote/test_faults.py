@@ -64,26 +64,6 @@ def _broken(work: Work, host: Host, folder: Path, break_it: Callable[[], object]
     return ended[0]
 
 
-def _restart_ssh(host: Host, **how: str) -> None:
-    host.stop_ssh()
-    time.sleep(3.0)
-    host.start_ssh(**how)
-
-
-def _restart_engine(host: Host) -> None:
-    host.stop_engine()
-    time.sleep(2.0)
-    host.start_engine()
-
-
-def _reboot(host: Host) -> None:
-    host.stop_ssh()
-    host.stop_engine()
-    time.sleep(5.0)
-    host.start_engine()
-    host.start_ssh()
-
-
 def _clean(host: Host, *, within: float) -> None:
     deadline = time.monotonic() + within
     while left := host.containers():
@@ -92,13 +72,13 @@ def _clean(host: Host, *, within: float) -> None:
 
 
 def test_a_job_survives_the_loss_of_ssh(sky: Work, remote_host: Host, tmp_path: Path) -> None:
-    result = _broken(sky, remote_host, tmp_path, lambda: _restart_ssh(remote_host))
+    result = _broken(sky, remote_host, tmp_path, remote_host.restart_ssh)
     assert isinstance(result, Result)
     assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
     _clean(remote_host, within=5)
 
 
-@pytest.mark.parametrize("break_it", [_restart_engine, _reboot])
+@pytest.mark.parametrize("break_it", [Host.restart_engine, Host.reboot])
 def test_a_restart_of_the_host_is_no_failure_of_the_client(
     sky: Work, remote_host: Host, tmp_path: Path, break_it: Callable[[Host], None]
 ) -> None:
