@@ -206,10 +206,24 @@ def test_a_late_simulator_makes_an_error_not_a_number(catalog: Catalog, recorded
     assert "50.0 ms" in result.findings[0].actual
 
 
-def test_waiting_for_a_cpu_spoils_a_number_but_not_a_yes_or_no(catalog: Catalog, recorded: Recorded) -> None:
+def test_a_late_simulator_has_no_part_in_a_server_that_exits(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    truth = json.loads(artifacts.link_truth.read_text())
+    truth["lateness_s"]["p99"] = 0.05
+    artifacts.link_truth.write_text(json.dumps(truth))
+    edit(artifacts, lambda evidence: evidence.update(server_ready=False))
+    edit(artifacts, lambda evidence: evidence["server"].update(exit_code=2, stopped_by_us=False))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {"server-exit"})
+
+
+@pytest.mark.parametrize("share", [{"cpu_pressure": 0.9}, {"host_steal": 0.2}])
+def test_a_share_of_the_cpu_spoils_a_number_but_not_a_yes_or_no(
+    catalog: Catalog, recorded: Recorded, share: dict[str, float]
+) -> None:
     number, question = recorded("quinn_quinn/lossy"), recorded("quinn_quinn/handshake")
     for artifacts in (number, question):
-        edit(artifacts, lambda evidence: evidence.update(cpu_pressure=0.9))
+        edit(artifacts, lambda evidence: evidence.update(share))
     assert codes(judge(catalog, number, "goodput", 102400)) == {"disturbed"}
     assert judge(catalog, question, "handshake").outcome is Outcome.SUCCEEDED
 

@@ -16,7 +16,10 @@ from runner.tests.deploy.remote.test_real_link import images  # noqa: F401 - a f
 pytestmark = pytest.mark.docker
 
 DELAY = 0.05
-WAY = LinkParameters(data_rate=50_000_000, delay=DELAY, queue_packets=250, loss=0.0)
+# A full queue delays by 25 ms at most: half of the delay, whatever a sender keeps in it.
+WAY = LinkParameters(data_rate=50_000_000, delay=DELAY, queue_packets=100, loss=0.0)
+CLOCK = 0.005  # s by which the offset of the clocks may be wrong
+QUEUE = WAY.queue_packets * 8 * 1514 / WAY.data_rate
 
 
 def _client_side(tables: Path) -> set[tuple[str, int]]:
@@ -49,5 +52,7 @@ def test_a_client_behind_two_nats_is_judged_as_any(remote_host: Host, catalog: C
     assert {port for _, port in left}.isdisjoint(port for _, port in right)
     # What only both captures together tell.
     assert result.sample is not None
-    assert result.sample.one_way_delay_median == pytest.approx(DELAY, abs=0.03)
+    delay = result.sample.one_way_delay_median
+    assert delay is not None
+    assert DELAY - CLOCK < delay < DELAY + QUEUE + CLOCK
     assert not [one for one in result.invariants if one.holds is False]
