@@ -12,9 +12,9 @@ _LANES_PER_CORE = 4  # link-notes.md, section 3: 4–5 links of 20/2 Mbit/s a co
 # A number is spoiled by much less than a yes or no is (disturbance.py): the two kinds of jobs open lanes on their own.
 _FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
 _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
-# Share of the time in which some task waited for a CPU. One lane has 0.1 (benchmarks/line.py, 2 cores); from about 0.4
-# on, more lanes begin to slow down stacks that need much of a core, which only a measurement notices.
-_UNCROWDED, _CROWDED = 0.3, 0.4
+# Share of the time in which some task waited for a CPU. One lane has 0.15 to 0.35, two have 0.4 to 0.67, three have 0.8
+# (goodput of nine pairs, 2 cores); above 0.7 a number no longer counts (disturbance.py).
+_UNCROWDED, _CROWDED = 0.4, 0.65
 _LANE_LIMIT = 64
 
 
