@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 
 const patience = harness.Patience
 
-var must, await, awaitFile, keys = harness.Must, harness.Await, harness.AwaitFile, harness.Keys
+var must, await, awaitFile, keys, serve, echo = harness.Must, harness.Await, harness.AwaitFile, harness.Keys, harness.Serve, harness.Echo
 
 // path is a terminal and a gateway with one destination behind them.
 type path struct {
@@ -77,29 +76,6 @@ func spawn(t testing.TB, arguments []string) *exec.Cmd {
 	return side
 }
 
-// serve runs a TCP server that hands every connection to handle.
-func serve(t testing.TB, handle func(*net.TCPConn)) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go handle(connection.(*net.TCPConn))
-		}
-	}()
-	return listener.Addr().String()
-}
-
-func echo(c *net.TCPConn) {
-	_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
-	_ = c.Close()
-}
-
 func connect(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	connection, err := net.DialTimeout("tcp", address, patience)
@@ -116,4 +92,11 @@ func tunnel(t testing.TB, destination string) string {
 	start(t, p.gatewayArguments())
 	start(t, p.terminalArguments(destination))
 	return p.terminal
+}
+
+// split is tunnel for the tests that any path has to pass.
+func split(t testing.TB, handle func(*net.TCPConn)) func() *net.TCPConn {
+	t.Helper()
+	address := tunnel(t, serve(t, handle))
+	return func() *net.TCPConn { return connect(t, address) }
 }

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os/exec"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"bentpipe/carrier/harness"
 )
 
 // Whichever side is killed, at whatever moment: the client and the server hear of it within the idle time-out, and new
@@ -21,30 +22,6 @@ func TestKillingEitherSideLeavesNothingStuck(t *testing.T) {
 			t.Run(fmt.Sprintf("%s after %s", which, after), func(t *testing.T) { t.Parallel(); kill(t, which, after) })
 		}
 	}
-}
-
-// clients opens connections that send and receive until they break, and returns how each did.
-func clients(t *testing.T, address string, count int) <-chan error {
-	ended := make(chan error, count)
-	for range count {
-		client := connect(t, address)
-		go func() {
-			time.Sleep(rand.N(50 * time.Millisecond))
-			wrote := make(chan error)
-			go func() {
-				for block := make([]byte, 10_000); ; time.Sleep(time.Millisecond) {
-					if _, err := client.Write(block); err != nil {
-						wrote <- err
-						return
-					}
-				}
-			}()
-			_, err := io.Copy(io.Discard, client)
-			// A RST is told once: to the writer or to the reader.
-			ended <- errors.Join(err, <-wrote)
-		}()
-	}
-	return ended
 }
 
 func kill(t *testing.T, which string, after time.Duration) {
@@ -62,7 +39,7 @@ func kill(t *testing.T, which string, after time.Duration) {
 	running := map[string]*exec.Cmd{"gateway": sides["gateway"](), "terminal": nil}
 	running["terminal"] = sides["terminal"]()
 
-	ended := clients(t, p.terminal, 20)
+	ended := harness.Busy(20, func() *net.TCPConn { return connect(t, p.terminal) })
 	time.Sleep(after)
 	victim := running[which]
 	_ = victim.Process.Kill()

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -13,71 +10,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"bentpipe/carrier/harness"
 )
 
-func TestBytesArriveBothWays(t *testing.T) {
-	client := connect(t, tunnel(t, serve(t, echo)))
-	sent := make([]byte, 5<<20)
-	_, _ = rand.Read(sent)
-	go func() {
-		_, _ = client.Write(sent)
-		_ = client.CloseWrite()
-	}()
-	received, err := io.ReadAll(client)
-	must(t, err)
-	if !bytes.Equal(received, sent) {
-		t.Errorf("%d bytes came back, not the %d that were sent", len(received), len(sent))
-	}
-}
-
-func TestServerThatSpeaksFirst(t *testing.T) {
-	client := connect(t, tunnel(t, serve(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("220 hello")); echo(c) })))
-	greeting := make([]byte, 9)
-	_, err := io.ReadFull(client, greeting)
-	if err != nil || string(greeting) != "220 hello" {
-		t.Errorf("%q, %v", greeting, err)
-	}
-}
-
-func TestHalfCloseOfTheClient(t *testing.T) {
-	client := connect(t, tunnel(t, serve(t, func(c *net.TCPConn) {
-		request, _ := io.ReadAll(c)
-		time.Sleep(50 * time.Millisecond)
-		fmt.Fprintf(c, "%d bytes", len(request))
-		_ = c.Close()
-	})))
-	_, err := client.Write(make([]byte, 1000))
-	must(t, err)
-	must(t, client.CloseWrite())
-	answer, err := io.ReadAll(client)
-	if err != nil || string(answer) != "1000 bytes" {
-		t.Errorf("%q, %v", answer, err)
-	}
-}
-
-func TestHalfCloseOfTheServer(t *testing.T) {
-	got := make(chan string, 1)
-	client := connect(t, tunnel(t, serve(t, func(c *net.TCPConn) {
-		_, _ = c.Write([]byte("bye"))
-		_ = c.CloseWrite()
-		rest, _ := io.ReadAll(c)
-		got <- string(rest)
-	})))
-	answer, err := io.ReadAll(client)
-	if err != nil || string(answer) != "bye" {
-		t.Fatalf("%q, %v", answer, err)
-	}
-	_, err = client.Write([]byte("still here"))
-	must(t, err)
-	must(t, client.Close())
-	select {
-	case rest := <-got:
-		if rest != "still here" {
-			t.Errorf("the server got %q", rest)
-		}
-	case <-time.After(patience):
-		t.Error("the server waits for ever")
-	}
+func TestConnections(t *testing.T) {
+	harness.Connections(t, split)
 }
 
 func TestResetOfTheServerArrivesBehindItsData(t *testing.T) {
@@ -96,39 +34,6 @@ func TestResetOfTheServerArrivesBehindItsData(t *testing.T) {
 	}
 	// The terminal's own RST may overtake what its kernel had not sent; with a client that reads, that is little.
 	t.Logf("%d of %d bytes before the reset", received, size)
-}
-
-func TestResetOfTheClientReachesTheServer(t *testing.T) {
-	for _, afterFIN := range []bool{false, true} {
-		t.Run(fmt.Sprintf("after FIN %v", afterFIN), func(t *testing.T) {
-			saw := make(chan error, 1)
-			client := connect(t, tunnel(t, serve(t, func(c *net.TCPConn) {
-				_, _ = c.Write([]byte("x"))
-				_, err := io.Copy(io.Discard, c)
-				for err == nil && afterFIN { // a FIN came; only a write tells of a RST behind it
-					time.Sleep(20 * time.Millisecond)
-					_, err = c.Write([]byte("y"))
-				}
-				saw <- err
-			})))
-			_, err := io.ReadFull(client, make([]byte, 1))
-			must(t, err)
-			if afterFIN {
-				must(t, client.CloseWrite())
-				time.Sleep(100 * time.Millisecond)
-			}
-			must(t, client.SetLinger(0))
-			must(t, client.Close())
-			select {
-			case err := <-saw:
-				if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-					t.Errorf("the server saw %v, want a reset", err)
-				}
-			case <-time.After(patience):
-				t.Error("the server never heard of it")
-			}
-		})
-	}
 }
 
 func TestRefusedForbiddenAndUnreachableDestinationsReset(t *testing.T) {
@@ -226,34 +131,9 @@ func TestSlowReaderHoldsUpItsServerAndNobodyElse(t *testing.T) {
 }
 
 func TestThousandConnectionsAtOnce(t *testing.T) {
-	address := tunnel(t, serve(t, echo))
+	connect := split(t, echo)
 	before := runtime.NumGoroutine()
-	const count = 1000
-	clients := make([]*net.TCPConn, count)
-	var all sync.WaitGroup
-	failures := make(chan error, count)
-	for i := range clients {
-		clients[i] = connect(t, address)
-		all.Go(func() {
-			sent := bytes.Repeat([]byte{byte(i)}, 10_000)
-			if _, err := clients[i].Write(sent); err != nil {
-				failures <- err
-				return
-			}
-			received := make([]byte, len(sent))
-			if _, err := io.ReadFull(clients[i], received); err != nil || !bytes.Equal(received, sent) {
-				failures <- fmt.Errorf("connection %d got something else than it sent: %w", i, err)
-			}
-		})
-	}
-	all.Wait()
-	close(failures)
-	for err := range failures {
-		t.Error(err)
-	}
-	for _, client := range clients {
-		must(t, client.Close())
-	}
+	harness.AtOnce(t, 1000, connect, func() {})
 	await(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before+10 })
 }
 
@@ -279,14 +159,8 @@ func TestShortConnectionsLeaveNothing(t *testing.T) {
 }
 
 func TestClientsThatVanishAtOnceLeaveNothing(t *testing.T) {
-	address := tunnel(t, serve(t, echo))
+	connect := split(t, echo)
 	before := runtime.NumGoroutine()
-	for i := range 200 {
-		client := connect(t, address)
-		if i%2 == 0 {
-			must(t, client.SetLinger(0))
-		}
-		must(t, client.Close())
-	}
+	harness.Vanishing(t, 200, connect)
 	await(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before+5 })
 }
