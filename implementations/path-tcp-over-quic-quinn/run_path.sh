@@ -3,6 +3,8 @@
 set -eu
 
 mkdir -p "${QLOGDIR:=/logs/qlog}"
+# A connection is a descriptor. Many engines start with 1024.
+ulimit -Sn "$(ulimit -Hn)"
 
 if [[ $ROLE == terminal ]]; then
     # What TPROXY marks is delivered here, whatever its destination (tproxy.rst of the kernel). Without a listener the rule

@@ -1,12 +1,12 @@
 //! The side beyond the satellite: takes streams, and connects them to the servers that their headers name.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Connecting, Endpoint, RecvStream, SendStream, ServerConfig};
+use quinn::{Connecting, Endpoint, RecvStream, SendStream, ServerConfig, TokioRuntime};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn endpoint() -> Result<(Endpoint, ServerConfig)> {
     let crypto = QuicServerConfig::try_from(trust::server()?)?;
     let config = ServerConfig::with_crypto(Arc::new(crypto));
-    let endpoint = Endpoint::server(config.clone(), SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)))?;
+    let socket = UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)))?;
+    let endpoint = Endpoint::new(trust::lasting()?, Some(config.clone()), socket, Arc::new(TokioRuntime))?;
     Ok((endpoint, config))
 }
 

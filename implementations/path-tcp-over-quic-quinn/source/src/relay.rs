@@ -6,6 +6,8 @@
 //! | RST, time-out  | RESET_STREAM and STOP_SENDING; bytes still on their way go    |
 //! | window is full | nothing is read from the stream, so flow control stops sender |
 
+use std::future::pending;
+
 use anyhow::{Result, bail};
 use quinn::{RecvStream, SendStream, VarInt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -49,7 +51,12 @@ async fn up(mut reader: ReadHalf<'_>, send: &mut SendStream, over: &Notify) -> R
         loop {
             match reader.read(&mut buffer).await? {
                 0 => return anyhow::Ok(send.finish()?),
-                length => send.write_all(&buffer[..length]).await?,
+                length => tokio::select! {
+                    biased;
+                    written = send.write_all(&buffer[..length]) => written?,
+                    // The other side may not read for long, and who doesn't read TCP isn't told.
+                    _ = reader.ready(Interest::ERROR) => bail!("TCP: reset"),
+                },
             }
         }
     };
@@ -67,9 +74,20 @@ async fn up(mut reader: ReadHalf<'_>, send: &mut SendStream, over: &Notify) -> R
 /// Stream to TCP.
 async fn down(receive: &mut RecvStream, mut writer: WriteHalf<'_>, over: &Notify) -> Result<()> {
     while let Some(chunk) = receive.read_chunk(usize::MAX, true).await? {
-        writer.write_all(&chunk.bytes).await?;
+        tokio::select! {
+            biased;
+            written = writer.write_all(&chunk.bytes) => written?,
+            () = broken(receive) => bail!("the other side has gone"),
+        }
     }
     writer.shutdown().await?;
     over.notify_one();
     Ok(())
+}
+
+/// Ends when the stream is reset, or the tunnel dies: who waits for TCP doesn't read the stream, and isn't told.
+async fn broken(receive: &mut RecvStream) {
+    if matches!(receive.received_reset().await, Ok(None)) {
+        pending().await
+    }
 }

@@ -18,7 +18,7 @@ use crate::{PORT, header, ready, relay, trust};
 
 /// TCP port to which TPROXY leads connections (run_path.sh).
 const INTERCEPTED: u16 = 8080;
-/// How long a connection that was taken waits for the tunnel.
+/// How long a connection that was taken waits for the tunnel, and for a stream in it.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Waits between attempts to reach the gateway, doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -130,8 +130,11 @@ async fn serve(client: TcpStream, tunnel: Tunnel) -> Result<()> {
 async fn open_stream(client: &TcpStream, mut tunnel: Tunnel) -> Result<(SendStream, RecvStream)> {
     let local = client.local_addr()?;
     let destination = SocketAddr::new(local.ip().to_canonical(), local.port());
-    let connection = timeout(PATIENCE, tunnel.wait_for(Option::is_some)).await.context("no tunnel in time")??.clone();
-    let (mut send, receive) = connection.context("a tunnel")?.open_bi().await?;
-    send.write_all(&header::of(destination)).await?;
-    Ok((send, receive))
+    let opened = timeout(PATIENCE, async {
+        let connection = tunnel.wait_for(Option::is_some).await?.clone().context("a tunnel")?;
+        let (mut send, receive) = connection.open_bi().await?;
+        send.write_all(&header::of(destination)).await?;
+        Ok((send, receive))
+    });
+    opened.await.context("no tunnel, or no stream of it, in time")?
 }

@@ -23,7 +23,7 @@ const CONTROLLERS: &[Controller] = &[
     Controller { name: "bbr", window: 200 },
 ];
 /// TCP connections at once.
-const MOST_STREAMS: VarInt = VarInt::from_u32(40_000);
+const MAX_STREAMS: u32 = 40_000;
 /// What one stream may have on its way, in bytes: 84 Mbit/s at 600 ms. quinn's windows don't grow.
 const STREAM_WINDOW: u32 = 6 << 20;
 /// The same for all streams together: the most that waits for slow readers.
@@ -35,6 +35,7 @@ pub struct Settings {
     congestion: Congestion,
     /// Ack-eliciting packets per ACK that the other side is asked for (draft-ietf-quic-ack-frequency-04).
     ack_ratio: Option<u32>,
+    max_streams: u32,
     stream_window: u32,
     /// Folder for one qlog a connection.
     qlog: Option<PathBuf>,
@@ -45,6 +46,7 @@ impl Settings {
         Ok(Self {
             congestion: Congestion::from_environment(CONTROLLERS),
             ack_ratio: number("ACK_RATIO")?,
+            max_streams: number("MAX_STREAMS")?.unwrap_or(MAX_STREAMS),
             stream_window: number("STREAM_WINDOW")?.unwrap_or(STREAM_WINDOW),
             qlog: env::var_os("QLOGDIR").filter(|path| !path.is_empty()).map(PathBuf::from),
         })
@@ -56,7 +58,7 @@ impl Settings {
         transport
             .congestion_controller_factory(self.controller())
             .qlog_stream(self.qlog_stream(connection))
-            .max_concurrent_bidi_streams(MOST_STREAMS)
+            .max_concurrent_bidi_streams(self.max_streams.into())
             .max_concurrent_uni_streams(0_u32.into())
             .stream_receive_window(self.stream_window.into())
             .receive_window(CONNECTION_WINDOW.into())

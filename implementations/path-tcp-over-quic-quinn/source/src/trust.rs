@@ -4,9 +4,11 @@ use std::env;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use quinn::Connection;
+use quinn::{Connection, EndpointConfig};
+use quinn_proto::HashedConnectionIdGenerator;
+use ring::hmac;
 use rustls::client::Resumption;
-use rustls::crypto::ring;
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -39,7 +41,7 @@ fn roots() -> Result<RootCertStore> {
 
 pub fn client() -> Result<rustls::ClientConfig> {
     let (chain, key) = own()?;
-    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&version::TLS13])?
         .with_root_certificates(roots()?)
         .with_client_auth_cert(chain, key)?;
@@ -52,7 +54,7 @@ pub fn client() -> Result<rustls::ClientConfig> {
 
 pub fn server() -> Result<rustls::ServerConfig> {
     let (chain, key) = own()?;
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(default_provider());
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots()?), provider.clone()).build()?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&version::TLS13])?
@@ -61,6 +63,18 @@ pub fn server() -> Result<rustls::ServerConfig> {
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.key_log = Arc::new(KeyLogFile::new());
     config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// An endpoint that knows the connection IDs of a process before it, and answers them with a stateless reset that holds
+/// (RFC 9000, section 10.3.2): both keys follow from the TLS key. Otherwise terminals would wait for their idle time-out.
+pub fn lasting() -> Result<EndpointConfig> {
+    let (_, key) = own()?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
+    let reset = hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, b"stateless reset").as_ref());
+    let id = u64::from_be_bytes(hmac::sign(&key, b"connection IDs").as_ref()[..8].try_into()?);
+    let mut config = EndpointConfig::new(Arc::new(reset));
+    config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id)));
     Ok(config)
 }
 
