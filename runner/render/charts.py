@@ -16,6 +16,18 @@ from runner.render.metrics import digits
 GROUPS = 8
 """Colours and shapes that differ; a ninth group has those of the first."""
 _R = 3.6
+_D = 2 * _R
+# Where each shape begins, from its middle, and how it goes on.
+_SHAPES = (
+    (-_R, 0.0, f"a{_R},{_R} 0 1 0 {_D},0a{_R},{_R} 0 1 0 {-_D},0z"),
+    (-_R, -_R, f"h{_D}v{_D}h{-_D}z"),
+    (0.0, -_R - 0.6, f"l{_R + 0.6},{_D}h{-_D - 1.2}z"),
+    (0.0, -_R - 1, f"l{_R + 1},{_R + 1}l{-_R - 1},{_R + 1}l{-_R - 1},{-_R - 1}z"),
+    (-_R, -_R, f"l{_D},{_D}m0,{-_D}l{-_D},{_D}"),
+    (0.0, _R + 0.6, f"l{_R + 0.6},{-_D}h{-_D - 1.2}z"),
+    (-_R - 0.6, 0.0, f"h{_D + 1.2}m{-_R - 0.6:.1f},{-_R - 0.6:.1f}v{_D + 1.2}"),
+    (-_R, -_R, f"h{_D}l{-_D},{_D}h{_D}z"),
+)
 _LABEL_CHARACTER = 7.4  # width of one at 12 px in bold, about
 
 
@@ -115,18 +127,8 @@ class Drawing:
 
 def shape_path(x: float, y: float, group: int) -> str:
     """Circle, square, triangle, diamond, cross, triangle down, plus, hourglass: by the group's number."""
-    r = _R
-    shapes = (
-        f"M{x - r:.1f},{y:.1f}a{r},{r} 0 1 0 {2 * r},0a{r},{r} 0 1 0 {-2 * r},0z",
-        f"M{x - r:.1f},{y - r:.1f}h{2 * r}v{2 * r}h{-2 * r}z",
-        f"M{x:.1f},{y - r - 0.6:.1f}l{r + 0.6},{2 * r}h{-2 * r - 1.2}z",
-        f"M{x:.1f},{y - r - 1:.1f}l{r + 1},{r + 1}l{-r - 1},{r + 1}l{-r - 1},{-r - 1}z",
-        f"M{x - r:.1f},{y - r:.1f}l{2 * r},{2 * r}m0,{-2 * r}l{-2 * r},{2 * r}",
-        f"M{x:.1f},{y + r + 0.6:.1f}l{r + 0.6},{-2 * r}h{-2 * r - 1.2}z",
-        f"M{x - r - 0.6:.1f},{y:.1f}h{2 * r + 1.2}M{x:.1f},{y - r - 0.6:.1f}v{2 * r + 1.2}",
-        f"M{x - r:.1f},{y - r:.1f}h{2 * r}l{-2 * r},{2 * r}h{2 * r}z",
-    )
-    return shapes[group % GROUPS]
+    right, down, rest = _SHAPES[group % GROUPS]
+    return f"M{x + right:.1f},{y + down:.1f}{rest}"
 
 
 def key(group: int) -> Markup:

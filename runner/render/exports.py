@@ -119,9 +119,9 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     """With a header; empty where a value is unknown."""
     file = io.StringIO(newline="")
     if rows:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(rows[0])
+        writer.writerows([row[name] for name in rows[0]] for row in rows)
     return file.getvalue().encode("utf-8", "replace")
 
 
@@ -156,7 +156,7 @@ def badges(view: RunView) -> dict[str, bytes]:
     for role in ("client",) if view.run.paths else ("server", "client"):
         for name in view.servers if role == "server" else view.clients:
             label = name if view.run.paths else f"{name} {role}"
-            cells = [cell for cell in view.table.values() if getattr(cell, role) == name]
+            cells = view.by_stack.get((role, name), [])
             tests = [
                 cell
                 for cell in cells

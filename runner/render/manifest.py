@@ -18,7 +18,10 @@ MARKER = ".bentpipe-site"  # a folder without it is not ours to replace
 
 @dataclass
 class Manifest:
-    """`program`: digest of all that draws. `cells` by `<run>/<pair>/<case>`, `runs` by name: inputs, what was kept."""
+    """`program`: digest of all that draws. `newest`: the run that the site opens with.
+
+    `cells` by `<run>/<pair>/<case>`, `runs` by name: inputs, what was kept.
+    """
 
     program: str = ""
     newest: str = ""

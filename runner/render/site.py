@@ -8,10 +8,10 @@ from pathlib import Path
 from markupsafe import Markup
 
 from runner.errors import UsageError
-from runner.render import exports, feed, parallel, public
+from runner.render import feed, parallel
 from runner.render.cell_pages import draw_cells
 from runner.render.manifest import MARKER, Manifest, digest, files_digest
-from runner.render.pages import Asset, modules, opening
+from runner.render.pages import Asset, modules
 from runner.render.view import Key, RunView, StoredRun
 from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
 from runner.store import RunFolder
@@ -82,7 +82,7 @@ class _Site:
         self.writer = writer
         self.folders = folders
         self.before = before
-        self.after = Manifest(program=before.program)
+        self.after = Manifest(program=before.program, newest=folders[0].name)
         self.views: dict[str, RunView] = {}  # of the runs that are drawn
 
     def draw(self) -> None:
@@ -92,7 +92,7 @@ class _Site:
         states = {folder.name: self._state(folder) for folder in self.folders}
         for folder in self.folders:
             self._run(folder, states)
-        self._first_page()
+        self._of_all()
         self.writer.tidy(set(self.after.cells), self._kept())
         self.after.save(self.writer.root)
 
@@ -105,7 +105,8 @@ class _Site:
         inputs = digest([states[one.name] for one in view.alike])
         known = self.before.runs.get(folder.name)
         prefix = f"{folder.name}/"
-        if known is not None and known["inputs"] == inputs:
+        moved = folder.name == self.after.newest != self.before.newest
+        if known is not None and known["inputs"] == inputs and not moved:
             self.after.runs[folder.name] = known
             self.after.cells |= {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
             return
@@ -127,7 +128,7 @@ class _Site:
         }
 
     def _module(self, view: RunView, name: str) -> list[str]:
-        """Write the pages of one module; returns their paths."""
+        """Write the pages of one module; returns their paths. What the newest run opens with, the site does too."""
         (module,) = (one for one in modules(view.run) if one.name == name)
         found = []
         for one in module.pages(view):
@@ -136,32 +137,28 @@ class _Site:
                 self.writer.file(path, one.content)
             else:
                 self.writer.page(path, one.template, view, one.told)
+                if path == f"{self.after.newest}/index.html":
+                    self.writer.page("index.html", one.template, view, one.told)
             found.append(one.path)
         return found
 
-    def _first_page(self) -> None:
-        """The newest run's overview again, the list of runs, the feed."""
-        self.after.newest = digest([self.folders[0].name, *(one["inputs"] for one in self.after.runs.values())])
-        if self.after.newest == self.before.newest:
+    def _of_all(self) -> None:
+        """The list of runs, the feed, and what is kept of the newest run under a name that stays."""
+        if not self.views and self.after.runs.keys() == self.before.runs.keys():
             return
         newest = self.folders[0]
         view = self.views.get(newest.name) or RunView(newest, self.folders)
-        view.sparks |= {
-            _key(view, name): Markup(spark)
-            for name, (_, spark) in self.after.cells.items()
-            if name.startswith(f"{newest.name}/")
-        }
-        first = opening(view)
-        self.writer.page("index.html", first.template, view, first.told)
         runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]
         self.writer.site_page("runs.html", "runs.html", view, {"every": runs})
         self.writer.file("atom.xml", feed.document(runs))
         self.writer.file("static/runs.js", feed.selector(runs))
         self.writer.file("logs.json", feed.public_list(runs))
-        self.writer.file(f"{LATEST}/result.json", public.public_result(view))
         shutil.rmtree(self.writer.root / BADGES, ignore_errors=True)
-        for name, content in exports.badges(view).items():
-            self.writer.file(f"{BADGES}/{name}", content)
+        of_run = self.writer.root / newest.name
+        self.writer.file(f"{LATEST}/result.json", (of_run / "result.json").read_bytes())
+        for path in self.after.runs[newest.name]["paths"]:
+            if path.startswith(f"{BADGES}/"):
+                self.writer.file(path, (of_run / path).read_bytes())
 
     def _kept(self) -> set[str]:
         return {f"{name}/{path}" for name, one in self.after.runs.items() for path in one["paths"]}

@@ -143,7 +143,7 @@ def conditions(view: RunView) -> Figure:
 def over_time(view: RunView) -> Figure:
     """Figure 5.24: every value over the time of the run and over the time of day, with lines of least squares."""
     rows, along, daily = [], [], []
-    for case in cases_of(view):
+    for group, case in enumerate(cases_of(view)):
         for cell in plain(view, case):
             for result in cell.results:
                 if result.sample is None or result.sample.efficiency is None or not result.started_unix_s:
@@ -153,7 +153,6 @@ def over_time(view: RunView) -> Figure:
                 at = result.started_unix_s
                 moment = datetime.fromtimestamp(at, UTC)
                 hour = moment.hour + moment.minute / 60 + moment.second / 3600
-                group = cases_of(view).index(case)
                 value = 100 * result.sample.efficiency
                 title = f"{cell.client} → {cell.server}, {case}"
                 along.append(Mark(x=at, y=value, title=title, group=group))

@@ -100,6 +100,15 @@ class RunView:
         ]
 
     @cached_property
+    def by_stack(self) -> dict[tuple[str, str], list[Cell]]:
+        """Its cells, by role and name of a stack that has any."""
+        found: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.table.values():
+            found.setdefault(("server", cell.server), []).append(cell)
+            found.setdefault(("client", cell.client), []).append(cell)
+        return found
+
+    @cached_property
     def keys_by_name(self) -> dict[str, Key]:
         """Of each cell, by `<pair>/<case>`."""
         return {f"{cell.pair}/{cell.case.name}": key for key, cell in self.table.items()}

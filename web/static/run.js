@@ -7,7 +7,7 @@
   const narrow = "\u202f";
   const rules = document.head.appendChild(document.createElement("style"));
   const boxes = (name) => [...form.querySelectorAll(`input[name="${name}"]`)];
-  const matrices = [...document.querySelectorAll(".matrix[data-case]")].map((section) => ({ section, shown: "efficiency/median" }));
+  const matrices = [...document.querySelectorAll(".matrix[data-case]")].map((section) => ({ section }));
 
   // three significant digits, at most two decimals, as the templates print them
   function digits(value) {
@@ -81,21 +81,21 @@
     later(shown, chosen);
   }
 
-  // What is on the screen first, the other matrices when there is time. Asking for boxes instead would lay the page out twice.
+  // The rows on the screen first, all others when there is time. Asking for boxes instead would lay the page out twice.
   const seen = new Set();
   const watch = new IntersectionObserver((entries) => {
     for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
   });
-  for (const { section } of matrices) watch.observe(section);
+  for (const { section } of matrices) for (const one of [section, ...section.querySelectorAll("tr[data-server]")]) watch.observe(one);
 
   let turn = 0;
   function later(shown, chosen) {
     const mine = ++turn;
-    const waiting = matrices.filter(({ section }) => !seen.has(section));
-    for (const matrix of matrices) if (seen.has(matrix.section)) draw(matrix, shown, chosen);
+    const waiting = [...matrices];
+    for (const matrix of matrices) if (seen.has(matrix.section)) draw(matrix, shown, chosen, (row) => seen.has(row));
     const next = () => {
       if (mine !== turn || !waiting.length) return;
-      draw(waiting.shift(), shown, chosen);
+      draw(waiting.shift(), shown, chosen, () => true);
       soon(next);
     };
     soon(next);
@@ -111,14 +111,24 @@
     const table = matrix.section.querySelector("table.cells");
     matrix.clients = [...table.tHead.rows[0].querySelectorAll("th[data-client]")].map((cell) => cell.dataset.client);
     matrix.rows = [...table.tBodies[0].rows].map((row) => ({
+      row,
+      shown: "efficiency/median",
       server: row.dataset.server,
-      cells: [...row.cells].slice(1, -1),
+      cells: [...row.cells].slice(1, -1).map(texts),
       mean: row.cells[row.cells.length - 1],
     }));
     matrix.foot = [...table.tFoot.rows[0].cells].slice(1);
   }
 
-  function draw(matrix, shown, chosen) {
+  // The texts of a cell that change; null of one without a number.
+  function texts(cell) {
+    const number = cell.querySelector("b:has(small)");
+    if (!number) return null;
+    const second = cell.querySelector(".second");
+    return [...number.childNodes].map((node) => node.firstChild || node).concat(second.firstChild || second.appendChild(new Text()));
+  }
+
+  function draw(matrix, shown, chosen, wanted) {
     if (!matrix.numbers) prepare(matrix);
     const [metric, statistic] = shown.split("/");
     const values = matrix.numbers[shown];
@@ -129,31 +139,37 @@
     const every = new Map();
     matrix.rows.forEach((row, y) => {
       const inRow = new Map();
+      const stale = row.shown !== shown && wanted(row.row);
       row.cells.forEach((cell, x) => {
         const at = y * width + x;
         const label = matrix.numbers.labels[at];
         if (label === null) return;
-        if (matrix.shown !== shown) print(cell, metric, values[at], second, seconds[at]);
+        if (stale) print(cell, metric, values[at], second, seconds[at]);
         if (values[at] === null || !chosen.servers.has(row.server) || !chosen.clients.has(matrix.clients[x])) return;
         for (const group of [inRow, every, columns[x]]) {
           const known = group.get(label) || { sum: 0, count: 0 };
           group.set(label, { sum: known.sum + values[at], count: known.count + 1 });
         }
       });
+      if (stale) row.shown = shown;
       mean(row.mean, metric, inRow);
     });
     columns.forEach((column, x) => mean(matrix.foot[x], metric, column));
     mean(matrix.foot[width], metric, every);
-    matrix.shown = shown;
   }
 
-  function print(cell, metric, value, second, other) {
+  // A text that stays is not touched: the browser would lay it out again.
+  function print(nodes, metric, value, second, other) {
     const [factor, unit] = units[metric];
-    const [number, small] = cell.querySelector("b").childNodes;
-    number.data = value === null ? "–" : digits(value * factor);
-    small.textContent = value === null ? "" : unit === "%" ? unit : narrow + unit;
     const prefix = second === "efficiency" ? `η${narrow}` : "";
-    cell.querySelector(".second").textContent = other === null ? "" : prefix + text(second, other);
+    const wanted = [
+      value === null ? "–" : digits(value * factor),
+      value === null ? "" : unit === "%" ? unit : narrow + unit,
+      other === null ? "" : prefix + text(second, other),
+    ];
+    nodes.forEach((node, index) => {
+      if (node.data !== wanted[index]) node.data = wanted[index];
+    });
   }
 
   // one line per protocol: cells with different labels have no common mean

@@ -65,9 +65,3 @@ def modules(run: Run) -> tuple[Module, ...]:
 def navigation(run: Run) -> list[tuple[str, str]]:
     """Words and URL of each place, relative to the run's folder."""
     return [(one.nav[1], one.nav[2]) for one in modules(run) if one.nav is not None]
-
-
-def opening(view: RunView) -> Page:
-    """The page that a run opens with."""
-    module = modules(view.run)[0]
-    return next(one for one in module.pages(view) if isinstance(one, Page))

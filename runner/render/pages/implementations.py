@@ -1,5 +1,6 @@
 """A stack, as server and as client in all cases; and the list of all stacks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -36,13 +37,14 @@ class InCase:
 
 def pages(view: RunView) -> Pages:
     """One page per stack, and the list."""
-    yield Page("implementations/index.html", "implementations.html", _list(view))
-    for name in view.stacks:
-        yield Page(stack_path(name), "implementation.html", _one(view, name))
+    known = {name: in_cases(view, name) for name in view.stacks}
+    yield Page("implementations/index.html", "implementations.html", _list(view, known))
+    for name, cases in known.items():
+        yield Page(stack_path(name), "implementation.html", _one(view, name, cases))
 
 
 def _of(view: RunView, name: str, role: str) -> list[Cell]:
-    return [cell for cell in view.table.values() if getattr(cell, role) == name]
+    return view.by_stack.get((role, name), [])
 
 
 def in_cases(view: RunView, name: str) -> list[InCase]:
@@ -78,29 +80,29 @@ def _efficiencies(cells: list[Cell]) -> list[float]:
     return [cell.summaries["efficiency"].median for cell in cells if "efficiency" in cell.summaries]
 
 
-def _list(view: RunView) -> dict[str, Any]:
+def _list(view: RunView, known: Mapping[str, list[InCase]]) -> dict[str, Any]:
     rows = []
-    for name in view.stacks:
+    for name, cases in known.items():
         tests = {role: [c for c in _of(view, name, role) if c.case.kind is Kind.TEST_CASE] for role in ROLES}
         rows.append(
             {
                 "name": name,
                 "stack": view.run.implementations.get(name),
                 "tests": {role: gather.attempts(cells) for role, cells in tests.items()},
-                "cases": {(one.case, one.label): one for one in in_cases(view, name)},
+                "cases": {(one.case, one.label): one for one in cases},
             }
         )
     return {"rows": rows, "columns": [(one.case.name, one.label) for one in view.decided], "roles": ROLES}
 
 
-def _one(view: RunView, name: str) -> dict[str, Any]:
+def _one(view: RunView, name: str, cases: list[InCase]) -> dict[str, Any]:
     cells = {role: _of(view, name, role) for role in ROLES}
     both = list({id(cell): cell for role in ROLES for cell in cells[role]}.values())
     return {
         "name": name,
         "stack": view.run.implementations.get(name),
         "roles": [role for role in ROLES if cells[role]],
-        "cases": in_cases(view, name),
+        "cases": cases,
         "chart": _chart(view, name, cells),
         "tests": _tests(view, cells),
         "typical": {role: gather.typical(cells[role]) for role in ROLES},

@@ -197,6 +197,16 @@ def test_filters_and_switches_write_the_url_and_work_by_keyboard(site: Path, tab
     assert page.locator("details.menu[open]").count() == 0
 
 
+def test_rows_beyond_the_screen_are_switched_as_well(site: Path, tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 1400, "height": 120})
+    page = tab.open(site / "recorded/index.html")
+    page.locator("input[name=show][value=efficiency]").focus()
+    page.keyboard.press("ArrowRight")
+    every = "[...document.querySelectorAll('#goodput td a > b')]"
+    assert page.evaluate(f"{every}.length") > 1
+    page.wait_for_function(f"{every}.every((one) => one.textContent.endsWith('Mbit/s'))", timeout=5000)
+
+
 def test_protocols_have_means_of_their_own_whatever_is_shown(site: Path, tab: Tab) -> None:
     page = tab.open(site / "both/index.html", "#show=goodput&clients=old,web")
     mean = page.locator("#sat [data-mean=all]").inner_text().replace(NARROW, " ").split("\n")

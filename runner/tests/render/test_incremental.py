@@ -99,3 +99,14 @@ def test_an_interrupted_drawing_is_begun_anew(
     render(runs, site)
     render(runs, tmp_path / "anew")
     assert content(tmp_path / "anew") == content(site)
+
+
+def test_the_site_opens_with_the_newest_run_whichever_that_is(runs: list[RunFolder], tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    newest, older = sorted(runs, key=lambda folder: -folder.run.started_unix_s)
+    for some in ([newest, older], [older], [newest, older]):
+        render(some, site)
+        assert f"<h1>{some[0].name}</h1>" in (site / "index.html").read_text()
+        anew = tmp_path / f"anew-{len(some)}"
+        render(some, anew)
+        assert content(anew) == content(site)
