@@ -111,16 +111,20 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
         trouble = [line for line in server.printed(there).splitlines() if line.startswith("port ")]
     usable = [one for one in known if not one.problem(link)]
     if not usable:
-        said = "; ".join([f"{one.address}: {one.problem(link)}" for one in known] + trouble) or "it has none"
-        raise LaneError(
-            "no-address",
-            f"{link.client.name} reaches no address of the server's host at UDP port {link.udp_port} ({said}): open "
-            "the port in its firewall, or name an address in `server_addresses`.",
-        )
+        raise LaneError("no-address", unreachable(link, known, trouble))
     chosen: dict[int, Candidate] = {}
     for one in sorted(usable, key=lambda one: (candidates.index(one.address), one.rtt or 0.0)):
         chosen.setdefault(one.family, one)
     return Reach(chosen=chosen, known=tuple(known))
+
+
+def unreachable(link: RealLink, known: Iterable[Candidate], trouble: list[str]) -> str:
+    """Why no address can be used, and the mend. `trouble`: what the server's side said of the port."""
+    said = "; ".join([f"{one.address}: {one.problem(link)}" for one in known] + trouble) or "it has none"
+    mend = "open the port in its firewall, or name an address in `server_addresses`"
+    if any("already in use" in line for line in trouble):
+        mend = "end what uses the port there (`ss -ulpn`), or give the link another `udp_port`"
+    return f"{link.client.name} reaches no address of the server's host at UDP port {link.udp_port} ({said}): {mend}."
 
 
 def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) -> list[str]:
