@@ -118,6 +118,12 @@ class RemoteEngine(Engine):
     def remove_volume(self, name: str) -> None:
         self._patiently(lambda: super(RemoteEngine, self).remove_volume(name))
 
+    def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
+        return self._patiently(super().labelled_containers)
+
+    def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
+        return self._patiently(super().labelled_volumes)
+
     def archive(self, container: str, path: str) -> Iterator[bytes]:
         """A folder of a container as tar: fetched whole before the first block, so that it can be fetched again."""
         with TemporaryFile() as file:

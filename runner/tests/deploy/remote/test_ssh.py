@@ -9,9 +9,10 @@ import docker
 import pytest
 from docker.errors import DockerException
 
+from runner.deploy.remote.engine import HOST_LOST, RemoteEngine
 from runner.deploy.remote.ssh import Connection, HostLostError
 from runner.deploy.remote.tunnel import Tunnel
-from runner.errors import HostRefusedError
+from runner.errors import HostRefusedError, LaneError
 from runner.tests.deploy.remote.hosts import USER, Host
 
 pytestmark = pytest.mark.docker
@@ -85,6 +86,23 @@ def test_a_lost_connection_is_made_again(remote_host: Host, tunnel: Tunnel) -> N
     assert 1.0 < time.monotonic() - began < 10.0
     assert tunnel.connection.connects == 2
     assert tunnel.failure is None
+
+
+def test_a_list_of_what_is_there_survives_the_loss_of_ssh_or_tells_why_it_is_refused(remote_host: Host) -> None:
+    engine = RemoteEngine.open(remote_host.remote(), {})
+    try:
+        found = engine.labelled_containers(), engine.labelled_volumes()
+        remote_host.restart_ssh(away=1.0)
+        assert (engine.labelled_containers(), engine.labelled_volumes()) == found
+        remote_host.authorize("other_key")
+        remote_host.restart_ssh(away=0.0)
+        for ask in (engine.labelled_containers, engine.labelled_volumes):
+            with pytest.raises(LaneError, match=r"does not accept the key in links\.json") as refused:
+                ask()
+            assert refused.value.code == HOST_LOST
+    finally:
+        remote_host.authorize("key")
+        engine.close()
 
 
 def test_a_closed_tunnel_leaves_nothing(remote_host: Host) -> None:
