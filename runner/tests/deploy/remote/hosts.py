@@ -239,9 +239,10 @@ class Host:
         return [(str(one.name), str(one.status)) for one in found]
 
     def fill_disk(self) -> None:
-        """Take what is left of the host's own disk."""
-        fill = f"head -c {self._disk} /dev/zero > {self.data}/filling; sync"
-        subprocess.run(["nsenter", "-t", str(self._pid), "--mount", "sh", "-c", fill], capture_output=True, check=False)
+        """Take what is left of the host's own disk, at once: a transfer may end while zeros are written."""
+        more = ("fallocate", "-l", str(self._disk), str(self.data / "filling"))  # refused, it keeps what there was
+        subprocess.run(["nsenter", "-t", str(self._pid), "--mount", *more], capture_output=True, check=False)
+        assert os.statvfs(f"/proc/{self._pid}/root{self.data}").f_bavail == 0, "the disk is not full"
 
     def free_disk(self) -> None:
         """Give it back."""
