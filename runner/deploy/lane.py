@@ -1,4 +1,9 @@
-"""One lane: three wired namespaces, a simulated link between them, captures on both sides. It serves one job."""
+"""One lane: three wired namespaces, a simulated link between them, captures on both sides. It serves job after job.
+
+Holders and their namespaces are what costs most of a job, so they are used again. Cables and everything on them are
+made anew for each job, volumes emptied; then the lane is compared with itself when it was new, and made of new holders
+where a stranger's container has left anything.
+"""
 
 import re
 from concurrent.futures import Executor
@@ -9,7 +14,7 @@ from runner.deploy.containers import ContainerSpec, Engine
 from runner.deploy.lane_base import LaneBase
 from runner.deploy.segment import HOLDER_OUTPUT
 from runner.deploy.supervised import Bell, Supervised
-from runner.deploy.wiring import CLIENT, SERVER, SIM, pair_wiring_script
+from runner.deploy.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, pair_wiring_script, renewal_script
 from runner.errors import LaneError
 
 # A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
@@ -41,6 +46,41 @@ class Lane(LaneBase):
         )
         self.shape = shape
         self._server_holder: Supervised | None = None
+        self._new = ""  # what there was to see before the first job
+        self._used = self._fit = False
+
+    def release(self, *, fit: bool) -> None:
+        """The job in it is over; `prepare` makes it as new. Unless `fit`, it gets new holders."""
+        with self._preparing:
+            self._prepared, self._used, self._fit = False, True, fit
+
+    def _make(self, plumber: str) -> None:
+        if self._used:
+            self._used = False
+            if self._fit and self._renew(plumber):
+                return
+            self._remove_all()
+        self._hold_all()
+        self._new = self._look_and_wire(plumber)
+
+    def _renew(self, plumber: str) -> bool:
+        """Make a used lane as new. False when it is not."""
+        self._remove_joined()
+        for segment in self.segments:
+            segment.renew()
+        if self._server_holder is not None:
+            self._server_holder.forget()
+        return self._look_and_wire(plumber, renewal_script(self._pids(), self._folders())) == self._new
+
+    def _look_and_wire(self, plumber: str, *before: str) -> str:
+        """Returns what was to be seen without cables."""
+        pids = self._pids()
+        script = "\n".join((*before, look_script(pids, self._folders()), self._script(pids)))
+        return self._ask(plumber, script).split(LOOKED)[0]
+
+    def _folders(self) -> dict[str, list[str]]:
+        folders = {role: [volume.path for volume in self.volumes(role)] for role in (CLIENT, SERVER)}
+        return folders | {segment.role: [segment.volume.path] for segment in self.segments}
 
     def _holder(self, role: str) -> ContainerSpec:
         if role == CLIENT:

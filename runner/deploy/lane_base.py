@@ -20,7 +20,7 @@ def together(pool: Executor, *calls: Callable[[], object]) -> None:
 
 
 class LaneBase:
-    """Prepared, used by one thread for one job, and removed by `discard` whatever happened.
+    """Prepared, used by one thread for one job at a time, and removed by `discard` whatever happened.
 
     Each of `roles` has a namespace and /logs, the client /downloads too, of as many bytes as `logs` and `downloads`
     say; each of `segments` is a simulated link.
@@ -59,12 +59,15 @@ class LaneBase:
             if self._prepared:
                 return
             try:
-                self._hold_all()
-                self._wire(plumber)
+                self._make(plumber)
                 self._prepared = True
             except LaneError as error:
                 self._failure = error
                 raise
+
+    def _make(self, plumber: str) -> None:
+        self._hold_all()
+        self._ask(plumber, self._script(self._pids()))
 
     def _hold_all(self) -> None:
         together(
@@ -102,14 +105,19 @@ class LaneBase:
         self._holders[role] = self.create(spec)
         return self._holders[role]
 
-    def _wire(self, plumber: str) -> None:
-        """Connect the namespaces of the holders, through the plumber."""
+    def _pids(self) -> dict[str, int]:
+        """The process ids of the holders by role. Raises LaneError when one has none."""
         pids = {role: self.engine.state(holder).pid for role, holder in self._holders.items()}
         if not all(pids.values()):
             raise LaneError("holder-died", "A holder of the lane ended at once: look at the engine's log.")
-        exit_code, output = self.engine.execute(plumber, ["sh", "-c", self._script(pids)])
+        return pids
+
+    def _ask(self, plumber: str, script: str) -> str:
+        """Run a script in the plumber. Returns what it printed; raises LaneError when it fails."""
+        exit_code, output = self.engine.execute(plumber, ["sh", "-c", script])
         if exit_code != 0:
             raise LaneError("not-wired", f"The lane could not be wired: {output.strip() or f'exit code {exit_code}'}")
+        return output
 
     def create(self, spec: ContainerSpec) -> str:
         """Make a container that `discard` will remove. Returns its id."""
@@ -148,14 +156,24 @@ class LaneBase:
         """What simulators and captures printed."""
         return "".join(segment.output() for segment in self.segments)
 
+    def _remove_joined(self) -> None:
+        """Remove every container but the holders."""
+        holders = set(self._holders.values())
+        self._remove([container for container in self._containers if container not in holders])
+
+    def _remove(self, containers: Sequence[str]) -> None:
+        together(self.pool, *(lambda container=container: self.engine.remove(container) for container in containers))
+        self._containers = [container for container in self._containers if container not in containers]
+
+    def _remove_all(self) -> None:
+        self._remove_joined()
+        self._remove(list(self._holders.values()))
+        self._holders = {}
+        for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
+            for volume in volumes:
+                self.engine.remove_volume(volume.name)
+
     def discard(self) -> None:
         """Remove every container and volume of the lane. Raises LaneError when the engine refuses one."""
         with self._preparing:
-            kept = set(self._holders.values())
-            joined = [container for container in self._containers if container not in kept]
-            for group in (joined, list(kept)):
-                removals = (lambda container=container: self.engine.remove(container) for container in group)
-                together(self.pool, *removals)
-            for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
-                for volume in volumes:
-                    self.engine.remove_volume(volume.name)
+            self._remove_all()

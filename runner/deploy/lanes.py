@@ -80,12 +80,14 @@ class Lanes:
 
         What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written.
         """
-        lane = self._take(shape_of(job))
+        lane, fit = self._take(shape_of(job)), False
         try:
-            return PairExperiment(job, lane, self._served, self._plumber).run()
+            evidence = PairExperiment(job, lane, self._served, self._plumber).run()
+            fit = not evidence.error
+            return evidence
         finally:
-            # Another lane is made in its place at once: while this job is being judged that costs no time.
-            self._background.submit(self._replace, lane)
+            # It is made fit for the next job at once: while this one is being judged that costs no time.
+            self._background.submit(self._renew, lane, fit)
 
     def run_path(self, job: PathJob) -> Evidence:
         """The same for one job over a path, in a lane of its own kind, which is made for it."""
@@ -127,16 +129,17 @@ class Lanes:
         name = f"{self._prefix}-{next(self._numbers)}"
         return Lane(self._engine, self._pool, Bell(self._stop), name=name, shape=shape)
 
-    def _replace(self, lane: Lane) -> None:
-        if not self._stop.is_set():
-            spare = self._new(lane.shape)
-            with self._lock:
-                self._spares.append(spare)
-            try:
-                spare.prepare(self._plumber)
-            except LaneError:
-                self._drop(spare)
-        lane.discard()
+    def _renew(self, lane: Lane, fit: bool) -> None:
+        if self._stop.is_set():
+            lane.discard()
+            return
+        lane.release(fit=fit)
+        with self._lock:
+            self._spares.append(lane)
+        try:
+            lane.prepare(self._plumber)
+        except LaneError:
+            self._drop(lane)
 
     def _drop(self, spare: Lane) -> None:
         """Remove a spare lane that failed, unless a job has taken it, which then reports the failure itself."""

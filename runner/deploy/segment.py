@@ -39,6 +39,11 @@ class Segment:
         self._holder = self._lane.supervise(holder, output_limit=HOLDER_OUTPUT)
         self._holder.start()
 
+    def renew(self) -> None:
+        """Forget the simulator, which was removed, and what the captures said: they wait for another wiring."""
+        self._link = None
+        self._held().forget()
+
     def start(self, arguments: list[str]) -> None:
         """Start the simulator; return when it carries packets and both captures listen."""
         spec = ContainerSpec(

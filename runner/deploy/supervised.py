@@ -111,6 +111,11 @@ class Supervised(Watched):
         with self._lock:
             return self._output.last_lines(count)
 
+    def forget(self) -> None:
+        """Keep nothing of what it has printed so far."""
+        with self._lock:
+            self._output = Output()
+
     def start(self) -> None:
         self._frames = self._engine.follow(self.container)
         super().start()

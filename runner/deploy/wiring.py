@@ -19,6 +19,7 @@ from runner.deploy.addresses import (
 )
 
 CLIENT, SIM, SERVER = "client", "sim", "server"
+LOOKED = "bentpipe: looked"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,27 @@ def wiring_script(pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapp
         ends = [end for cable in cables for end in cable if end.role == role]
         lines.append(_inside(pid, ends, routes.get(role, ())))
     return "\n".join(lines)
+
+
+def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
+    """A shell script that takes a used lane's cables away and empties its volumes.
+
+    `folders`, by role: where the holder sees its volumes. The containers of the job must be gone.
+    """
+    lines = ["set -eu"]
+    for role, pid in pids.items():
+        # A stranger may have removed it: whether the namespace is as it was is looked at afterwards.
+        inside = "ip link delete eth0; ip tcp_metrics flush" if role != SIM else "ip tcp_metrics flush"
+        lines.append(f"nsenter --net=/proc/{pid}/ns/net sh -c '{inside}' > /dev/null 2>&1 || true")
+        lines += [f"find /proc/{pid}/root{folder} -mindepth 1 -delete" for folder in folders[role]]
+    lines.append(f"kill -USR1 {pids[SERVER]}")
+    return "\n".join(lines)
+
+
+def look_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
+    """A shell script that prints what strangers could have left in a lane without cables, and then `LOOKED`."""
+    lines = [f"left-behind {pids[role]} {' '.join(folders[role])}" for role in (CLIENT, SERVER)]
+    return "\n".join((*lines, f"echo {LOOKED}"))
 
 
 def routes_via(gateway4: str, gateway6: str, *networks: str, more: str = "") -> list[str]:

@@ -89,6 +89,37 @@ def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.Do
     assert evidence.stages_s["lane"] < 0.2
 
 
+@pytest.mark.parametrize(
+    ("litter", "holders_stay"),
+    [
+        ("fetch", True),
+        ("litter-files", True),
+        ("litter-mode", False),
+        ("litter-hosts", False),
+        ("litter-rules", False),
+        ("litter-routes", False),
+        ("litter-filters", False),
+    ],
+)
+def test_the_next_job_finds_a_lane_as_new(
+    engine: docker.DockerClient, ask: Ask, litter: str, holders_stay: bool
+) -> None:
+    def look(lanes: Lanes, name: str) -> tuple[str, set[str]]:
+        job = ask(client="look", name=name)
+        assert lanes.run(job).error == {}
+        holders = [found["Id"] for found in _containers(engine, run="litter", role="client-holder")]
+        return (job.folder / "client" / "output.log").read_text(), set(holders)
+
+    with Lanes.open("litter", lanes=1, client=engine) as lanes:
+        before, old = look(lanes, "before")
+        evidence = lanes.run(ask(client=litter))
+        assert (evidence.error, evidence.client.exit_code) == ({}, 0)
+        after, new = look(lanes, "after")
+    assert "server4" in before
+    assert after == before
+    assert (new == old) is holders_stay
+
+
 def test_the_network_is_that_of_the_contract(lanes: Lanes, ask: Ask) -> None:
     job = ask(client="print-network")
     evidence = lanes.run(job)

@@ -34,6 +34,25 @@ case $TESTCASE in
     link) fetch; rm "$(first)"; ln -s /certs/cert.pem "$(first)" ;;
     extra) fetch; echo more > /downloads/more; mkdir /downloads/folder; echo deep > /downloads/folder/deep ;;
     out-of-memory) exec python3 -c 'held = [bytearray(1 << 20) for _ in range(1 << 20)]' ;;
+    look)
+        find /logs /downloads -printf '%p %m %U %G\n'
+        cat /etc/hosts /etc/hostname /etc/resolv.conf
+        ip -details link; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all; nft list ruleset
+        ;;
+    litter-files)
+        fetch
+        mkdir -p /logs/deep/er /downloads/deep
+        ln -s / /logs/root
+        touch /logs/deep/er/file '/downloads/deep/a b'
+        chown -R 4242 /logs/deep /downloads/deep
+        chmod 000 /logs/deep/er /logs/deep /downloads/deep
+        ip route add 10.9.9.0/24 via 193.167.0.2
+        ;;
+    litter-mode) fetch; chmod 755 /logs ;;
+    litter-hosts) fetch; echo 10.9.9.9 server4 >> /etc/hosts ;;
+    litter-rules) fetch; ip rule add from 10.9.9.9 lookup 99 ;;
+    litter-routes) fetch; ip route add blackhole 10.9.9.0/24 ;;
+    litter-filters) fetch; nft add table inet litter ;;
     print-network)
         hostname -I
         ip route show; ip -6 route show
