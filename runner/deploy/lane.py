@@ -7,6 +7,7 @@ where a stranger's container has left anything.
 
 import re
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from runner.deploy import holders
@@ -52,13 +53,15 @@ class Lane(LaneBase):
     def release(self, *, fit: bool) -> None:
         """The job in it is over; `prepare` makes it as new. Unless `fit`, it gets new holders."""
         with self._preparing:
-            self._prepared, self._used, self._fit = False, True, fit
+            self._prepared, self._failure, self._used, self._fit = False, None, True, fit
 
     def _make(self, plumber: str) -> None:
         if self._used:
             self._used = False
-            if self._fit and self._renew(plumber):
-                return
+            # Whatever hinders it, new holders may do.
+            with suppress(LaneError):
+                if self._fit and self._renew(plumber):
+                    return
             self._remove_all()
         self._hold_all()
         self._new = self._look_and_wire(plumber)

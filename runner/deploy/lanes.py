@@ -86,8 +86,11 @@ class Lanes:
             fit = not evidence.error
             return evidence
         finally:
-            # It is made fit for the next job at once: while this one is being judged that costs no time.
-            self._background.submit(self._renew, lane, fit)
+            lane.release(fit=fit)
+            with self._lock:
+                self._spares.append(lane)
+            # It is made as new at once: while this job is being judged that costs no time.
+            self._background.submit(self._prepare, lane)
 
     def run_path(self, job: PathJob) -> Evidence:
         """The same for one job over a path, in a lane of its own kind, which is made for it."""
@@ -129,15 +132,10 @@ class Lanes:
         name = f"{self._prefix}-{next(self._numbers)}"
         return Lane(self._engine, self._pool, Bell(self._stop), name=name, shape=shape)
 
-    def _renew(self, lane: Lane, fit: bool) -> None:
-        if self._stop.is_set():
-            lane.discard()
-            return
-        lane.release(fit=fit)
-        with self._lock:
-            self._spares.append(lane)
+    def _prepare(self, lane: Lane) -> None:
         try:
-            lane.prepare(self._plumber)
+            if not self._stop.is_set():
+                lane.prepare(self._plumber)
         except LaneError:
             self._drop(lane)
 

@@ -46,7 +46,7 @@ case $TESTCASE in
         touch /logs/deep/er/file '/downloads/deep/a b'
         chown -R 4242 /logs/deep /downloads/deep
         chmod 000 /logs/deep/er /logs/deep /downloads/deep
-        ip route add 10.9.9.0/24 via 193.167.0.2
+        ip route add 10.9.9.0/24 dev eth0
         ;;
     litter-mode) fetch; chmod 755 /logs ;;
     litter-hosts) fetch; echo 10.9.9.9 server4 >> /etc/hosts ;;
