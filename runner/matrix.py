@@ -121,7 +121,7 @@ def _execute(
     """Probe, then run."""
     run = folder.run
     with ExitStack() as stack:
-        emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.most))
+        emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.all))
         not_compliant = emulated.probe(folder.path / "compliance.json", todo)
         for (name, role), reason in not_compliant.items():
             out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")

@@ -119,7 +119,7 @@ def _execute(
     folder: RunFolder, todo: tuple[Job, ...], *, options: MatrixOptions, width: Width, out: Console
 ) -> dict[Job, Result]:
     run = folder.run
-    with PathEmulated.open(run, lanes=width.most, material=material) as deployment, RunWatch(out) as watch:
+    with PathEmulated.open(run, lanes=width.all, material=material) as deployment, RunWatch(out) as watch:
         return work_off(
             Campaign(
                 folder=folder,

@@ -10,7 +10,7 @@ from runner.catalog import Catalog
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import CaseRecord
+from runner.model.run import CaseRecord, Kind
 
 # Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
 _OVERHEAD = 2.0
@@ -19,10 +19,16 @@ _REAL_OVERHEAD = 14.0
 _REAL_RTT = 0.6  # s, of a geostationary satellite: a real link's own is unknown until it has been used
 # A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
 _TRANSFER_FACTOR = 1.6
+# A connection with one request, and what the loss of one of its flights costs it: the initial probe time-out, RFC 9002
+# §6.2.2, before there is a sample of the RTT.
+_FLIGHTS, _TIME_OUT = 4, 1.0
+_WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
 _DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
 _CAPTURE_OVERHEAD = 1.12  # bytes in one capture per byte of file: headers, ACKs, retransmissions
 _TABLES_SIZE = 700_000  # bytes of both vantage points' tables and series of a 10 MiB transfer
 
+
+MULTICONNECT = "multiconnect"  # wire name: a connection for each file
 
 # The case that every pair is asked first: when it fails, the others would fail for the same reason.
 GATE = "handshake"
@@ -154,14 +160,26 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     seconds, bytes_all, bytes_default = 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case]
-        size, rtt = sum(case.file_sizes), _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
-        lower_bound = 8 * size / _attainable(case) + 4 * rtt
-        overhead = _REAL_OVERHEAD if case.forward.is_real else _OVERHEAD
-        seconds += min(case.timeout, lower_bound * _TRANSFER_FACTOR) + overhead
+        size = sum(case.file_sizes)
+        seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
         captures = 2 * size * _CAPTURE_OVERHEAD
         bytes_all += captures + _TABLES_SIZE
         bytes_default += captures / max(1, case.iterations) + _TABLES_SIZE
     return Estimate(seconds=seconds, bytes_all=round(bytes_all), bytes_default=round(bytes_default))
+
+
+def waits(case: CaseRecord) -> bool:
+    """Whether jobs of the case mostly wait, for time-outs or for a distant peer, and so leave the CPU to others."""
+    return case.kind is Kind.TEST_CASE and sum(case.file_sizes) < _LITTLE and _transfer(case) > _WAITING
+
+
+def _transfer(case: CaseRecord) -> float:
+    """Seconds that the endpoints of an average pair take, connections one after the other."""
+    rtt = _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
+    lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
+    connections = len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
+    lost = sum(link.loss + link.impairments.corruption for link in (case.forward, case.return_)) / 2
+    return min(case.timeout, lower_bound * _TRANSFER_FACTOR + connections * _FLIGHTS * lost * _TIME_OUT)
 
 
 def _attainable(case: CaseRecord) -> float:

@@ -21,7 +21,7 @@ from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, Kind
 from runner.pause import Pause
-from runner.plan import GATE, estimate, gated
+from runner.plan import GATE, estimate, gated, waits
 from runner.retention import Retention, apply_retention
 from runner.store import RunFolder
 from runner.width import Width
@@ -86,6 +86,8 @@ class Campaign:
     _expected_done: float = 0.0
     _failure: BaseException | None = None
     _told: dict[int, str] = field(default_factory=dict)  # why each lane rests, as was told
+    _waiting: deque[Job] = field(default_factory=deque)  # jobs that mostly wait, where there is room of their own
+    _waiting_cases: frozenset[str] = frozenset()
 
     def stop(self) -> None:
         """End soon: no new job starts, running ones are given up and stay undone. Callable from a signal handler."""
@@ -101,6 +103,7 @@ class Campaign:
         records = self.folder.run.cases
         self._expected_left = {job: estimate((job,), records).seconds for job in self.todo if job not in self.presets}
         self._expected_all = sum(self._expected_left.values())
+        self._waiting_cases = frozenset(name for name in records if self.width.waiting and waits(records[name]))
         again = set(self.todo)
         self._gates = {
             job: result for job, result in self.folder.results().items() if job.case == GATE and job not in again
@@ -115,7 +118,7 @@ class Campaign:
         with ProcessPoolExecutor(1, initializer=_be_nice) as judge:
             lanes = [
                 threading.Thread(target=self._lane, args=(number, works[number], judge, results), name=f"lane-{number}")
-                for number in range(self.width.most)
+                for number in range(self.width.all)
             ]
             for lane in lanes:
                 lane.start()
@@ -133,10 +136,11 @@ class Campaign:
     def _queues(self) -> list[deque[Job]]:
         """Per lane, its queue of jobs: one for all, unless each job has a lane of its own."""
         shared: deque[Job] = deque()
-        works = [deque() if self.lane_of else shared for _ in range(self.width.most)]
+        works = [deque() if self.lane_of else shared for _ in range(self.width.all)]
         for job in self.todo:
             if job not in self.presets:
-                works[self.lane_of(job) if self.lane_of else 0].append(job)
+                work = works[self.lane_of(job) if self.lane_of else 0]
+                (self._waiting if self._waits(job) else work).append(job)
         return works
 
     def _lane(self, number: int, work: deque[Job], judge: ProcessPoolExecutor, results: dict[Job, Result]) -> None:
@@ -167,16 +171,36 @@ class Campaign:
         """Wait until the next job may run beside those that do. None when nothing is left to start."""
         while not self._stop.is_set():
             with self._state:
-                if not work:
+                if not work and not self._waiting:
                     return None
-                if not self._rests(number) and self._room_for(work[0]):
-                    self._running[work[0]] = self.clock()
-                    return work.popleft()
+                job = None if self._rests(number) else self._first(work)
+                if job is not None:
+                    self._running[job] = self.clock()
+                    return job
                 self._state.wait(_WAIT)
         return None
 
+    def _first(self, work: deque[Job]) -> Job | None:
+        """The first job that has room. One that mostly waits does so after all handshakes, which may spare it, and not
+        beside a measurement, nor when one is next, which would wait for it."""
+        if work and self._room_for(work[0]):
+            return work.popleft()
+        first = bool(work) and (work[0].case == GATE or self._kind(work[0]) is Kind.MEASUREMENT)
+        if self._waiting and not first and self._room_for(self._waiting[0]):
+            return self._waiting.popleft()
+        return None
+
     def _room_for(self, job: Job) -> bool:
-        return len(self._running) < min(self.width.of(self._kind(one)) for one in (job, *self._running))
+        kind, waiting = self._kind(job), self._waits(job)
+        if waiting and any(self._kind(other) is Kind.MEASUREMENT for other in self._running):
+            return False
+        beside = [one for one in self._running if kind is Kind.MEASUREMENT or self._waits(one) == waiting]
+        if waiting:
+            return len(beside) < self.width.waiting
+        return len(beside) < min(self.width.of(self._kind(one)) for one in (job, *beside))
+
+    def _waits(self, job: Job) -> bool:
+        return job.case in self._waiting_cases
 
     def _kind(self, job: Job) -> Kind:
         return self.folder.run.cases[job.case].kind
@@ -278,13 +302,19 @@ class Campaign:
                 total=len(self.todo),
                 running=tuple(self._running),
                 lanes=lanes,
-                seconds_left=None if pace is None else pace * sum(self._expected_left.values()) / lanes,
+                seconds_left=None if pace is None else pace * self._expected_seconds(lanes),
                 job=job,
                 kind=kind,
                 result=result,
                 message=message,
             )
             self.watch(progress)
+
+    def _expected_seconds(self, lanes: int) -> float:
+        """Until the end, as the plan has it, with so many lanes beside those of the jobs that wait."""
+        waiting = sum(seconds for job, seconds in self._expected_left.items() if self._waits(job))
+        working = sum(self._expected_left.values()) - waiting
+        return max(working / lanes, waiting / max(1, self.width.waiting))
 
 
 def _be_nice() -> None:

@@ -16,6 +16,7 @@ _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) 
 # (goodput of nine pairs, 2 cores); above 0.7 a number no longer counts (disturbance.py).
 _UNCROWDED, _CROWDED = 0.4, 0.65
 _LANE_LIMIT = 64
+_WAITING_PER_LANE = 2  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
 
 
 @dataclass
@@ -43,6 +44,16 @@ class Width:
     def fixed(cls, number: int) -> "Width":
         """As many lanes for every job, whatever comes of it."""
         return cls(most=number, _open=dict.fromkeys(Kind, number))
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs that mostly wait may run beside those: 0 where a number of lanes was asked for, and is kept."""
+        return _WAITING_PER_LANE * self.most if self.adaptive else 0
+
+    @property
+    def all(self) -> int:
+        """The most jobs at once, of every kind."""
+        return self.most + self.waiting
 
     def of(self, kind: Kind) -> int:
         """How many jobs may run when one of them is of `kind`."""

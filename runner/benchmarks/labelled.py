@@ -102,7 +102,7 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
             folder = RunFolder.create(path, run)
         again = frozenset((Outcome.ERROR, Outcome.FAILED)) if retry else frozenset[Outcome]()
         todo = plan.remaining(run.order, folder.results(), again)
-        with Emulated.open(folder.run, lanes=width.most) as deployment, RunWatch(console) as watch:
+        with Emulated.open(folder.run, lanes=width.all) as deployment, RunWatch(console) as watch:
             work = Campaign(
                 folder=folder,
                 cases=catalog.cases,

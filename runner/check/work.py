@@ -268,7 +268,7 @@ class _Check:
         self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
         with (
             self._folder.locked(),
-            Emulated.open(self._run(), lanes=self._width.most, specs=self._subject.specs()) as deployment,
+            Emulated.open(self._run(), lanes=self._width.all, specs=self._subject.specs()) as deployment,
             RunWatch(self._out) as watch,
         ):
             work = Campaign(

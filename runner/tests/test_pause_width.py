@@ -69,6 +69,13 @@ def test_auto_opens_lanes_while_it_is_calm_and_closes_one_when_disturbed() -> No
     assert width.of(Kind.MEASUREMENT) == 1
 
 
+def test_auto_has_room_of_its_own_for_jobs_that_wait() -> None:
+    width = Width.parse("auto")
+    for _ in range(1000):
+        width.learn(job_result(0.1, "disturbed"), Kind.TEST_CASE)
+    assert (width.of(Kind.TEST_CASE), width.waiting > width.most, width.all) == (1, True, width.most + width.waiting)
+
+
 def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() -> None:
     width = Width.parse("auto")
     begin = {kind: width.of(kind) for kind in Kind}
@@ -83,7 +90,7 @@ def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() ->
 def test_a_fixed_number_of_lanes_stays() -> None:
     width = Width.parse("3")
     width.learn(job_result(0.1, "disturbed"), Kind.TEST_CASE)
-    assert (width.of(Kind.TEST_CASE), width.most) == (3, 3)
+    assert (width.of(Kind.TEST_CASE), width.waiting, width.all) == (3, 0, 3)
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-1", "65", "1.5"])

@@ -39,16 +39,22 @@ def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
 
 
 def execute(
-    folder: RunFolder, catalog: Catalog, deployment: object = None, *, lanes: str = "2", retention: str = "all"
+    folder: RunFolder,
+    catalog: Catalog,
+    deployment: object = None,
+    *,
+    lanes: str = "2",
+    retention: str = "all",
+    width: Width | None = None,
 ) -> tuple[dict[Job, Result], list[Progress]]:
     events: list[Progress] = []
     work = Campaign(
         folder=folder,
-        cases={"lossy": catalog.cases["goodput"]},
+        cases=dict.fromkeys(folder.run.cases, catalog.cases["goodput"]),
         todo=plan.remaining(folder.run.order, folder.results(), frozenset()),
         presets={},
         deployment=deployment or Replay(RECORDINGS),  # type: ignore[arg-type]
-        width=Width.parse(lanes),
+        width=width or Width.parse(lanes),
         retention=Retention(retention),
         watch=events.append,
     )
@@ -98,6 +104,36 @@ def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, c
     (result,) = results.values()
     assert (result.outcome, result.attempts) == (Outcome.ERROR, MAX_ATTEMPTS)
     assert result.findings[0].code == "disturbed"
+
+
+def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "run"
+    run = recorded_run(path, catalog, iterations=26)
+    names = [plan.GATE] * 8 + ["question"] * 8 + ["patient"] * 8 + ["number"] * 2
+    order = tuple(replace(job, case=name) for job, name in zip(run.order, names, strict=True))
+    question = replace(run.cases["lossy"], kind=Kind.TEST_CASE)
+    patient = replace(catalog.cases["handshakeloss"].record(), name="patient")
+    cases = {plan.GATE: question, "question": question, "patient": patient, "number": run.cases["lossy"]}
+    folder = RunFolder.create(path, replace(run, cases=cases, order=order))
+    running: list[str] = []
+    houses: list[list[str]] = []  # what ran when one more job began
+
+    class Slow(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            running.append(job.case)
+            houses.append(sorted(running))
+            time.sleep(0.2)
+            super().run(replace(job, case="lossy", iteration=1), folder, attempt=attempt)
+            running.remove(job.case)
+
+    width = replace(Width.parse("auto"), most=4, _open=dict.fromkeys(Kind, 2))
+    results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
+    assert results.keys() == set(order)
+    assert any({"patient", "question"} <= set(house) for house in houses)
+    assert max(house.count("patient") for house in houses) > width.most
+    assert max(len(house) - house.count("patient") for house in houses) <= width.most
+    assert all("patient" not in house for house in houses[:7]), "before a handshake that may spare it"
+    assert not any({"patient", "number"} <= set(house) for house in houses)
 
 
 def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:
