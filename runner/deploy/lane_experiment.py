@@ -92,9 +92,16 @@ class LaneExperiment(Experiment):
             raise LaneError("link-died", f"A simulator or a capture ended early: {self._lane.link_output()[-500:]}")
 
     def _collect_client(self) -> None:
-        """Copy the client's files while its last packets are still on their way to the server."""
+        """Copy the client's files while its last packets are still on their way to the server, and ask what the others
+        have used of the CPU, which takes the engine up to a second."""
         client_ended = self._stages.wall()
-        together(self._pool, lambda: self._copy_logs(self._client), self._compare_downloads)
+        others = (one for one in self._endpoints if one is not self._client)
+        together(
+            self._pool,
+            lambda: self._copy_logs(self._client),
+            self._compare_downloads,
+            *(lambda one=one: one.measure(self._engine) for one in others),
+        )
         if self._client.supervised.ended:
             left = client_ended + self._return_delay + LAST_PACKETS - self._stages.wall()
             self._bell.wait(lambda: False, timeout=left)
@@ -105,7 +112,6 @@ class LaneExperiment(Experiment):
     def _stop(self, endpoint: Endpoint, *, grace: float) -> None:
         running = endpoint.running
         if running is not None and not running.ended:
-            endpoint.measure(self._engine)
             endpoint.stopped_by_us = running.terminate(grace=grace)
 
     def _stop_captures(self) -> None:
