@@ -16,7 +16,7 @@ _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) 
 # (goodput of nine pairs, 2 cores); above 0.7 a number no longer counts (disturbance.py).
 _UNCROWDED, _CROWDED = 0.4, 0.65
 _LANE_LIMIT = 64
-_WAITING_PER_LANE = 2  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
+_WAITING_PER_LANE = 1  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
 
 
 @dataclass
