@@ -85,9 +85,16 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
             f"{100 * parts[who].share:.0f}{NARROW}%, {rest}."
         )
         return
+    interval = f"95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}"
+    if parts[who].low < max(part.share for name, part in parts.items() if name != who):
+        yield (
+            f"Who decides in {one.case.name} this run can't tell: of the difference in goodput the {who} has "
+            f"{100 * parts[who].share:.0f}{NARROW}% ({interval}), {rest}. More stacks would narrow that."
+        )
+        return
     yield (
         f"In {one.case.name} the {who} decides {100 * parts[who].share:.0f}{NARROW}% of the difference in goodput "
-        f"(95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}), {rest}."
+        f"({interval}), {rest}."
     )
 
 

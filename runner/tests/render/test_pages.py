@@ -11,6 +11,7 @@ from runner.render import charts, telling
 from runner.render.charts import Axis, Mark, Strip
 from runner.render.pages import comparing, figures, implementations, modules, navigation, overview, scenarios
 from runner.render.view import RunView, StoredRun, previous
+from runner.stats.shares import Share
 from runner.store import RunFolder
 from runner.tests.render.folders import case, paths_run, rare_run, recorded_run, run, variants_run
 
@@ -59,6 +60,16 @@ def test_a_run_is_told_in_five_sentences_with_its_numbers(tmp_path: Path) -> Non
     assert "the server decides 9" in who or "the server decides 100" in who
     assert "the server's congestion window" in limits
     assert wrong == "No job failed by fault of a stack."
+
+
+def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    known = view.decided[0].shares
+    assert known is not None
+    wide = replace(known, server=Share(share=0.51, low=0.0, high=0.98), client=Share(share=0.49, low=0.0, high=0.9))
+    _, _, who, *_ = telling.sentences(view, [replace(view.decided[0], shares=wide)])
+    assert "this run can't tell" in who
+    assert "0 to 98" in who
 
 
 def test_failures_are_told_by_cause(tmp_path: Path) -> None:
