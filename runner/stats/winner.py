@@ -44,7 +44,7 @@ class Winner:
             return ""
         if self.q is None:
             need = least_n(FALSE_DISCOVERY_RATE)
-            return f"n {self.n} and {self.second_n} can't tell: it takes {need} and {need}"
+            return f"too few to tell: n {self.n} and {self.second_n}, it takes {need} of each"
         return f"not told apart, q {self.q:.2g}"
 
 

@@ -57,7 +57,7 @@ def test_a_load_that_failed_counts_as_an_attempt(page: str) -> None:
 
 def test_the_eavesdropper_stands_beside_the_numbers(page: str) -> None:
     last = next(row for row in _rows(page, "downloads") if row[0] == "an eavesdropper sees")
-    assert last[2:5] == ["● 2 of 2", "○ nothing", "● 2 of 2"]
+    assert last[2:5] == ["● 2 of 2 things", "○ nothing", "● 2 of 2 things"]
     assert ["openvpn", "in the clear", "○ hidden", "○ hidden", "12"] in _rows(page, "eavesdropper")
 
 
@@ -93,7 +93,7 @@ def test_with_three_iterations_nobody_is_said_to_win(tmp_path: Path) -> None:
     assert not any("greatest such margin" in one for one in said)
     render([folder], tmp_path / "site")
     rows = _rows((tmp_path / "site/index.html").read_text(), "winners")
-    assert rows[1][5:] == ["33 % 32 to 34", "? n 3 and 3 can&#39;t tell: it takes 4 and 4"]
+    assert rows[1][5:] == ["33 % 32 to 34", "? too few to tell: n 3 and 3, it takes 4 of each"]
 
 
 def test_the_overview_speaks_of_no_pairs_and_leads_to_the_paths(site: Path) -> None:

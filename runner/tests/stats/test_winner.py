@@ -23,7 +23,7 @@ def test_three_values_can_t_tell_anybody_apart() -> None:
     (found,) = winners([({"a": [4.0, 4.1, 4.2], "b": [2.0, 2.1, 2.2]}, False)], seed=1)
     assert found is not None
     assert found.q is None and not found.certain
-    assert found.doubt == "n 3 and 3 can't tell: it takes 4 and 4"
+    assert found.doubt == "too few to tell: n 3 and 3, it takes 4 of each"
 
 
 def test_many_questions_at_once_make_each_answer_weaker() -> None:
