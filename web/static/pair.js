@@ -112,10 +112,10 @@ const bentpipe = (() => {
     traces.push(line("sent, server side", steps(series.server, unit, series.files), colour.server, { trace: hover("server side") }));
     traces.push(line("received, client side", steps(series.client, unit, series.files), colour.client, { line: { width: 2 }, trace: hover("client side") }));
     const lost = { x: summed(series.lost.t_us).map((at) => at / 1e6), y: summed(series.lost.offset).map((at) => at / unit) };
-    traces.push(dots("lost on the link", lost, colour.lost, "x-thin", "lost: sent, never seen at the client"));
+    traces.push(dots("frames lost", lost, colour.lost, "x-thin", "lost: sent, never seen at the client"));
     traces.push(dots("retransmission", points(series.server, 1, unit), colour.again, "line-ns", "retransmission, server side"));
     traces.push(dots("spurious", points(series.server, 2, unit), colour.spurious, "diamond-open", "spurious retransmission: the first copy had arrived"));
-    traces.push(dots("retransmission arrived", points(series.client, 1, unit), colour.again, "circle", "retransmission, client side"));
+    traces.push(dots("retransm. received", points(series.client, 1, unit), colour.again, "circle", "retransmission, client side"));
     return traces;
   }
 
