@@ -26,12 +26,13 @@ func FuzzTCP(f *testing.F) {
 		if len(ofClient) > 20 || len(ofServer) > 20 {
 			return
 		}
-		scripts <- ofServer
 		connection, err := net.Dial("tcp", address)
 		must(t, err)
-		// A client that leaves before the gateway has connected is never seen by the server; that is another test.
+		// A client that leaves before the gateway has connected is never seen by the server, and a server that resets at once may
+		// be as fast as the handshake; those are other tests.
 		_, err = io.ReadFull(connection, make([]byte, 1))
 		must(t, err)
+		scripts <- ofServer
 		client := act(connection.(*net.TCPConn), ofClient, 1)
 		var server peer
 		select {
