@@ -123,14 +123,23 @@ class Station:
                 break
             self._bell.wait(lambda: side.ended, timeout=_LOOK_SECONDS)
             waited += _LOOK_SECONDS
-        said = " ".join(self.engine.printed(side.container).splitlines()[-4:])
+        said = self._last_words(side)
         raise LaneError("side-failed", f"Capture and probe at the {self.role.value} failed: {said or 'no output'}")
+
+    def _last_words(self, side: Watched) -> str:
+        """The end of what capture and probe printed; empty when their host no longer knows."""
+        try:
+            return " ".join(self.engine.printed(side.container).splitlines()[-4:])
+        except LaneError:
+            return ""
 
     def require_side(self) -> None:
         """Raises LaneError `side-died` when capture and probe run no more: then the host ended the endpoint, too."""
         if self.side is None or self.engine.state(self.side.container).exit_code is not None:
+            said = self._last_words(self.side) if self.side is not None else ""
             raise LaneError(
-                "side-died", f"Capture and probe at the {self.role.value} ended before the job: was Docker restarted?"
+                "side-died",
+                f"Capture and probe at the {self.role.value} ended before the job: {said or 'was Docker restarted?'}",
             )
 
     def stop_side(self) -> str:

@@ -259,4 +259,9 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.exit("The disk of this host is full: make room on it, then resume the run.")
