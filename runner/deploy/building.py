@@ -13,6 +13,7 @@ import docker
 from docker.errors import DockerException
 
 from runner.deploy import images
+from runner.deploy.containers import LABEL_OWNER
 from runner.deploy.images import Event, Image, State
 from runner.errors import SetupError
 
@@ -134,9 +135,9 @@ def _build(
 
 
 def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
-    """Remove what a rebuilt image leaves behind, unless somebody has a name for it; one in use the engine keeps."""
+    """Remove what a rebuilt image leaves behind, unless somebody has a name for it or a run may still want it."""
     try:
-        if not client.images.get(image_id).tags:
+        if not client.images.get(image_id).tags and not client.containers.list(filters={"label": LABEL_OWNER}):
             client.images.remove(image_id)
     except DockerException:
         return

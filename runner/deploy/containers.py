@@ -80,6 +80,7 @@ class Engine:
         self._labels = dict(labels)
         self._cgroup_parent = cgroup_parent(client.info())
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
+        self._images: dict[str, str] = {}
 
     @contextmanager
     def _call(self, what: str) -> Iterator[docker.APIClient]:
@@ -107,7 +108,8 @@ class Engine:
                 return
 
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Make a container, not started. Returns its id."""
+        """Make a container, not started, from the image that the tag meant at its first use. Returns its id."""
+        image = self.image_id(spec.image)
         # no_copy: an image must not fill the volumes with files of its own.
         mounts = [
             Mount(volume.path, volume.name, type="volume", read_only=volume.read_only, no_copy=True)
@@ -115,7 +117,7 @@ class Engine:
         ]
         with self._call(f"make the container {spec.role} of {spec.image}") as api:
             made: dict[str, str] = api.create_container(
-                spec.image,
+                image,
                 command=list(spec.command) if spec.command is not None else None,
                 entrypoint=list(spec.entrypoint) if spec.entrypoint is not None else None,
                 name=name,
@@ -232,10 +234,14 @@ class Engine:
             api.remove_volume(name, force=True)
 
     def image_id(self, image: str) -> str:
-        """The content-addressed id of an image, `sha256:…`."""
-        with self._call(f"find the image {image}") as api:
-            found: str = api.inspect_image(image)["Id"]  # type: ignore[no-untyped-call]
-        return found
+        """The content-addressed id of an image, `sha256:…`: the same for as long as this object lives.
+
+        A build in another terminal moves the tag, and a run must not go on with another image.
+        """
+        if image not in self._images:
+            with self._call(f"find the image {image}") as api:
+                self._images[image] = api.inspect_image(image)["Id"]  # type: ignore[no-untyped-call]
+        return self._images[image]
 
     def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
         """Id and labels of every container that some bentpipe made, running or not."""

@@ -36,7 +36,7 @@ class Endpoint:
         self._environment = {**spec.environment, "ROLE": role.value}
 
     def find(self, engine: Engine) -> None:
-        """Note which image the tag means now. Raises LaneError when the engine has none."""
+        """Note which image the tag means. Raises LaneError when the engine has none."""
         self._image_id = engine.image_id(self._spec.image)
 
     def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:

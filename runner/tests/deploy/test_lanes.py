@@ -19,7 +19,7 @@ import pytest
 
 from runner.catalog import ROOT
 from runner.deploy import containers
-from runner.deploy.containers import LABEL_LANES, LABEL_OWNER
+from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
 from runner.deploy.lanes import Lanes
 from runner.deploy.owner import Owner
 from runner.deploy.request import EndpointSpec
@@ -250,6 +250,24 @@ def test_an_image_that_is_missing_is_a_harness_error(lanes: Lanes, ask: Ask) -> 
     evidence = lanes.run(replace(job, client=replace(job.client, image="bentpipe-test/absent")))
     assert evidence.error["code"] == "engine"
     assert "bentpipe-test/absent" in evidence.error["message"]
+
+
+def test_a_tag_that_moves_does_not_change_the_image_under_a_run(engine: docker.DockerClient) -> None:
+    """As when another checkout builds: what a run began with serves until its end, also for what it has not used up."""
+    tag, run = "bentpipe-test/moving", containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
+    before, after = engine.images.get("bentpipe/sim"), engine.images.get("bentpipe/tools")
+    before.tag(tag)
+    made = [run.create("bentpipe-test-moving-1", ContainerSpec(image=tag, role="test"))]
+    try:
+        after.tag(tag)
+        made.append(run.create("bentpipe-test-moving-2", ContainerSpec(image=tag, role="test")))
+        assert [engine.api.inspect_container(one)["Image"] for one in made] == [before.id, before.id]
+        assert containers.Engine(engine, {}).image_id(tag) == after.id
+    finally:
+        for one in made:
+            run.remove(one)
+        run.close()
+        engine.images.remove(tag)
 
 
 def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
