@@ -1,8 +1,10 @@
 """One endpoint's container: the image of a stranger, with the contract's environment and a fence around it."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from runner.deploy import pressure
 from runner.deploy.containers import ContainerSpec, Engine, Usage, Volume
 from runner.deploy.lane_base import LaneBase
 from runner.deploy.request import EndpointSpec, Limits
@@ -33,6 +35,8 @@ class Endpoint:
         self._image_id = ""
         self._limits = limits
         self._usage = Usage(cpu=0.0, throttled=0.0)
+        self._began = 0.0
+        self._pressure: float | None = None
         self._environment = {**spec.environment, "ROLE": role.value}
 
     def find(self, engine: Engine) -> None:
@@ -85,6 +89,7 @@ class Endpoint:
 
     def start(self) -> None:
         """Start it. Raises LaneError `<role>-not-started` when the image lacks its own entry point, and the like."""
+        self._began = time.monotonic()
         try:
             self.watched.start()
         except LaneError as error:
@@ -104,12 +109,15 @@ class Endpoint:
         return self.running
 
     def measure(self, engine: Engine) -> None:
-        """Note its CPU time while it runs: the engine forgets it when the container ends.
+        """Note its CPU time, and how long it had to wait for a CPU, while it runs: both are forgotten when it ends.
 
         One measurement may fail, because the container ends in the same moment: the last one counts.
         """
         if self.running is None or self.running.ended:
             return
+        waited = pressure.of_container(self.running.container)
+        if waited is not None:
+            self._pressure = waited / (time.monotonic() - self._began)
         try:
             usage = engine.usage(self.running.container)
         except LaneError:
@@ -134,6 +142,7 @@ class Endpoint:
             environment=self._environment,
             cpu_s=self._usage.cpu,
             throttled_s=self._usage.throttled,
+            cpu_pressure=self._pressure,
             skipped_files=tuple(self.skipped),
             volumes_full=tuple(self.volumes_full),
         )

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from runner.deploy import pressure
+
 _STEAL = 7  # of the numbers behind `cpu` in /proc/stat, counted from 0 (proc_stat(5))
 _WITHOUT_GUEST = 8  # guest times are contained in user and nice
 
@@ -17,7 +19,7 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self._began = time.monotonic()
         self._steal, self._total = _cpu_times()
-        self._pressure = _pressure()
+        self._pressure = pressure.of_host()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -39,19 +41,10 @@ class Stages:
 
     def pressure(self) -> float | None:
         """Share of the time since the beginning in which some runnable task waited for a CPU (PSI)."""
-        now = _pressure()
+        now = pressure.of_host()
         if now is None or self._pressure is None:
             return None
         return (now - self._pressure) / self.wall()
-
-
-def _pressure() -> float | None:
-    """Seconds since the boot in which some task waited; None on a kernel without pressure stall information."""
-    try:
-        some = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-        return int(some.rsplit("total=", 1)[1]) / 1e6
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def _cpu_times() -> tuple[int, int]:
