@@ -290,7 +290,9 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
     if not capture.is_file():
         console.print("[dim]               the capture was not kept: run it again with --keep-captures all[/dim]")
         return
-    keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in artifacts.key_logs[:1])
+    inside = capture.suffix == ".pcapng"  # then it holds the secrets of both endpoints
+    key_logs = () if inside else artifacts.key_logs[:1]
+    keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in key_logs)
     shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
     command = f"tshark -r {shlex.quote(str(capture))}{keys} -O quic -Y '{shown}'"
     console.print(f"  look at them {escape(command)}", soft_wrap=True)

@@ -4,6 +4,7 @@ from runner.decode.cache import cached_decode, load_tables, save_tables
 from runner.decode.clocks import on_server_clock
 from runner.decode.decode import decode_capture
 from runner.decode.invariants import job_invariants
+from runner.decode.pcapng import embed_secrets
 from runner.decode.report import to_json
 from runner.decode.schema import DECODER_VERSION, CaptureMeta, Invariant, Trace
 
@@ -14,6 +15,7 @@ __all__ = [
     "Trace",
     "cached_decode",
     "decode_capture",
+    "embed_secrets",
     "job_invariants",
     "load_tables",
     "on_server_clock",

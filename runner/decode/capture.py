@@ -13,12 +13,12 @@ from pathlib import Path
 from runner.errors import CaptureError
 
 # No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer one means that the file is damaged there.
-_MAX_RECORD = 262_144
+MAX_RECORD = 262_144
 
 # A damaged time stamp or resolution can mean any time; the tables hold 64 bits.
 _FARTHEST_NS = (1 << 63) - 1
 
-_PCAP_MAGIC = {
+PCAP_MAGIC = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000),
     b"\xa1\xb2\xc3\xd4": (">", 1000),
     b"\x4d\x3c\xb2\xa1": ("<", 1),
@@ -26,7 +26,7 @@ _PCAP_MAGIC = {
 }
 _PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _ENHANCED_PACKET, _SECRETS = 1, 2, 3, 5, 6, 10
-_TLS_KEY_LOG = 0x544C534B
+TLS_KEY_LOG = 0x544C534B
 
 Record = tuple[int, int, int, int, int]
 """time_ns, link type, first byte of the frame in the file, first byte after it, length on the wire"""
@@ -77,7 +77,7 @@ def capture_of(stored: bytes, path: Path) -> CaptureFile:
         raise CaptureError(f"{path} is empty: the capture was never started, or stopped before it wrote its header.")
     data = _gunzip(stored) if stored[:2] == b"\x1f\x8b" else stored
     magic = data[:4]
-    if magic in _PCAP_MAGIC and len(data) >= 24:
+    if magic in PCAP_MAGIC and len(data) >= 24:
         return CaptureFile(data, _pcap_records)
     if magic == _PCAPNG_MAGIC and len(data) >= 12 and data[8:12] in (b"\x4d\x3c\x2b\x1a", b"\x1a\x2b\x3c\x4d"):
         return CaptureFile(data, _pcapng_records)
@@ -98,7 +98,7 @@ def _gunzip(stored: bytes) -> bytes:
 
 def _pcap_records(file: CaptureFile) -> Iterator[Record]:
     data = file.data
-    order, tick_ns = _PCAP_MAGIC[data[:4]]
+    order, tick_ns = PCAP_MAGIC[data[:4]]
     link_type = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF  # above: FCS length, draft-ietf-opsawg-pcap §4
     header = struct.Struct(order + "IIII").unpack_from
     position, size = 24, len(data)
@@ -106,7 +106,7 @@ def _pcap_records(file: CaptureFile) -> Iterator[Record]:
         seconds, fraction, captured, length = header(data, position)
         start = position + 16
         position = start + captured
-        if captured > _MAX_RECORD or position > size:
+        if captured > MAX_RECORD or position > size:
             file.truncated = True
             return
         yield seconds * 1_000_000_000 + fraction * tick_ns, link_type, start, position, length
@@ -132,7 +132,7 @@ def _pcapng_records(file: CaptureFile) -> Iterator[Record]:
             section.add_interface(body, stop)
         elif kind == _SECRETS and stop - body >= 8:
             secret_type, secret_length = struct.unpack_from(section.order + "II", data, body)
-            if secret_type == _TLS_KEY_LOG:
+            if secret_type == TLS_KEY_LOG:
                 file.secrets.append(data[body + 8 : min(body + 8 + secret_length, stop)])
         elif kind == _STATISTICS:
             for code, value in section.options(body + 12, stop):

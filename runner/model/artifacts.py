@@ -84,11 +84,16 @@ class Artifacts:
 
     @property
     def client_capture(self) -> Path:
-        return self.folder / "sim" / "left.pcap"
+        """With the job's secrets inside (pcapng) where it could be written so; else as it was captured."""
+        return self._capture("left")
 
     @property
     def server_capture(self) -> Path:
-        return self.folder / "sim" / "right.pcap"
+        return self._capture("right")
+
+    def _capture(self, name: str) -> Path:
+        with_secrets = self.folder / "sim" / f"{name}.pcapng"
+        return with_secrets if with_secrets.is_file() else with_secrets.with_suffix(".pcap")
 
     @property
     def link_truth(self) -> Path:

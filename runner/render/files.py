@@ -12,16 +12,21 @@ from runner.model.artifacts import Artifacts
 
 LARGEST_COPY = 256 * 1024  # bytes
 _MOST_QLOGS = 4
+_WITH_SECRETS = ".pcapng"
 _LINK = "artifacts"  # the symbolic link beside the copies
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """One link of the page. `href` is relative to the job's folder of the site; `size` in bytes, None for a folder."""
+    """One link of the page. `href` is relative to the job's folder of the site; `size` in bytes, None for a folder.
+
+    `name`, where there is one, says of which job the saved file is.
+    """
 
     label: str
     href: str
     size: int | None
+    name: str = ""
     qlog: bool = False  # of one connection at one endpoint: qvis draws it
 
 
@@ -41,15 +46,17 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
         except OSError:
             continue
         inside = path.relative_to(artifacts.folder)
+        name = "-".join((*artifacts.folder.parts[-3:], path.name)) if path.suffix == _WITH_SECRETS else ""
         if stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_COPY:
             place = staging / inside
             if place.parent not in made:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 made.add(place.parent)
             _put(path, place, about.st_mode)
-            downloads.append(Download(label=label, href=quote(inside.as_posix()), size=about.st_size))
+            downloads.append(Download(label=label, href=quote(inside.as_posix()), size=about.st_size, name=name))
         elif linked and stat.S_ISREG(about.st_mode):
-            downloads.append(Download(label=label, href=quote(f"{_LINK}/{inside.as_posix()}"), size=about.st_size))
+            href = quote(f"{_LINK}/{inside.as_posix()}")
+            downloads.append(Download(label=label, href=href, size=about.st_size, name=name))
         elif linked and stat.S_ISDIR(about.st_mode):
             downloads += _folder(label, path, f"{_LINK}/{inside.as_posix()}")
     if linked:
@@ -95,8 +102,10 @@ def _files(artifacts: Artifacts) -> list[tuple[str, Path]]:
     return [
         ("result", artifacts.result),
         ("evidence", artifacts.evidence),
-        ("capture, client side", artifacts.client_capture),
-        ("capture, server side", artifacts.server_capture),
+        *(
+            (f"capture{' with secrets' if path.suffix == _WITH_SECRETS else ''}, {side} side", path)
+            for side, path in (("client", artifacts.client_capture), ("server", artifacts.server_capture))
+        ),
         ("key log, client", folder / "client" / "keys.log"),
         ("key log, server", folder / "server" / "keys.log"),
         ("log of all", artifacts.output_log),

@@ -228,7 +228,8 @@ def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> N
 def test_captures_are_kept_by_policy(tmp_path: Path, catalog: Catalog, policy: str, kept: int) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=3))
     execute(folder, catalog, retention=policy)
-    captures = list(folder.path.glob("*/*/*/sim/left.pcap"))
+    assert not list(folder.path.glob("*/*/*/sim/*.pcap"))
+    captures = list(folder.path.glob("*/*/*/sim/left.pcapng"))
     assert len(captures) == kept
     assert sum(result.captures_kept for result in folder.results().values()) == kept
     assert len(list(folder.path.glob("*/*/*/tables/client/*.parquet"))) >= 3

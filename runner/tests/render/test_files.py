@@ -32,6 +32,14 @@ def test_small_files_are_there_and_the_rest_is_reached(tmp_path: Path) -> None:
     assert not (place / "client/keys.log").samefile(artifacts.folder / "client/keys.log")
 
 
+def test_a_capture_with_secrets_says_so_and_of_which_job_it_is(tmp_path: Path) -> None:
+    artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
+    (artifacts.folder / "sim/left.pcap").rename(artifacts.folder / "sim/left.pcapng")
+    (found,) = (one for one in publish(artifacts, staging=place, final=place) if one.label.startswith("capture"))
+    assert (found.label, found.href) == ("capture with secrets, client side", "artifacts/sim/left.pcapng")
+    assert found.name == "s_c-sat-1-left.pcapng"
+
+
 def test_a_qlog_is_offered_by_itself_and_many_as_a_folder(tmp_path: Path) -> None:
     artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
     found = [one for one in publish(artifacts, staging=place, final=place) if "qlog" in one.label]

@@ -1,0 +1,87 @@
+"""pcap + key logs → pcapng with the secrets inside, which Wireshark decrypts without being told where the keys are.
+
+Format: draft-ietf-opsawg-pcapng; the secrets are a Decryption Secrets Block. Written by hand: python-pcapng has had no
+release since 2022, and `editcap --inject-secrets` would have to be installed.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from runner.decode.capture import MAX_RECORD, PCAP_MAGIC, TLS_KEY_LOG
+
+_SECRET = re.compile(rb"[A-Z0-9_]{1,64} [0-9a-fA-F]{64} [0-9a-fA-F]{64,128}")  # draft-ietf-tls-keylogfile §2
+_BUFFER = 1 << 20  # bytes
+_SECTION = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+_PACKET = struct.Struct("<IIIIIII")
+_TAIL = struct.Struct("<I")
+
+
+def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
+    """Replace a pcap file by a pcapng file beside it that begins with the secrets of the key logs; returns its path.
+
+    Packets keep their order, times and lengths. What is missing, no pcap file, cut off, or without secrets stays as it
+    is, and its path is returned: a reader has to see the damage. Reads and writes packet by packet.
+    """
+    secrets = _secrets(key_logs)
+    if not secrets or not capture.is_file():
+        return capture
+    target = capture.with_suffix(".pcapng")
+    partial = target.with_suffix(".partial")
+    with capture.open("rb", buffering=_BUFFER) as source, partial.open("wb", buffering=_BUFFER) as file:
+        whole = _rewrite(source, file, secrets)
+    if not whole:
+        partial.unlink()
+        return capture
+    partial.rename(target)
+    capture.unlink()
+    return target
+
+
+def _secrets(key_logs: Iterable[Path]) -> bytes:
+    """The lines of all key logs that are secrets, each once: client and server mostly wrote the same."""
+    lines = (line.strip() for path in key_logs for line in path.read_bytes().splitlines())
+    return b"".join(dict.fromkeys(line + b"\n" for line in lines if _SECRET.fullmatch(line)))
+
+
+def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:
+    """Write the packets of `source` to `file`, behind the secrets. False when the source is no whole pcap file."""
+    header = source.read(24)
+    if len(header) < 24 or header[:4] not in PCAP_MAGIC:
+        return False
+    order, tick_ns = PCAP_MAGIC[header[:4]]
+    snap_length, link_type = struct.unpack_from(order + "II", header, 16)
+    resolution = 9 if tick_ns == 1 else 6  # if_tsresol: negative power of 10
+    file.write(_SECTION)
+    # An interface with one option of one byte, code 9, and the end of options.
+    file.write(struct.pack("<IIHHIHHBxxxII", 1, 32, link_type & 0xFFFF, 0, snap_length, 9, 1, resolution, 0, 32))
+    padding = -len(secrets) % 4
+    length = 20 + len(secrets) + padding
+    file.write(struct.pack("<IIII", 10, length, TLS_KEY_LOG, len(secrets)) + secrets + bytes(padding))
+    file.write(_TAIL.pack(length))
+    for block in _blocks(source, order, 10**resolution):
+        if not block:
+            return False
+        file.write(block)
+    return True
+
+
+def _blocks(source: BinaryIO, order: str, per_second: int) -> Iterator[bytes]:
+    """An Enhanced Packet Block for each record of a pcap file; empty where it is cut off or damaged."""
+    record = struct.Struct(order + "IIII")
+    while header := source.read(16):
+        if len(header) < 16:
+            yield b""
+            return
+        seconds, fraction, captured, wire_length = record.unpack(header)
+        data = source.read(captured) if captured <= MAX_RECORD else b""
+        if len(data) < captured:
+            yield b""
+            return
+        ticks = seconds * per_second + fraction
+        padding = -captured % 4
+        length = 32 + captured + padding
+        start = _PACKET.pack(6, length, 0, ticks >> 32, ticks & 0xFFFFFFFF, captured, wire_length)
+        yield start + data + bytes(padding) + _TAIL.pack(length)
