@@ -11,25 +11,28 @@ _GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 def of_host() -> float | None:
     """Seconds since the boot in which some task waited; None on a kernel that doesn't say."""
-    return _some(_HOST)
+    return _seconds(_HOST, "some")
 
 
 def of_container(container: str) -> float | None:
-    """Seconds since its start in which some task of it waited, by its full id.
+    """Seconds since its start in which it stood still: some thread of it was ready, and none had a CPU. By its full id.
 
-    None when it has ended, runs on another host, or the kernel doesn't say it by group.
+    None when it has ended, runs on another host, or the kernel (before 5.13) doesn't say it by group.
     """
     for root in _ROOTS:
         for group in _GROUPS:
-            waited = _some(root / group.format(container) / "cpu.pressure")
+            waited = _seconds(root / group.format(container) / "cpu.pressure", "full")
             if waited is not None:
                 return waited
     return None
 
 
-def _some(path: Path) -> float | None:
+def _seconds(path: Path, kind: str) -> float | None:
     try:
-        some = path.read_text().split("\n", 1)[0]
-        return int(some.rsplit("total=", 1)[1]) / 1e6
-    except (OSError, IndexError, ValueError):
+        lines = path.read_text().splitlines()
+    except OSError:
         return None
+    for line in lines:
+        if line.startswith(f"{kind} ") and line.rpartition("total=")[2].isdigit():
+            return int(line.rpartition("total=")[2]) / 1e6
+    return None
