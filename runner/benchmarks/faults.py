@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from runner.catalog import ROOT, load_catalog
+from runner.deploy.remote.station import CONTRACT_PORT
 from runner.model.job import Job
 from runner.model.result import Outcome, Sample
 from runner.store import RunFolder
@@ -194,8 +195,9 @@ class Series:
 @click.command()
 @click.option("--fault", "names", multiple=True, type=click.Choice(list(FAULTS)), help="Repeat for several. [all]")
 @click.option("--times", default=5, show_default=True, help="Injections of each.")
+@click.option("--udp-port", default=CONTRACT_PORT, show_default=True, help="Of the server: one each for two at once.")
 @click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="A file of JSON lines that adds up.")
-def main(names: tuple[str, ...], times: int, keep: Path | None) -> None:
+def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -> None:
     """Inject faults, count what is left and what is lost."""
     done: list[Injection] = []
     if keep is not None and keep.is_file():
@@ -204,7 +206,7 @@ def main(names: tuple[str, ...], times: int, keep: Path | None) -> None:
     for name in names or tuple(FAULTS):
         with tempfile.TemporaryDirectory(prefix="bentpipe-faults-") as folder, Path(folder, "log").open("ab") as log:
             disk = _DISK if name == "disk" else 0
-            with sky_over(Path(folder), sat.forward, sat.return_, disk=disk) as sky:
+            with sky_over(Path(folder), sat.forward, sat.return_, disk=disk, udp_port=udp_port) as sky:
                 series = Series(sky, name, log)
                 for number in range(1, times + 1):
                     one = series.inject(number)

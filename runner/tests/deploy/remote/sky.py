@@ -10,6 +10,7 @@ from pathlib import Path
 import docker
 
 from runner.deploy.containers import LABEL_RUN
+from runner.deploy.remote.station import CONTRACT_PORT
 from runner.errors import SetupError
 from runner.model.run import LinkParameters
 from runner.tests.deploy.remote.hosts import Host, free_number, lacking
@@ -18,8 +19,10 @@ from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
 LINK = "lab"
 
 
-def write_links(path: Path, host: Host, *, interface: str, forward_rate: int, return_rate: int) -> Path:
-    """A links.json of one link, to `host`."""
+def write_links(
+    path: Path, host: Host, *, interface: str, forward_rate: int, return_rate: int, udp_port: int = CONTRACT_PORT
+) -> Path:
+    """A links.json of one link, to `host`. With another `udp_port` the probe has the one after it."""
     remote = host.remote()
     entry = {
         "ssh": f"ssh://{remote.user}@{remote.address}",
@@ -27,7 +30,10 @@ def write_links(path: Path, host: Host, *, interface: str, forward_rate: int, re
         "key": str(remote.key),
         "docker_socket": remote.docker_socket,
     }
-    link = {"client": "roof", "interface": interface, "forward_rate": forward_rate, "return_rate": return_rate}
+    link: dict[str, object] = {"client": "roof", "interface": interface}
+    link |= {"forward_rate": forward_rate, "return_rate": return_rate}
+    if udp_port != CONTRACT_PORT:
+        link |= {"udp_port": udp_port, "probe_port": udp_port + 1}
     path.write_text(json.dumps({"schema": 1, "hosts": {"roof": entry}, "links": {LINK: link}}))
     return path
 
@@ -59,7 +65,14 @@ class Sky:
 
 
 @contextmanager
-def sky_over(folder: Path, forward: LinkParameters, return_: LinkParameters, *, disk: int = 0) -> Iterator[Sky]:
+def sky_over(
+    folder: Path,
+    forward: LinkParameters,
+    return_: LinkParameters,
+    *,
+    disk: int = 0,
+    udp_port: int = CONTRACT_PORT,
+) -> Iterator[Sky]:
     """Host and link while the context lasts. Raises SetupError when none can be made here."""
     if reason := lacking():
         raise SetupError(f"No remote host can be made: {reason}.")
@@ -74,6 +87,7 @@ def sky_over(folder: Path, forward: LinkParameters, return_: LinkParameters, *, 
             interface=INTERFACE,
             forward_rate=forward.data_rate,
             return_rate=return_.data_rate,
+            udp_port=udp_port,
         )
         yield Sky(host=host, satellite=satellite, links=links, run=folder / f"run-{host.name}")
     finally:
