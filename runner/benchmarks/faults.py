@@ -1,11 +1,12 @@
 """Each fault of a real link, injected in mid-transfer: `.venv/bin/python -m runner.benchmarks.faults [--fault NAME]`.
 
 The whole command runs over a satellite link between this host and another one, of namespaces with an SSH server and a
-Docker Engine of their own (`runner/tests/deploy/remote`). While its client downloads, the fault is injected; then is
-looked whether the job's containers and volumes are gone from both hosts within two minutes, what became of the job, and
-whether after the mend the same command has every result. `--keep FILE` adds the injections of several calls up.
+Docker Engine of their own (`runner/tests/deploy/remote`). It has two jobs: when the first is done, and the client of
+the second downloads, the fault is injected; then is looked whether the job's containers and volumes are gone from both
+hosts within two minutes, what became of the job, and whether after the mend the same command has both results. They are
+test cases: numbers would be spoiled by a busy host. `--keep FILE` adds the injections of several calls up.
 
-Needs root and the images of the tests. An injection takes half a minute; two and a half where a watchdog must wait.
+Needs root and the images of the tests. An injection takes a minute; two and a half where a watchdog must wait.
 """
 
 import json
@@ -13,12 +14,13 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -38,6 +40,7 @@ from runner.tests.deploy.remote.sky import LINK, Sky, sky_over
 
 ALLOWED_SECONDS = 120.0  # after the fault until nothing of its job may be left
 _COMMAND_SECONDS = 400.0
+CASES = _, _BROKEN = ("handshake", "transfer")  # the job before the fault, and the one that has it
 _INTO_TRANSFER = 2.0  # s from the client's start until the fault
 _LOOK_SECONDS = 2.0
 _DISK = 1_200_000_000  # bytes
@@ -99,19 +102,19 @@ class Injection:
     said: str  # the command's last sentence
 
 
-class Series:
-    """Injections of one fault into one growing run: each asks for one more iteration, and is injected into that."""
+class Trial:
+    """One injection of a fault, into a run of its own."""
 
     def __init__(self, sky: Sky, name: str, log: IO[bytes]) -> None:
         self._sky, self._name, self._log = sky, name, log
         self._fault = FAULTS[name]
 
-    def inject(self, number: int) -> Injection:
-        """The fault in mid-transfer of iteration `number`, and everything until the run is whole again."""
-        asked = ("--link", LINK, "--server", STACK, "--client", STACK, "--iterations", str(number))
-        before = self._results()
+    def inject(self) -> Injection:
+        """The fault in mid-transfer, and everything until the run is whole again."""
+        asked = ("--link", LINK, "--server", STACK, "--client", STACK, "--case", ",".join(CASES))
         with self._running(*asked) as runner:
             self._await_transfer(runner)
+            before = self._results()
             broken = {name for name in self._sky.things() if _OF_A_JOB.search(name)}
             assert broken, "a job under way has containers"
             began = time.monotonic()
@@ -119,19 +122,19 @@ class Series:
             gone = self._wait_until_gone(broken, began)
             orphans = () if gone is not None else tuple(sorted(self._left(broken)))
             code = runner.wait(_COMMAND_SECONDS)
-        became, said = self._became(number, code), self._last_line()
+        became, said = self._became(code), self._last_line()
         self._fault.mend(self._sky.host)
         with self._running(*asked, "--retry", "error", "--retry", "failed") as again:
             again.wait(_COMMAND_SECONDS)
         after = self._results()
         good = sum(outcome is Outcome.SUCCEEDED for outcome, _ in after.values())
-        changed = sum(after.get(job) != result for job, result in before.items())
+        changed = sum(after.get(job) != result for job, result in before.items() if result[0] is Outcome.SUCCEEDED)
         return Injection(
             fault=self._name,
             became=became,
             gone=gone,
             orphans=(*orphans, *sorted(self._sky.things())),
-            lost=number - good + changed,
+            lost=len(CASES) - good + changed,
             said=said,
         )
 
@@ -150,7 +153,7 @@ class Series:
 
     def _await_transfer(self, runner: Process) -> None:
         deadline = time.monotonic() + _COMMAND_SECONDS
-        while not any(
+        while not self._results() or not any(
             name.endswith("client-endpoint") and state == "running" for name, state in self._sky.host.states()
         ):
             assert runner.poll() is None, f"the command ended before any transfer: {self._last_line()}"
@@ -171,17 +174,17 @@ class Series:
             time.sleep(_LOOK_SECONDS)
         return time.monotonic() - began
 
-    def _became(self, number: int, code: int) -> str:
-        found = {job.iteration: result for job, result in RunFolder.open(self._sky.run).results().items()}
-        if number not in found:
+    def _became(self, code: int) -> str:
+        found = {job.case: result for job, result in RunFolder.open(self._sky.run).results().items()}
+        if _BROKEN not in found:
             return f"undone, exit code {code}"
-        result = found[number]
+        result = found[_BROKEN]
         codes = "".join(f": {finding.code}" for finding in result.findings[:1])
         again = f" again, after: {result.disturbed[0][:80]}" if result.disturbed else ""
         return f"{result.outcome.value}{codes}{again}"
 
     def _results(self) -> dict[Job, tuple[Outcome, Sample | None]]:
-        """What must stay; which captures are kept may change as a run grows."""
+        """What must stay; which captures are kept may change."""
         if not (self._sky.run / "run.json").is_file():
             return {}
         found = RunFolder.open(self._sky.run).results()
@@ -199,6 +202,7 @@ class Series:
 @click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="A file of JSON lines that adds up.")
 def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -> None:
     """Inject faults, count what is left and what is lost."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # the host is taken down then, too
     done: list[Injection] = []
     if keep is not None and keep.is_file():
         done = [Injection(**json.loads(line)) for line in keep.read_text().splitlines()]
@@ -207,9 +211,9 @@ def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -
         with tempfile.TemporaryDirectory(prefix="bentpipe-faults-") as folder, Path(folder, "log").open("ab") as log:
             disk = _DISK if name == "disk" else 0
             with sky_over(Path(folder), sat.forward, sat.return_, disk=disk, udp_port=udp_port) as sky:
-                series = Series(sky, name, log)
                 for number in range(1, times + 1):
-                    one = series.inject(number)
+                    run = sky.run.with_name(f"{sky.run.name}-{number}")
+                    one = Trial(replace(sky, run=run), name, log).inject()
                     done.append(one)
                     if keep is not None:
                         with keep.open("a") as file:
