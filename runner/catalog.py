@@ -3,6 +3,7 @@
 import importlib
 import json
 import pkgutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -169,22 +170,58 @@ def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
 
 
 Document = TypeVar("Document", bound=BaseModel)
+_FORMS = dict.fromkeys(("model_type", "dict_type"), "write an object, { … }") | {"list_type": "write a list, [ … ]"}
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
     """A JSON file of this form. Raises UsageError with what is wrong; `missing` says it of a file that isn't there."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, count in Counter(name for name, _ in pairs).items():
+            if count > 1:
+                raise UsageError(f"{path}: '{name}' stands {count} times in one object: keep one of them.")
+        return dict(pairs)
+
     try:
-        return schema.model_validate(json.loads(path.read_text()))
+        return schema.model_validate(json.loads(path.read_text("utf-8-sig"), object_pairs_hook=unique))
     except FileNotFoundError as error:
         raise UsageError(f"{path} {missing}.") from error
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
-    except ValueError as error:
+        raise UsageError(f"{path}, {_mistake(error, schema)}") from error
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}.") from error
+
+
+def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
+    """One mistake of a file: the field, what it is, what was expected. A name that isn't known comes first: it may be
+    the one that is missing."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    place, value = [str(part) for part in first["loc"]], first["input"]
+    field = f"field '{'.'.join(place) or 'the whole file'}'"
+    around = _properties(schema, place[:-1])
+    if first["type"] == "extra_forbidden":
+        known = list(around)
+        near = get_close_matches(place[-1], known, n=1)
+        return f"{field} is not known: " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}.")
+    if first["type"] == "missing":
+        return f"{field} is missing."
+    expected = _FORMS.get(first["type"], first["msg"])
+    unit = around.get(place[-1], {}).get("description") if place else None
+    found = "" if isinstance(value, dict | list) else f" is {json.dumps(value)}"
+    return f"{field}{found}: {expected}{f' ({unit})' if unit else ''}."
+
+
+def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]:
+    """The JSON Schema of each field of the object at `place` of a file."""
+    form = schema.model_json_schema(by_alias=True)
+    node: dict[str, Any] = form
+    for part in place:
+        node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+        if reference := node.get("$ref"):
+            node = form["$defs"][reference.rpartition("/")[2]]
+    return dict(node.get("properties", {}))
 
 
 def _read(path: Path) -> _File:

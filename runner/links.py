@@ -1,15 +1,17 @@
 """links.json: hosts that are reached over SSH, and the real links that lead to them. Validated at the border."""
 
-import base64
-import binascii
 import ipaddress
 import os
 import re
+from collections.abc import Iterable
+from datetime import time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from pydantic import BaseModel, ConfigDict, Field
 
 from runner.catalog import ROOT, read_as
@@ -21,7 +23,9 @@ from runner.pause import Pause
 LINKS = ROOT / "links.json"
 LINKS_SCHEMA = 1
 _EXAMPLE = "links.example.json"
-_NAME = re.compile(r"^[a-z0-9][a-z0-9.-]*$")  # names become those of cases and folders
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # names become those of cases and folders
+_ABBREVIATION = re.compile(r"[A-Za-z0-9.-]{0,8}")
+_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16 with its zero
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _THIS_HOST = "this host"
 
@@ -51,8 +55,8 @@ class _Link(BaseModel):
     model_config = ConfigDict(extra="forbid")
     client: str
     server: str | None = None
-    forward_rate: int = Field(gt=0)
-    return_rate: int = Field(gt=0)
+    forward_rate: int = Field(gt=0, description="bit/s")
+    return_rate: int = Field(gt=0, description="bit/s")
     interface: str = ""
     server_interface: str = ""
     server_addresses: list[str] = []
@@ -61,12 +65,12 @@ class _Link(BaseModel):
     probe_port: Port = 57833
     provider: str = ""
     tariff: str = ""
-    budget_per_day: int | None = Field(default=None, gt=0)
-    budget_per_month: int | None = Field(default=None, gt=0)
+    budget_per_day: int | None = Field(default=None, gt=0, description="bytes")
+    budget_per_month: int | None = Field(default=None, gt=0, description="bytes")
     quiet_hours: list[str] = []
     ssh_over_link: bool = False
     abbreviation: str = ""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: float = Field(default=120.0, gt=0, le=86_400, description="seconds")
     iterations: int = Field(default=5, ge=1, le=1000)
     comment: str = ""
 
@@ -101,6 +105,8 @@ def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[Re
             near = get_close_matches(name, links, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(f"--link: there is no link '{name}' in links.json.{hint} Choices: {', '.join(links)}.")
+    if not wanted:
+        raise UsageError(f"--link: name one of links.json. Choices: {', '.join(links)}.")
     chosen = tuple(links[name] for name in wanted)
     _refuse_shared_ports(chosen)
     return chosen
@@ -135,8 +141,8 @@ def _host(where: str, name: str, entry: _Host) -> RemoteHost:
 
 
 def _named(where: str, name: str) -> str:
-    if not _NAME.match(name):
-        raise UsageError(f"{where}: write names in small letters, digits, '-' and '.', such as roof-1.")
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: write names in small letters, digits, '-' and '.', 40 at most, such as roof-1.")
     return name
 
 
@@ -144,34 +150,35 @@ def _ssh_url(where: str, url: str) -> tuple[str, str, int]:
     wanted = f"{where}: '{url}' is not a host: write ssh://USER@ADDRESS or ssh://USER@ADDRESS:PORT."
     try:
         parts = urlsplit(url)
-        port = parts.port or 22
+        port = 22 if parts.port is None else parts.port
     except ValueError as error:
         raise UsageError(wanted) from error
     if parts.password is not None:
         raise UsageError(f"{where}: a password in an SSH URL is read by everyone: use a key, and take it out.")
     rest = parts.path.strip("/") or parts.query or parts.fragment
-    if parts.scheme != "ssh" or not parts.hostname or not parts.username or rest:
+    blank = any(map(str.isspace, url))
+    if parts.scheme != "ssh" or not parts.hostname or not parts.username or not port or rest or blank:
         raise UsageError(wanted)
     return parts.username, parts.hostname, port
 
 
 def _host_key(where: str, text: str) -> str:
     words = text.split()
-    wanted = f"{where}: host_key is not a public key: write 'ssh-ed25519 AAAA…', the last two words of `ssh-keyscan`."
+    write = "write 'ssh-ed25519 AAAA…', the last two words of `ssh-keyscan`."
     if len(words) < 2 or words[0] not in _KEY_TYPES:
-        raise UsageError(wanted)
+        raise UsageError(f"{where}: host_key is not a public key: {write}")
+    key = f"{words[0]} {words[1]}"
     try:
-        blob = base64.b64decode(words[1], validate=True)
-    except binascii.Error as error:
-        raise UsageError(wanted) from error
-    kind = words[0].encode()
-    if blob[: 4 + len(kind)] != len(kind).to_bytes(4, "big") + kind:
-        raise UsageError(f"{where}: host_key is damaged: its second word does not begin as an {words[0]} key does.")
-    return f"{words[0]} {words[1]}"
+        load_ssh_public_key(key.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UsageError(f"{where}: host_key is damaged, or no {words[0]} key: {write}") from error
+    return key
 
 
 def _key(where: str, text: str) -> Path:
     path = Path(os.path.expandvars(text)).expanduser()
+    if path.is_dir():
+        raise UsageError(f"{where}: key '{text}' is a folder: name the private key in it.")
     if not path.is_file():
         raise UsageError(f"{where}: there is no private key {path}: make one with `ssh-keygen -t ed25519 -f {path}`.")
     if path.suffix == ".pub":
@@ -194,18 +201,13 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
     server = _end(where, entry.server, Role.SERVER, hosts) if entry.server is not None else None
     if server == client:
         raise UsageError(f"{where}: client and server are one host, '{client.name}': no link lies between them.")
-    if not set(entry.families) <= {4, 6}:
-        raise UsageError(f"{where}: families are 4 and 6, as in IPv4 and IPv6.")
-    for address in entry.server_addresses:
-        try:
-            ipaddress.ip_address(address)
-        except ValueError as error:
-            raise UsageError(f"{where}: server_addresses: '{address}' is not an IP address.") from error
-    for span in entry.quiet_hours:
-        try:
-            Pause.parse(span)
-        except UsageError as error:
-            raise UsageError(f"{where}: quiet_hours: '{span}' is not a span: write it as 18:00-23:00.") from error
+    _require_addresses(where, entry)
+    _require_open_hours(where, entry.quiet_hours)
+    for field, interface in (("interface", entry.interface), ("server_interface", entry.server_interface)):
+        if not _INTERFACE.fullmatch(interface):
+            raise UsageError(f"{where}: {field} '{interface}' is none: write its name in `ip link`, such as eth1.")
+    if not _ABBREVIATION.fullmatch(entry.abbreviation):
+        raise UsageError(f"{where}: abbreviation '{entry.abbreviation}' is none: write up to 8 letters and digits.")
     if entry.udp_port == entry.probe_port:
         raise UsageError(f"{where}: udp_port and probe_port are both {entry.udp_port}: the probe needs one of its own.")
     day, month = entry.budget_per_day, entry.budget_per_month
@@ -234,6 +236,33 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
         iterations=entry.iterations,
         comment=entry.comment,
     )
+
+
+def _require_addresses(where: str, entry: _Link) -> None:
+    if not set(entry.families) <= {4, 6}:
+        raise UsageError(f"{where}: families are 4 and 6, as in IPv4 and IPv6.")
+    versions = set()
+    for address in entry.server_addresses:
+        try:
+            versions.add(ipaddress.ip_address(address).version)
+        except ValueError as error:
+            raise UsageError(f"{where}: server_addresses: '{address}' is not an IP address.") from error
+    if versions and versions.isdisjoint(entry.families):
+        families = " or ".join(f"IPv{family}" for family in entry.families)
+        raise UsageError(f"{where}: server_addresses has no address of its families: add one of {families}.")
+
+
+def _require_open_hours(where: str, spans: Iterable[str]) -> None:
+    """Raise UsageError for a span that is none, and for quiet hours in which no job ever starts."""
+    pauses = []
+    for span in spans:
+        try:
+            pauses.append(Pause.parse(span))
+        except UsageError as error:
+            raise UsageError(f"{where}: quiet_hours: '{span}' is not a span: write it as 18:00-23:00.") from error
+    day = [time(minute // 60, minute % 60) for minute in range(24 * 60)]
+    if all(any(pause.holds(minute) for pause in pauses) for minute in day):
+        raise UsageError(f"{where}: quiet_hours are the whole day: no job would ever begin; leave an hour out.")
 
 
 def _end(where: str, name: str, role: Role, hosts: dict[str, RemoteHost]) -> RemoteHost:

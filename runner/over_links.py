@@ -14,14 +14,23 @@ from testcases.measurements import measurement
 
 def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
     """The catalogue with a measurement for each link: the declared one of its name, or one after links.json."""
-    declared = {link.name: measurement_of(link) for link in links if link.name not in catalog.cases}
-    for name, case in declared.items():
-        if other := next((one for one in catalog.cases.values() if one.abbreviation == case.abbreviation), None):
+    cases = dict(catalog.cases)
+    for link in links:
+        if link.name in catalog.cases:
+            if not catalog.cases[link.name].is_real:
+                raise UsageError(
+                    f"links.json, link '{link.name}': that is the name of a test case: give the link another name."
+                )
+            continue
+        case = measurement_of(link)
+        taken = {one.abbreviation.lower(): one.name for one in cases.values()}
+        if other := taken.get(case.abbreviation.lower()):
             raise UsageError(
-                f"links.json, link '{name}': its abbreviation {case.abbreviation} is that of the case {other.name}: "
+                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is that of {other}: "
                 "give the link another `abbreviation`."
             )
-    return replace(catalog, cases={**catalog.cases, **declared})
+        cases[link.name] = case
+    return replace(catalog, cases=cases)
 
 
 def measurement_of(link: RealLink) -> Case:

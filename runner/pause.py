@@ -26,12 +26,15 @@ class Pause:
             raise UsageError(f"--pause: '{text}' is not a span of hours: write it as 18:00-23:00.")
         return cls(time(int(match[1]), int(match[2])), time(int(match[3]), int(match[4])), now)
 
+    def holds(self, clock: time) -> bool:
+        """Whether no job starts at this time of a day."""
+        inside = (self.begin <= clock, clock < self.end)
+        return all(inside) if self.begin < self.end else any(inside)
+
     def seconds_left(self) -> float:
         """Seconds until the pause that holds now is over; 0 when none holds."""
         moment = self.now()
-        clock = moment.time()
-        inside = self.begin <= clock < self.end if self.begin < self.end else clock >= self.begin or clock < self.end
-        if not inside:
+        if not self.holds(moment.time()):
             return 0.0
         over = datetime.combine(moment.date(), self.end)
         if over <= moment:

@@ -52,7 +52,7 @@ OWNERS = {
     "paramiko": ("runner.deploy.remote",),
     "jinja2": ("runner.render",),
     "plotly": ("runner.render",),
-    "cryptography": ("runner.decode", "runner.inputs"),
+    "cryptography": ("runner.decode", "runner.inputs", "runner.links"),
     "pydantic": ("runner.store", "runner.catalog", "runner.links"),
 }
 SOURCES = sorted(

@@ -74,24 +74,39 @@ def _link(**more: object) -> Change:
         (_host(ssh="me@roof"), "'me@roof' is not a host: write ssh://USER@ADDRESS"),
         (_host(ssh="ssh://roof"), "write ssh://USER@ADDRESS"),
         (_host(ssh="ssh://me@roof:port"), "write ssh://USER@ADDRESS"),
+        (_host(ssh="ssh://me@roof:0"), "write ssh://USER@ADDRESS"),
+        (_host(ssh="ssh://me@ro of"), "write ssh://USER@ADDRESS"),
         (_host(ssh="ssh://me@roof/home"), "write ssh://USER@ADDRESS"),
         (_host(ssh="ssh://me:secret@roof"), "a password in an SSH URL"),
         (_host(host_key="AAAA"), "host_key is not a public key"),
-        (_host(host_key="ssh-ed25519 &&&"), "host_key is not a public key"),
+        (_host(host_key="ssh-ed25519 &&&"), "host_key is damaged, or no ssh-ed25519 key"),
         (_host(host_key="ssh-ed25519 AAAAB3NzaC1yc2E="), "host_key is damaged"),
+        (_host(host_key=HOST_KEY[:-12]), "host_key is damaged"),
+        (_host(key="/"), "key '/' is a folder"),
         (_host(key="/no/such/key"), "there is no private key /no/such/key: make one with `ssh-keygen"),
         (_host(docker_socket="docker.sock"), "not an absolute path"),
         (_host(roles=["server"]), "host 'roof' is no client"),
-        (_host(agent=True), "field 'hosts.roof.agent'"),
+        (_host(agent=True), "field 'hosts.roof.agent' is not known: there are ssh, host_key, key"),
+        (_link(foward_rate=1), "field 'links.astra.foward_rate' is not known: did you mean forward_rate?"),
+        (lambda document: document["links"]["astra"].pop("return_rate"), "'links.astra.return_rate' is missing."),
+        (lambda document: document.update(links=[GOOD["links"]]), "field 'links': write an object, { … }."),
+        (_link(quiet_hours="18:00-23:00"), 'is "18:00-23:00": write a list, [ … ].'),
         (_link(client="rof"), "there is no host 'rof'. Choices: roof, other"),
         (_link(client="other", server="other"), "client and server are one host"),
         (_link(server="roof"), "host 'roof' is no server"),
         (_link(forward_rate=0), "field 'links.astra.forward_rate'"),
-        (_link(forward_rate="20 Mbit/s"), "field 'links.astra.forward_rate'"),
+        (_link(forward_rate="20 Mbit/s"), "field 'links.astra.forward_rate' is \"20 Mbit/s\": Input should be a valid"),
+        (_link(budget_per_day=-1), "field 'links.astra.budget_per_day' is -1: Input should be greater than 0 (bytes)."),
+        (_link(timeout=float("inf")), "field 'links.astra.timeout' is Infinity"),
         (_link(families=[5]), "families are 4 and 6"),
         (_link(udp_port=70000), "field 'links.astra.udp_port'"),
         (_link(udp_port=57833), "both 57833"),
         (_link(server_addresses=["roof"]), "'roof' is not an IP address"),
+        (_link(families=[6], server_addresses=["192.0.2.1"]), "no address of its families: add one of IPv6"),
+        (_link(interface="eth 1"), "interface 'eth 1' is none: write its name in `ip link`"),
+        (_link(server_interface="a" * 16), "server_interface"),
+        (_link(abbreviation="a,b"), "abbreviation 'a,b' is none"),
+        (_link(quiet_hours=["22:00-10:00", "09:00-22:00"]), "quiet_hours are the whole day"),
         (_link(quiet_hours=["18-23"]), "'18-23' is not a span"),
         (_link(budget_per_day=10, budget_per_month=9), "larger than budget_per_month"),
     ],
@@ -108,9 +123,20 @@ def test_a_mistake_is_one_sentence_that_names_the_place(tmp_path: Path, change: 
 def test_a_missing_file_and_one_that_is_not_json(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"copy links\.example\.json to it"):
         load_links(tmp_path / "links.json")
-    (tmp_path / "links.json").write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
-        load_links(tmp_path / "links.json")
+    for text in ("{", "[" * 100_000):
+        (tmp_path / "links.json").write_text(text)
+        with pytest.raises(UsageError, match="is not JSON"):
+            load_links(tmp_path / "links.json")
+
+
+def test_a_name_that_stands_twice_is_told_and_a_byte_order_mark_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "links.json"
+    text = json.dumps(GOOD)
+    path.write_text(text.replace('"astra": {', '"leo": {'))
+    with pytest.raises(UsageError, match=r"links\.json: 'leo' stands 2 times in one object"):
+        load_links(path)
+    path.write_text(text, "utf-8-sig")
+    assert set(load_links(path)) == {"astra", "leo"}
 
 
 def test_keys_that_others_may_read_are_refused(tmp_path: Path) -> None:
@@ -130,6 +156,8 @@ def test_selection_names_the_choices(tmp_path: Path) -> None:
     links = load_links(_file(tmp_path / "links.json"))
     with pytest.raises(UsageError, match=r"no link 'astre' in links\.json\. Did you mean astra\? Choices: astra, leo"):
         select_links(links, ("astre",))
+    with pytest.raises(UsageError, match=r"--link: name one of links\.json\. Choices: astra, leo"):
+        select_links(links, ("",))
 
 
 def test_links_that_run_at_once_need_ports_of_their_own(tmp_path: Path) -> None:
