@@ -1,5 +1,6 @@
 """What a link has carried, and the sentence when a budget is used up."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.deploy.remote.volume import Ledger
-from runner.errors import BudgetError
+from runner.errors import BudgetError, UsageError
 from runner.model.real_link import RealLink, RemoteHost
 
 HOST = RemoteHost(name="roof", user="me", address="192.0.2.1", port=22, host_key="ssh-ed25519 AAAA", key=None)
@@ -25,6 +26,23 @@ def test_volumes_add_up_by_day_and_month_and_outlive_the_runner(tmp_path: Path) 
     assert again.spent("astra", today=MONDAY) == (10, 110)
     assert again.spent("astra", today=DECEMBER) == (0, 0)
     assert again.spent("nobody", today=MONDAY) == (0, 0)
+
+
+def test_two_runners_at_once_lose_no_byte(tmp_path: Path) -> None:
+    ledgers = [Ledger(tmp_path / "volume.json") for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for ledger in ledgers * 5:
+            pool.submit(ledger.add, "astra", 1, today=MONDAY)
+    ledgers[0].add("other", 7, today=MONDAY)
+    assert [ledger.spent("astra", today=MONDAY) for ledger in ledgers] == [(20, 20)] * 4
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"astra": 5}', '{"astra": {"2026-11-30": "much"}}'])
+def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "volume.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"volume\.json can't be read as what links have carried"):
+        Ledger(path)
 
 
 def test_a_budget_that_the_next_job_would_pass_stops_it_with_a_sentence(tmp_path: Path) -> None:
