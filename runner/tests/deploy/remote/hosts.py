@@ -34,7 +34,9 @@ def lacking() -> str:
         tool for tool in ("dockerd", "nsenter", "unshare", "ip", "iptables", "ssh-keygen") if not shutil.which(tool)
     ]:
         return f"without {', '.join(missing)}"
-    if not (_tool("sshd") and _tool("ethtool")) and not _unpack():
+    if not (_tool("sshd") and _tool("ethtool")):
+        _unpack(*PACKAGES)
+    if not (_tool("sshd") and _tool("ethtool")):
         return f"{' and '.join(PACKAGES)} can't be downloaded"
     return ""
 
@@ -50,14 +52,22 @@ def _libraries() -> dict[str, str]:
     return {"LD_LIBRARY_PATH": ":".join(sorted({str(path.parent) for path in CACHE.rglob("lib*.so.0")}))}
 
 
-def _unpack() -> bool:
+def _unpack(*packages: str) -> None:
+    """Unpack packages into CACHE, as far as they can be had."""
     if not shutil.which("apt-get"):
-        return False
+        return
     CACHE.mkdir(mode=0o700, exist_ok=True)
-    done = subprocess.run(["apt-get", "download", *PACKAGES], cwd=CACHE, capture_output=True, check=False)
+    subprocess.run(["apt-get", "download", *packages], cwd=CACHE, capture_output=True, check=False)
     for package in CACHE.glob("*.deb"):
         subprocess.run(["dpkg", "-x", package, CACHE], check=True)
-    return done.returncode == 0 and bool(_tool("sshd") and _tool("ethtool"))
+
+
+def shifted_clock() -> Path | None:
+    """libfaketime, which sets the wall clock of one process; None where it can't be had."""
+    if not (found := sorted(CACHE.rglob("libfaketime.so.1"))):
+        _unpack("libfaketime")
+        found = sorted(CACHE.rglob("libfaketime.so.1"))
+    return found[0] if found else None
 
 
 def offloads_off(interface: str, *, inside: Sequence[str] = ()) -> None:

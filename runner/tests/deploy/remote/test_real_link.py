@@ -1,6 +1,8 @@
 """Jobs between this host and another one, over SSH."""
 
 import socket
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,13 +15,15 @@ from docker.errors import DockerException, ImageNotFound
 from runner.catalog import Catalog
 from runner.deploy.holders import TOOLS
 from runner.deploy.remote.engine import RemoteEngine
-from runner.deploy.remote.shipping import missing
+from runner.deploy.remote.probes import clock, parse
+from runner.deploy.remote.shipping import missing, ship
+from runner.deploy.remote.station import SCRIPTS
 from runner.errors import BudgetError, SetupError
 from runner.model.implementation import Role
 from runner.model.real_link import LINK_DOWN
 from runner.model.result import Outcome
 from runner.model.run import LinkParameters
-from runner.tests.deploy.remote.hosts import Host
+from runner.tests.deploy.remote.hosts import Host, shifted_clock
 from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
 from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
 
@@ -119,6 +123,62 @@ def test_a_satellite_link_is_measured_and_the_clocks_are_found(
     finally:
         satellite.close()
     assert remote_host.containers() == []
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
+    """600 ms of RTT and 1 % loss on our link; libfaketime sets the clock that the probe on the host reads.
+
+    Namespaces share the kernel's wall clock (a time namespace moves the monotonic one alone), and it is the kernel that
+    stamps captured packets: only a process can have a clock of its own here. So this is of the probes on the wire, and
+    `test_two_clocks.py` of joining the captures by what they found.
+    """
+    library = shifted_clock()
+    if library is None:
+        pytest.skip("libfaketime can't be downloaded")
+    ahead, drift, seconds, token, port = 37.25, 500e-6, 40.0, "5a" * 16, 4446
+    satellite = Satellite(remote_host, None, remote_host.number)
+    answering = subprocess.Popen([sys.executable, SCRIPTS / "side.py", "answer", "120", token, str(port)])
+    _have(remote_host, TOOLS)
+    try:
+        satellite.open(_parameters(FORWARD_RATE, LOSS), _parameters(RETURN_RATE, LOSS), seed=5)
+        asking = (token, str(port), INTERFACE, "443", satellite.server_address, "0.2")
+        client = remote_host.engine().containers.run(
+            TOOLS,
+            ["/usr/bin/python3", "-ISB", "/side/side.py", "client", "120", *asking],
+            environment={
+                "LD_PRELOAD": "/clock.so",
+                "FAKETIME": f"+{ahead}s x{1 + drift}",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            },
+            volumes=[f"{SCRIPTS}/side.py:/side/side.py:ro", f"{library}:/clock.so:ro"],
+            network_mode="host",
+            detach=True,
+        )
+        began = time.time()
+        time.sleep(seconds)
+        written = client.exec_run(["cat", "/side/probes.txt"]).output
+    finally:
+        answering.terminate()
+        answering.wait()
+        satellite.close()
+        for one in remote_host.engine().containers.list():
+            one.remove(force=True)
+    assert isinstance(written, bytes)
+    found = clock(parse(written.decode()))
+    assert found is not None
+    for moment in (0.0, seconds):
+        assert found.ahead(began + moment) == pytest.approx(ahead + drift * moment, abs=0.005)
+
+
+def _have(host: Host, image: str) -> None:
+    """Bring an image to the host."""
+    engine, local = RemoteEngine.open(host.remote(), {}), docker.from_env()
+    try:
+        for one in missing(engine, local, (image,)):
+            ship(engine, local, one, report=lambda *_: None)
+    finally:
+        engine.close()
 
 
 def test_a_port_that_is_taken_is_no_failure_of_the_server(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:
