@@ -2,7 +2,8 @@
 //
 //	TCP                  QUIC stream (RFC 9000 §3)
 //	FIN                  FIN of that direction; the other one goes on
-//	RST, time-out        RESET_STREAM and STOP_SENDING. What was read before the RST still arrives (RESET_STREAM_AT)
+//	RST, time-out        RESET_STREAM and STOP_SENDING. What was read before the RST still arrives (RESET_STREAM_AT), while
+//	                     the other end goes on taking it
 //	window is full       no more is read from the stream, whose flow control stops the other side
 package relay
 
@@ -14,9 +15,12 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"bentpipe/carrier"
 )
 
 // Stream error codes: why a side gave a TCP connection up. The original doesn't look at codes.
@@ -36,6 +40,11 @@ var ErrGone = errors.New("the tunnel is gone")
 // follows, behind what is still to be delivered.
 var errStopped = errors.New("the other side stopped reading")
 
+var errStalled = errors.New("the other side reset, and TCP takes nothing of what came before")
+
+// stalled is the time after which an end that takes nothing is asked, or told, whether the connection is still there.
+const stalled = time.Second
+
 // Join relays between tcp and stream until both directions have ended, and owns both: they are closed on return. tunnel is
 // the context of the stream's QUIC connection, whose end resets the TCP connection at once. The error says how the
 // connection broke; nil: both directions ended with a FIN.
@@ -43,6 +52,11 @@ func Join(tunnel context.Context, tcp *net.TCPConn, stream *quic.Stream) error {
 	j := &joint{tcp: tcp, stream: stream}
 	release := context.AfterFunc(tunnel, func() { j.reset() })
 	defer release()
+	stream.SetReceiveFinalSizeCallback(func(int64) {
+		if carrier.WasReset(stream) {
+			j.hurry()
+		}
+	})
 
 	up := make(chan error, 1)
 	go func() { up <- j.send() }()
@@ -74,6 +88,13 @@ type joint struct {
 	tcp    *net.TCPConn
 	stream *quic.Stream
 	once   sync.Once
+	ending atomic.Bool // the other side has reset its direction, and only its last bytes are to be delivered
+}
+
+// hurry is called when a reset is on its way behind bytes that the TCP peer may never take.
+func (j *joint) hurry() {
+	j.ending.Store(true)
+	_ = j.tcp.SetWriteDeadline(time.Now().Add(stalled))
 }
 
 // broken is called when the TCP connection broke: it is dead in both directions (RFC 9293 §3.10.7.4), so the stream is too.
@@ -110,6 +131,7 @@ func (j *joint) send() error {
 		}
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, new(*quic.StreamError)):
+		j.hurry()
 		return errStopped
 	case errors.As(err, new(*net.OpError)):
 		j.broken()
@@ -122,12 +144,15 @@ func (j *joint) send() error {
 
 // receive carries stream → TCP.
 func (j *joint) receive() error {
-	err := copyToTCP(j.tcp, j.stream)
+	err := j.copyToTCP()
 	switch {
 	case err == nil:
 		// An error here is that of a connection that broke meanwhile, which send sees as well.
 		_ = j.tcp.CloseWrite()
 		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		j.reset()
+		return errStalled
 	case errors.As(err, new(*net.OpError)):
 		j.broken()
 		return err
@@ -138,16 +163,19 @@ func (j *joint) receive() error {
 }
 
 // copyToTCP returns nil at the stream's FIN.
-func copyToTCP(tcp *net.TCPConn, stream *quic.Stream) error {
+func (j *joint) copyToTCP() error {
 	var first [1]byte
 	for {
 		// No buffer is held while nothing is there: an idle connection costs two stacks. Errors are left to Read, which
 		// alone completes the stream.
-		_, _ = stream.Peek(first[:])
+		_, _ = j.stream.Peek(first[:])
 		buffer := buffers.Get().(*[bufferSize]byte)
-		n, err := stream.Read(buffer[:])
+		n, err := j.stream.Read(buffer[:])
 		if n > 0 {
-			if _, err := tcp.Write(buffer[:n]); err != nil {
+			if j.ending.Load() {
+				_ = j.tcp.SetWriteDeadline(time.Now().Add(stalled))
+			}
+			if _, err := j.tcp.Write(buffer[:n]); err != nil {
 				buffers.Put(buffer)
 				return err
 			}

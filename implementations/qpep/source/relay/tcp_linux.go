@@ -2,16 +2,17 @@ package relay
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"syscall"
+	"time"
 
+	"github.com/quic-go/quic-go"
 	"golang.org/x/sys/unix"
 )
 
-// copyFromTCP returns nil at the FIN, a *net.OpError when TCP broke, the writer's error otherwise.
-func copyFromTCP(w io.Writer, tcp *net.TCPConn) error {
+// copyFromTCP returns nil at the FIN, a *net.OpError when TCP broke, the stream's error otherwise.
+func copyFromTCP(stream *quic.Stream, tcp *net.TCPConn) error {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func copyFromTCP(w io.Writer, tcp *net.TCPConn) error {
 			return err
 		}
 		if failed == nil && n > 0 {
-			_, failed = w.Write(buffer[:n])
+			failed = write(stream, raw, buffer[:n])
 			buffers.Put(buffer)
 			if failed != nil {
 				return failed
@@ -56,6 +57,25 @@ func copyFromTCP(w io.Writer, tcp *net.TCPConn) error {
 	}
 }
 
+// write also ends when TCP breaks, a *net.OpError: while flow control holds the stream up, nobody reads the socket.
+func write(stream *quic.Stream, raw syscall.RawConn, data []byte) error {
+	for {
+		_ = stream.SetWriteDeadline(time.Now().Add(stalled))
+		n, err := stream.Write(data)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		data = data[n:]
+		var failure syscall.Errno
+		if err := raw.Control(func(fd uintptr) { _, failure = ended(fd) }); err != nil {
+			return err
+		}
+		if failure != 0 {
+			return &net.OpError{Op: "read", Net: "tcp", Err: failure}
+		}
+	}
+}
+
 // waitForReset waits, after the FIN of the peer, until the connection has ended: true if the peer reset it, or went
 // silent; false if both sides closed it, or we did.
 func waitForReset(tcp *net.TCPConn) bool {
@@ -63,17 +83,23 @@ func waitForReset(tcp *net.TCPConn) bool {
 	if err != nil {
 		return false
 	}
-	var failure int
-	err = raw.Read(func(fd uintptr) bool {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return true
-		}
-		if info.State != unix.BPF_TCP_CLOSE {
-			return false
-		}
-		failure, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		return true
+	var failure syscall.Errno
+	err = raw.Read(func(fd uintptr) (over bool) {
+		over, failure = ended(fd)
+		return over
 	})
 	return err == nil && failure != 0
+}
+
+// ended says whether a TCP connection is over, and the error by which.
+func ended(fd uintptr) (over bool, failure syscall.Errno) {
+	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return true, 0
+	}
+	if info.State != unix.BPF_TCP_CLOSE {
+		return false, 0
+	}
+	code, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+	return true, syscall.Errno(code)
 }
