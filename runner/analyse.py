@@ -10,7 +10,7 @@ from runner.decode import Trace, cached_decode, job_invariants, load_tables, on_
 from runner.diagnose import Explanation
 from runner.disturbance import disturbed, load_truth
 from runner.errors import CaptureError
-from runner.explain import explained, marks, measured
+from runner.explain import explained, marks, measured, window_of
 from runner.flood import flood
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.job import Job
@@ -275,7 +275,8 @@ class _Traces:
             return_=record.return_,
         )
         why = explained(client_side, server_side, found, numbers, record=record, truth=truth)
-        document = plots | marks(why)
+        window = window_of(artifacts.folder / "server" / "qlog", server_side)
+        document = plots | marks(why, origin_ns=int(plots["origin_unix_ns"]), window=window)
         store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
         invariants = _invariants(client_side, server_side, found, record)
         return cls(facts=found, sample=numbers, invariants=invariants, explanation=why)

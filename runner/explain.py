@@ -1,9 +1,17 @@
 """Numbers and diagnoses of a job, as its result and its plots hold them."""
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
 from runner.decode import Trace
+from runner.decode.schema import SERVER
 from runner.diagnose import Explanation, explain
 from runner.model.result import LinkTruth, Sample
 from runner.model.run import CaseRecord
+from runner.qlog import CongestionWindow, congestion_window
 from runner.trace import TraceFacts, sample
 from runner.trace.transfer import Transfer
 from runner.trace.vantage import Recording
@@ -37,10 +45,22 @@ def explained(
     )
 
 
-def marks(explanation: Explanation) -> dict[str, object]:
+def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
+    """The server's congestion window as its qlogs tell it; None when it sent nothing, or when none of them tells."""
+    sent = server_side.datagrams.filter(pc.field("sender") == SERVER).column("time_ns")
+    return congestion_window(qlogs, pc.min(sent).as_py()) if len(sent) else None
+
+
+def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow | None) -> dict[str, object]:
     """What `series.json` carries of it: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence);
-    times in seconds since the origin; and what was under way meanwhile (`Panels.document`)."""
-    panels = {} if explanation.panels is None else explanation.panels.document()
+    times in seconds since the origin, `origin_ns` of Unix time; and what was under way meanwhile (`Panels.document`),
+    with the server's congestion window, in bytes, at the moments of the bytes in flight; empty: no qlog tells it."""
+    panels: dict[str, Any] = {}
+    if explanation.panels is not None:
+        panels = explanation.panels.document()
+        moments = np.arange(len(explanation.panels.in_flight)) * explanation.panels.interval
+        told = [] if window is None else window.at(origin_ns + np.rint(moments * 1e9).astype(np.int64))
+        panels["in_flight"]["congestion_window"] = told
     return panels | {
         "limits": [[round(one.start, 4), round(one.end, 4), one.limit.value] for one in explanation.spans],
         "diagnoses": [

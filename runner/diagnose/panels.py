@@ -1,6 +1,7 @@
 """What was under way at each moment, thinned to what a screen can show: packets, bytes in flight, RTT, queue."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class Panels:
             queue=queue,
         )
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, Any]:
         """Of `series.json`. `t_us` delta-coded; `number` and `length` as value, repetitions, value, …, the numbers
         delta-coded before that; bytes, and µs."""
         ceiling = [round(one) if one < _NO_LIMIT else None for one in self.ceiling.tolist()]

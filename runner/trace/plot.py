@@ -1,6 +1,7 @@
 """Recording → `series.json`: what the page draws of a job, as small integers. The format is described in `series`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def series(
     file_sizes: Sequence[int],
     forward: LinkParameters,
     return_: LinkParameters,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The content of `series.json`.
 
     `origin_unix_ns`: the client's first Initial at the client's vantage point. `files`: sizes of the streams that are

@@ -162,6 +162,11 @@ const bentpipe = (() => {
       line("packet number", { x: time, y: number }, colour.server, { line: { width: 1 }, trace: { yaxis: "y7", ...packet } }),
       line("packet size", { x: time, y: size }, colour.server, { line: { width: 0.8, shape: "hv" }, trace: { yaxis: "y8", ...packet } }),
     ];
+    if (flight.congestion_window?.length) {
+      const most = { x: moments(flight.congestion_window), y: kib(flight.congestion_window) };
+      const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>congestion window, says the server's qlog</extra>" };
+      found.push(line("congestion window", most, colour["limit-congestion-window"], { line: { width: 1.6, shape: "hv" }, trace: hover }));
+    }
     if (flight.ceiling.length) {
       const most = { x: moments(flight.ceiling), y: kib(flight.ceiling) };
       const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>most that the client's flow control allowed</extra>" };
@@ -250,9 +255,10 @@ const bentpipe = (() => {
     }
     delete axes.yaxis.nticks;
     if (series.packets) {
-      // a receive window far above what is in flight would press that to the bottom
+      // a window far above what is in flight would press that to the bottom
       const most = Math.max(1, ...series.in_flight.bytes);
-      const near = series.in_flight.ceiling.filter((bytes) => bytes !== null && bytes < 2.5 * most);
+      const windows = [...series.in_flight.ceiling, ...(series.in_flight.congestion_window || [])];
+      const near = windows.filter((bytes) => bytes !== null && bytes < 2.5 * most);
       axes.yaxis5.range = [0, (1.1 * Math.max(most, ...near)) / 1024];
     }
     const last = shown[shown.length - 1][0].replace("axis", "");
@@ -294,6 +300,8 @@ const bentpipe = (() => {
       modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
     });
     point(end);
+    const untold = series.in_flight?.congestion_window?.length === 0; // series of older runs don't say
+    document.getElementById("window").textContent = untold ? "No qlog of this server tells its congestion window. " : "";
     document.getElementById("shown").textContent = `${iteration}${iteration === cell.median ? " (median)" : ""}`;
   }
 

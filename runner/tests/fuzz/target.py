@@ -29,6 +29,7 @@ from runner.explain import explained
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
+from runner.qlog import congestion_window
 from runner.readback import readings
 from runner.store import save_evidence
 from runner.tests.fuzz import mutations
@@ -163,6 +164,9 @@ class Target:
         asked = rng.choice(({}, {"CCA": "cubic", "IW": "10", "ACK_FREQUENCY": "4"}))
         endpoint = replace(seed.evidence.server, environment={**seed.evidence.server.environment, **asked})
         readings(Artifacts(folder), replace(seed.evidence, client=endpoint, server=endpoint), None, None)
+        window = congestion_window(folder / role / "qlog", rng.choice((0, round(seed.evidence.started_unix_s * 1e9))))
+        if window is not None:
+            json.dumps(window.at(np.sort(window.time_ns)), allow_nan=False)
 
     def _tables(self, rng: Random, seed: Seed) -> None:
         """Tables that keep to the schema, with other values: what a run of somebody else may bring."""

@@ -30,6 +30,11 @@ RECORDED = {
 }
 VARIANTS = {"quinn+iw=32": {"IW": "32"}, "quic-go+iw=10": {"IW": "10"}}
 PATHS = ("plain", "openvpn", "pep-split")
+QLOG = """\x1e{"qlog_format":"JSON-SEQ","trace":{}}
+\x1e{"time":0,"name":"transport:packet_sent","data":{}}
+\x1e{"time":1,"name":"recovery:metrics_updated","data":{"congestion_window":12000}}
+\x1e{"time":90,"name":"recovery:metrics_updated","data":{"congestion_window":18000}}
+"""
 SECONDS = {"plain": 4.0, "openvpn": 4.2, "pep-split": 3.0}
 SIZES = {"goodput": (100 * KIB,), "transfer": (20 * KIB, 30 * KIB, 50 * KIB)}
 
@@ -90,6 +95,9 @@ def recorded_run(path: Path) -> RunFolder:
     for job, name in jobs.items():
         artifacts = folder.artifacts(job)
         shutil.copytree(RECORDINGS / name / "1", artifacts.folder)
+        if name == "quinn_quinn/lossy":
+            (artifacts.folder / "server/qlog").mkdir()
+            (artifacts.folder / "server/qlog/a b#1.sqlog").write_text(QLOG)
         folder.save_result(analyse(job, artifacts, catalog.cases[job.case], cases[job.case]))
     return folder
 

@@ -32,9 +32,6 @@ pytestmark = [
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
     recorded = recorded_run(tree / "recorded")
-    qlog = recorded.path / "quinn_quinn/goodput/1/server/qlog"
-    qlog.mkdir(parents=True)
-    (qlog / "a b#1.sqlog").write_text("{}")
     earlier = RunFolder.create(tree / "earlier", replace(recorded.run, started_unix_s=recorded.run.started_unix_s - 1))
     for result in recorded.results().values():
         earlier.save_result(result)
@@ -149,6 +146,19 @@ def test_the_plots_draw(site: Path, tab: Tab) -> None:
         assert name in legend
     assert page.locator(".subplot").count() == 8
     page.locator(".nsewdrag").first.hover()
+
+
+def test_the_congestion_window_is_drawn_as_the_qlog_tells_it_or_said_to_be_untold(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/quinn_quinn/goodput.html")
+    page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
+    window = page.evaluate("document.getElementById('plot').data.find((one) => one.name === 'congestion window').y")
+    told = [one for one in window if one is not None]
+    assert (told[0], told[-1]) == (12000 / 1024, 18000 / 1024)
+    assert page.locator("#window").text_content() == ""
+    page = tab.open(site / "recorded/aioquic_aioquic/goodput.html")
+    page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
+    assert "congestion window" not in page.locator(".legendtext").all_text_contents()
+    assert page.locator("#window").inner_text() == "No qlog of this server tells its congestion window."
 
 
 def test_a_deep_link_zooms_all_plots_to_the_moment_and_names_the_packet(site: Path, tab: Tab) -> None:
