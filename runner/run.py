@@ -25,12 +25,13 @@ from runner.pause import Pause
 from runner.plan import GATE, estimate, gated, waits
 from runner.retention import Retention, apply_retention
 from runner.store import RunFolder
+from runner.time_left import TimeLeft
 from runner.width import Width
 
 MAX_ATTEMPTS = 3  # of a job that was disturbed or that the harness spoiled, the first one included
 _ANALYSIS_NICENESS = 10  # the judge must not make the simulator late
-_PRIOR = 60.0  # seconds
 _WAIT = 0.2  # seconds between looks at events
+_WAITING = "waiting"  # the group of the jobs that mostly wait
 
 
 class Deployment(Protocol):
@@ -52,7 +53,7 @@ class Progress:
     total: int
     running: tuple[Job, ...]
     lanes: int
-    seconds_left: float | None
+    seconds_left: float  # 0: nothing is left
     job: Job | None = None
     kind: Kind = Kind.TEST_CASE  # of the job's case
     result: Result | None = None
@@ -78,13 +79,10 @@ class Campaign:
     clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
     _state: threading.Condition = field(default_factory=threading.Condition)
-    _running: dict[Job, float] = field(default_factory=dict)
+    _running: list[Job] = field(default_factory=list)
     _gates: dict[Job, Result] = field(default_factory=dict)  # handshakes that were judged, in earlier calls too
     _done: int = 0
-    _spent: float = 0.0  # seconds of lanes at work
-    _expected_left: dict[Job, float] = field(default_factory=dict)  # seconds that the plan expects of jobs not done
-    _expected_all: float = 0.0
-    _expected_done: float = 0.0
+    _time: TimeLeft = field(init=False)
     _failure: BaseException | None = None
     _told: dict[int, str] = field(default_factory=dict)  # why each lane rests, as was told
     _waiting: deque[Job] = field(default_factory=deque)  # jobs that mostly wait, where there is room of their own
@@ -102,8 +100,8 @@ class Campaign:
         """Run everything that is left. Returns the results of this call; raises what a lane could not survive."""
         results: dict[Job, Result] = {}
         records = self.folder.run.cases
-        self._expected_left = {job: estimate((job,), records).seconds for job in self.todo if job not in self.presets}
-        self._expected_all = sum(self._expected_left.values())
+        expected = {job: estimate((job,), records).seconds for job in self.todo if job not in self.presets}
+        self._time = TimeLeft(expected, self._group)
         self._waiting_cases = frozenset(name for name in records if self.width.waiting and waits(records[name]))
         again = set(self.todo)
         self._gates = {
@@ -176,7 +174,7 @@ class Campaign:
                     return None
                 job = None if self._rests(number) else self._first(work)
                 if job is not None:
-                    self._running[job] = self.clock()
+                    self._begin(job)
                     return job
                 self._state.wait(_WAIT)
         return None
@@ -246,7 +244,8 @@ class Campaign:
                 if self._stop.is_set():
                     return None
                 self._state.wait(_WAIT)
-            self._running[job] = self.clock()
+            if attempt > 1:
+                self._begin(job)
         self._tell("started", job)
         try:
             return self._attempt(job, attempt, judge)
@@ -256,8 +255,13 @@ class Campaign:
     def _leave(self, job: Job) -> None:
         """The job's place is free."""
         with self._state:
-            self._spent += self.clock() - self._running.pop(job)
+            self._time.passed(self.clock(), self._running)
+            self._running.remove(job)
             self._state.notify_all()
+
+    def _begin(self, job: Job) -> None:
+        self._time.passed(self.clock(), self._running)
+        self._running.append(job)
 
     def _attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
         began = self.clock()
@@ -293,10 +297,7 @@ class Campaign:
     def _tell(self, event: str, job: Job | None = None, result: Result | None = None, message: str = "") -> None:
         with self._state:
             if event == "finished" and job is not None:
-                self._expected_left.pop(job, None)
-                self._expected_done = self._expected_all - sum(self._expected_left.values())
-            # Few jobs say little about the others: the plan's own estimate weighs as much as a minute of them.
-            pace = (self._spent + _PRIOR) / (self._expected_done + _PRIOR) if self._expected_done else None
+                self._time.finished(job, ran=result is not None and result.outcome is not Outcome.SKIPPED)
             kind = Kind.TEST_CASE if job is None else self._kind(job)
             lanes = self.width.of(kind)
             progress = Progress(
@@ -305,7 +306,7 @@ class Campaign:
                 total=len(self.todo),
                 running=tuple(self._running),
                 lanes=lanes,
-                seconds_left=None if pace is None else pace * self._expected_seconds(lanes),
+                seconds_left=self._time.seconds(self._first_rate),
                 job=job,
                 kind=kind,
                 result=result,
@@ -313,11 +314,13 @@ class Campaign:
             )
             self.watch(progress)
 
-    def _expected_seconds(self, lanes: int) -> float:
-        """Until the end, as the plan has it, with so many lanes beside those of the jobs that wait."""
-        waiting = sum(seconds for job, seconds in self._expected_left.items() if self._waits(job))
-        working = sum(self._expected_left.values()) - waiting
-        return max(working / lanes, waiting / max(1, self.width.waiting))
+    def _group(self, job: Job) -> str:
+        return _WAITING if self._waits(job) else self._kind(job)
+
+    def _first_rate(self, group: str) -> float:
+        """Lanes that a group of jobs is to have. Of those that open on their own half are taken for closed again."""
+        lanes = self.width.waiting if group == _WAITING else self.width.of(Kind(group))
+        return max(1.0, lanes / 2) if self.width.adaptive else lanes
 
 
 def _embed_secrets(artifacts: Artifacts) -> None:

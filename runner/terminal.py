@@ -111,7 +111,7 @@ class RunWatch:
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:
-        left = "" if event.seconds_left is None else f"about {format_duration(event.seconds_left)} left"
+        left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left else ""
         running = ", ".join(f"{job.client}→{job.server} {job.case}" for job in event.running[:3])
         more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
         self._progress.update(

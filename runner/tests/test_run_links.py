@@ -120,8 +120,13 @@ def test_a_link_rests_in_its_quiet_hours_and_goes_on_by_itself(tmp_path: Path, c
 def test_a_run_can_be_ended_in_quiet_hours(tmp_path: Path, catalog: Catalog) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
     evening = Evening()
-    work = _campaign(folder, catalog, Links(budget=9), quiet=evening.quiet, watch=evening.watch)
-    threading.Timer(4.0, work.stop).start()
+
+    def watch(event: Progress) -> None:
+        evening.watch(event)
+        if len(evening.finished) == 3:  # the other link is done; this one would begin within a second
+            threading.Timer(1.0, work.stop).start()
+
+    work = _campaign(folder, catalog, Links(budget=9), quiet=evening.quiet, watch=watch)
     work.execute()
     assert sorted(job.iteration for job in folder.results()) == [1, 3, 5]
 
