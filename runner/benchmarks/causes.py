@@ -154,6 +154,11 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
             found=("rate-collapse",),
             share=0.6,
         ),
+        # Thesis, figure 5.11: in the middle to a third, so that a transfer of 20 s takes 40 s.
+        "bends": _Cause(
+            server=f"sin=collapses at={0.5 * duration:.2f} window={ground.part_of(0.33)}",
+            found=("rate-collapse",),
+        ),
         "bursts": _Cause(
             server=f"sin=bursts every={rtt:g} window={ground.part_of(0.75)} rate={4 * ground.data_rate}",
             window=0,

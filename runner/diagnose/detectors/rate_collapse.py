@@ -10,7 +10,7 @@ from runner.diagnose.rounds import longest
 from runner.model.diagnosis import Diagnosis, Limit
 from runner.units import format_data_rate, format_duration
 
-_FELL_TO = 0.3
+_FELL_TO = 0.4
 _HALVED = 0.5  # by NewReno for each RTT with losses (RFC 9002 §7.3.2); others keep more
 _BELOW = 0.6  # of what the halvings leave
 _LEAST_REACHED = 0.2  # of the link's data rate
@@ -20,7 +20,7 @@ _ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Below 30 % of the highest rate before, for 5 RTTs and 10 % of the time; not where the client, the application or
+    """Below 40 % of the highest rate before, for 5 RTTs and 10 % of the time; not where the client, the application or
     an outage was the limit, and below 60 % of what halving the rate for each RTT with losses would leave."""
     cells, view = course.cells, course.view
     rate = cells.around(cells.utilisation, cells.per_window)

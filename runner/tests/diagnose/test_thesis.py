@@ -1,0 +1,51 @@
+"""Each pattern of the thesis' section 5.6 (runner/diagnose/README.md) is reproduced, and found by its detector."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner import diagnose
+from runner.benchmarks.causes import CELL, labelled
+from runner.benchmarks.diagnoses import explain_again
+from runner.benchmarks.virtual import make
+from runner.stats.modes import two_modes
+from runner.store import RunFolder
+from runner.tests.diagnose.test_recorded import RECORDED, codes
+
+PACKAGE = Path(diagnose.__file__).parent
+ROW = re.compile(r"^\| §(5\.6\.[\d.]+).*\| `([a-z-]+)` \| (?:`([a-z-]+)` )?\|$", re.MULTILINE)
+ROWS = [found.groups() for found in ROW.finditer((PACKAGE / "README.md").read_text())]
+
+
+@pytest.mark.parametrize(("name", "code"), [(name, code) for _, name, code in ROWS if code != CELL])
+def test_a_pattern_is_reproduced_and_found(name: str, code: str | None) -> None:
+    assert codes(name) - {"mtu-not-raised"} >= ({code} if code else set())
+    assert code is None or code in RECORDED[name].expected
+    assert code is not None or codes(name) <= {"mtu-not-raised"}
+
+
+def test_every_pattern_that_a_detector_is_about_is_in_the_table() -> None:
+    cited = {
+        section
+        for path in (PACKAGE / "detectors").glob("*.py")
+        for section in re.findall(r"thesis §(5\.6[\d.]*\d)", path.read_text())
+    }
+    assert len(ROWS) >= 18
+    assert cited <= {section for section, _, _ in ROWS}
+    assert {name for _, name, code in ROWS if code == CELL} == {"sometimes-slow"}
+    assert any(one.name.startswith("sometimes-slow") and CELL in one.expected for one in labelled())
+
+
+@pytest.mark.slow
+def test_iterations_of_which_some_stay_slow_are_told_apart(tmp_path: Path) -> None:
+    """The labelled set lets each process draw its lot; here four draw the one, four the other."""
+    make(tmp_path / "run", tuple(replace(RECORDED[name], iterations=4) for name in ("clean", "never-grows")))
+    folder = RunFolder.open(tmp_path / "run")
+    numbers = [explained[1] for job in folder.run.order if (explained := explain_again(folder, job)) is not None]
+    goodputs = [one.goodput for one in numbers if one.goodput]
+    found = two_modes(goodputs)
+    assert found is not None
+    assert (found.lower, found.upper) == (4, 4)
+    assert two_modes([*goodputs[:4], *goodputs[:4]]) is None
