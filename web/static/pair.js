@@ -165,7 +165,8 @@ const bentpipe = (() => {
     if (flight.congestion_window?.length) {
       const most = { x: moments(flight.congestion_window), y: kib(flight.congestion_window) };
       const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>congestion window, says the server's qlog</extra>" };
-      found.push(line("congestion window", most, colour["limit-congestion-window"], { line: { width: 1.6, shape: "hv" }, trace: hover }));
+      // below what is in flight, and wider: they are often equal
+      found.unshift(line("congestion window", most, colour["limit-congestion-window"], { line: { width: 3.5, shape: "hv" }, trace: hover }));
     }
     if (flight.ceiling.length) {
       const most = { x: moments(flight.ceiling), y: kib(flight.ceiling) };
@@ -271,7 +272,7 @@ const bentpipe = (() => {
       modebar: { bgcolor: "transparent", color: colour.soft, activecolor: colour.ink },
       hovermode: "closest",
       hoverlabel: { bgcolor: colour.raised, bordercolor: colour.line, font: { color: colour.ink } },
-      legend: { orientation: "h", y: -54 / area, yanchor: "top", x: 0, font: { color: colour.ink, size: narrow ? 10 : 12 }, entrywidthmode: "fraction", entrywidth: narrow ? 0.48 : 0.19 },
+      legend: { orientation: "h", y: -54 / area, yanchor: "top", x: 0, font: { color: colour.ink, size: narrow ? 9 : 12 }, entrywidthmode: "fraction", entrywidth: narrow ? 0.48 : 0.19 },
       xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first Initial (s)" }, range: [0, end], anchor: last },
       ...axes,
       ...annotations(series, colour, end, area, end * (narrow ? 0.6 : 0.85)),
