@@ -158,7 +158,7 @@ def test_the_congestion_window_is_drawn_as_the_qlog_tells_it_or_said_to_be_untol
     page = tab.open(site / "recorded/aioquic_aioquic/goodput.html")
     page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
     assert "congestion window" not in page.locator(".legendtext").all_text_contents()
-    assert page.locator("#window").inner_text() == "No qlog of this server tells its congestion window."
+    assert page.locator("#window").inner_text().strip() == "No qlog of this server tells its congestion window."
 
 
 def test_a_deep_link_zooms_all_plots_to_the_moment_and_names_the_packet(site: Path, tab: Tab) -> None:
