@@ -1,6 +1,7 @@
 """What one job has on one host of a real link: endpoint, side container, volumes, and the watchdog over them."""
 
 import contextlib
+import errno
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ _PYTHON = ("/usr/bin/python3", "-ISB")
 LEASE_SECONDS = 90  # without a sign of the runner; it may lose a host for a minute and come back
 _READY_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
+_ENDED = "side ended"  # by SIGTERM, in good order
 # Stock images take the first two addresses of the host for a lane's, and would change the host's routes.
 SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
 _LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
@@ -37,6 +39,7 @@ class Station:
         self.role = endpoint.role
         self.name = f"{name}-{self.role.value}"
         self.side: Watched | None = None
+        self._host = host.name if host is not None else "this host"
         self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
         self._bell = bell
         self._containers: list[str] = []
@@ -127,8 +130,10 @@ class Station:
         raise LaneError("side-failed", f"Capture and probe at the {self.role.value} failed: {said or 'no output'}")
 
     def _last_words(self, side: Watched) -> str:
-        """The end of what capture and probe printed; empty when their host no longer knows."""
+        """Why capture and probe ended, or the end of what they printed; empty when their host no longer knows."""
         try:
+            if self.engine.state(side.container).exit_code == errno.ENOSPC:
+                return f"the disk of {self._host} is full: make room on it, then resume the run."
             return " ".join(self.engine.printed(side.container).splitlines()[-4:])
         except LaneError:
             return ""
@@ -137,16 +142,15 @@ class Station:
         """Raises LaneError `side-died` when capture and probe run no more: then the host ended the endpoint, too."""
         if self.side is None or self.engine.state(self.side.container).exit_code is not None:
             said = self._last_words(self.side) if self.side is not None else ""
-            raise LaneError(
-                "side-died",
-                f"Capture and probe at the {self.role.value} ended before the job: {said or 'was Docker restarted?'}",
-            )
+            if not said or _ENDED in said:  # killed, or asked to end: by somebody else
+                said = "was Docker restarted?"
+            raise LaneError("side-died", f"Capture and probe at the {self.role.value} ended before the job: {said}")
 
     def stop_side(self) -> str:
         """End capture and probe; their volumes stay. Returns what they printed."""
         assert self.side is not None, "start_side() comes first"
         self.engine.signal(self.side.container, "SIGTERM")
-        return self._await_side(("side ended",))
+        return self._await_side((_ENDED,))
 
     def create_endpoint(
         self,

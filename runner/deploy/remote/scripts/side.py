@@ -264,4 +264,5 @@ if __name__ == "__main__":
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        sys.exit("The disk of this host is full: make room on it, then resume the run.")
+        print("The disk of this host is full: make room on it, then resume the run.", file=sys.stderr)
+        sys.exit(errno.ENOSPC)  # what was printed needs room on the disk, too
