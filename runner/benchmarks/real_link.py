@@ -2,14 +2,19 @@
 
 Three pairs, five times each: first between two containers of a lane, then over SSH between this host and another one,
 behind the simulator with the case's own parameters (`runner/tests/deploy/remote`). The table has medians of goodput,
-their 95 % intervals, and whether these overlap; below, what a job over a real link takes beside its transfer.
+their 95 % intervals, and whether these overlap; below, what could not be measured, and why, and what a job over a real
+link takes beside its transfer.
 
-Needs root and the images of the tests; nothing else may run meanwhile. 12 minutes for `--case sat`.
+Needs root and the images of the tests; nothing else may run meanwhile. 12 minutes for `--case sat`. Ended, it goes on
+with `--run`; called so once more, it repeats what was disturbed.
 """
 
+import signal
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -21,9 +26,10 @@ from rich.table import Table
 from runner import campaign
 from runner.benchmarks.line import goodput, with_interval
 from runner.catalog import load_catalog
+from runner.errors import BentpipeError
 from runner.matrix import run_matrix
 from runner.model.job import Job
-from runner.model.result import Result
+from runner.model.result import Outcome, Result
 from runner.session import MatrixOptions
 from runner.stats import Summary
 from runner.tests.deploy.remote.sky import LINK, sky_over
@@ -39,32 +45,63 @@ out = Console(highlight=False)
 @click.option("--server", "servers", default="quic-go,quinn,aioquic", show_default=True)
 @click.option("--client", "clients", default="quic-go", show_default=True)
 @click.option("--iterations", default=5, show_default=True)
-def main(cases: tuple[str, ...], servers: str, clients: str, iterations: int) -> None:
-    """Lanes against the real path, in the same session. Exit code 1 when two intervals don't overlap."""
-    catalog = load_catalog()
+@click.option("--run", "name", help="That began earlier, to go on with. [real-link-HHMMSS]")
+def main(cases: tuple[str, ...], servers: str, clients: str, iterations: int, name: str | None) -> None:
+    """Lanes against the real path, in the same session.
+
+    Exit code 1 when two intervals don't overlap, 3 when something could not be measured.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # the other host is taken down then, too
+    name = name or time.strftime("real-link-%H%M%S")
+    asked = MatrixOptions(
+        servers=(servers,), clients=(clients,), iterations=iterations, seed=1, keep_captures="none", retry=("error",)
+    )
+    try:
+        measured = {case: _measure(replace(asked, cases=(case,)), f"{name}-{case}") for case in cases}
+    except BentpipeError as error:
+        out.print(f"{error} Here: the same command with --run {name}.", soft_wrap=True)
+        sys.exit(error.exit_code)
     table = Table("pair", "case", "in lanes", "over the real path", "difference", "intervals", box=None)
     apart = False
-    overheads: list[float] = []
-    for name in cases:
-        case = catalog.cases[name].record()
-        asked = MatrixOptions(
-            servers=(servers,), clients=(clients,), cases=(name,), iterations=iterations, seed=1, keep_captures="none"
-        )
-        folder = f"real-link-{name}-{time.strftime('%H%M%S')}"
-        lanes = _run(replace(asked, name=str(campaign.LOGS / f"{folder}-lanes")))
-        with (
-            tempfile.TemporaryDirectory(prefix="bentpipe-real-") as place,
-            sky_over(Path(place), case.forward, case.return_) as sky,
-        ):
-            path = str(campaign.LOGS / f"{folder}-path")
-            real = _run(replace(asked, name=path, links=(LINK,), links_file=sky.links))
-        overheads += [result.overhead_s for result in real.values() if result.transfer_s]
+    for case, (lanes, real) in measured.items():
         for pair in sorted({job.pair for job in lanes}):
-            apart |= _add_row(table, pair, name, goodput(lanes, pair, name), goodput(real, pair, name))
+            apart |= _add_row(table, pair, case, goodput(lanes, pair, case), goodput(real, pair, case))
     out.print(table)
+    missing = [line for case, both in measured.items() for line in _missing(case, *both)]
+    for line in missing:
+        out.print(line, soft_wrap=True)
+    overheads = [result.overhead_s for _, real in measured.values() for result in real.values() if result.transfer_s]
     if overheads:
         out.print(f"\na job over the real path takes {format_duration(median(overheads))} beside its transfer (median)")
-    sys.exit(apart)
+    if missing:
+        out.print(f"Repeated by the same command with --run {name}.")
+    sys.exit(1 if apart else 3 if missing else 0)
+
+
+def _measure(asked: MatrixOptions, folder: str) -> tuple[Results, Results]:
+    """In lanes, then over the real path with the case's own parameters."""
+    case = load_catalog().cases[asked.cases[0]].record()
+    lanes = _run(replace(asked, name=str(campaign.LOGS / f"{folder}-lanes")))
+    with (
+        tempfile.TemporaryDirectory(prefix="bentpipe-real-") as place,
+        sky_over(Path(place), case.forward, case.return_) as sky,
+    ):
+        path = str(campaign.LOGS / f"{folder}-path")
+        return lanes, _run(replace(asked, name=path, links=(LINK,), links_file=sky.links))
+
+
+def _missing(case: str, lanes: Results, real: Results) -> Iterator[str]:
+    """A sentence for each pair and place in which some jobs have no number: how many, and why."""
+    for where, results in (("in lanes", lanes), ("over the real path", real)):
+        for pair in sorted({job.pair for job in results}):
+            ones = [result for job, result in results.items() if job.pair == pair]
+            whys = Counter(
+                f"{one.outcome.value}: {one.findings[0].actual}" if one.findings else one.outcome.value
+                for one in ones
+                if one.outcome is not Outcome.SUCCEEDED
+            )
+            for why, count in whys.items():
+                yield f"{pair}, {case}, {where}: {count} of {len(ones)} not measured ({why})"
 
 
 def _run(options: MatrixOptions) -> Results:
@@ -72,10 +109,10 @@ def _run(options: MatrixOptions) -> Results:
 
 
 def _add_row(table: Table, pair: str, case: str, lanes: Summary | None, real: Summary | None) -> bool:
-    """Whether the two intervals lie apart, or one is missing."""
+    """Whether the two intervals lie apart."""
     if lanes is None or real is None:
         table.add_row(pair, case, *(with_interval(one) if one else "–" for one in (lanes, real)), "", "no successes")
-        return True
+        return False
     overlap = _overlap(lanes, real)
     words = {True: "overlap", False: "lie apart", None: "none for n = 1"}
     difference = f"{real.median / lanes.median - 1:+.1%}"
