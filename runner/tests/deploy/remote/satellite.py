@@ -1,6 +1,7 @@
 """The simulator as the only way between a remote host and the server's: everything of a real link but the sky."""
 
 import contextlib
+import subprocess
 
 import docker
 from docker.errors import DockerException
@@ -98,3 +99,7 @@ class Satellite:
             if container is not None:
                 with contextlib.suppress(DockerException):
                     container.remove(force=True)
+        # Its other end goes some time after the holder: a next link of this name would find it.
+        end = self.server.name if self.server else ""
+        name = INTERFACE if self.server else self._ours
+        subprocess.run(["ip", *(("-n", end) if end else ()), "link", "del", name], capture_output=True, check=False)
