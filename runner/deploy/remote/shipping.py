@@ -59,7 +59,9 @@ def ship(engine: RemoteEngine, local: docker.DockerClient, image: str, *, report
                 return
         size = int(wanted.attrs.get("Size", 0))
         try:
-            remote.api.load_image(_archive(local, image, size, report))  # type: ignore[no-untyped-call]
+            for step in remote.api.load_image(_archive(local, image, size, report)):  # type: ignore[no-untyped-call]
+                if why := step.get("error"):
+                    raise DockerException(why)
             arrived = remote.images.get(image).id
         except (DockerException, RequestException, OSError) as error:
             failure = engine.tunnel.failure or getattr(error, "explanation", None) or error
