@@ -45,18 +45,20 @@ def _parameters(data_rate: int, loss: float = 0.0) -> LinkParameters:
     return LinkParameters(data_rate=data_rate, delay=DELAY, queue_packets=125, loss=loss)
 
 
-def test_a_job_over_a_real_link_leaves_the_same_files_and_nothing_on_the_host(
+def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_budget_is_not_begun(
     remote_host: Host, catalog: Catalog, tmp_path: Path
 ) -> None:
     with suppress(ImageNotFound):  # of an earlier test
         remote_host.engine().images.remove(f"bentpipe/{STACK}", force=True)
-    with working(catalog, tmp_path, link_to(remote_host), cases=("handshake",)) as work:
+    poor = replace(link_to(remote_host), budget_day=5_000_000)
+    with working(catalog, tmp_path, poor, cases=("handshake", "transfer")) as work:
         assert any(f"bentpipe/{STACK} is missing there" in line for line in work.said)
         assert any(f"{remote_host.our_address} over mgmt0: chosen" in line for line in work.said)
         there = work.links._links["roof"].engines[Role.CLIENT]
         assert isinstance(there, RemoteEngine)
         assert missing(there, docker.from_env(), (TOOLS, f"bentpipe/{STACK}")) == []  # nothing is sent twice
-        result, evidence = work.do(work.run.order[0])
+        small, large = work.run.order
+        result, evidence = work.do(small)
         assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
         seen = evidence.real_link
         assert seen is not None
@@ -72,22 +74,16 @@ def test_a_job_over_a_real_link_leaves_the_same_files_and_nothing_on_the_host(
         assert not any(
             secret in (folder / "evidence.json").read_text() for secret in ("ssh-ed25519", "PRIVATE", 'key"')
         )
+        with pytest.raises(BudgetError, match="for this day"):
+            work.do(large)
     assert remote_host.containers() == []
 
 
-def test_a_spent_budget_and_an_address_that_does_not_answer(
-    remote_host: Host, catalog: Catalog, tmp_path: Path
-) -> None:
-    poor = replace(link_to(remote_host), budget_day=70_000)
-    with (
-        working(catalog, tmp_path, poor, cases=("transfer",)) as work,
-        pytest.raises(BudgetError, match="for this day"),
-    ):
-        work.do(work.run.order[0])
+def test_an_address_that_does_not_answer(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:
     wrong = replace(link_to(remote_host), server_addresses=("192.0.2.77",))
     with (
         pytest.raises(SetupError, match=r"reaches no address .*192\.0\.2\.77"),
-        working(catalog, tmp_path / "wrong", wrong, cases=("handshake",)),
+        working(catalog, tmp_path, wrong, cases=("handshake",)),
     ):
         pass
     assert remote_host.containers() == []
