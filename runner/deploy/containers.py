@@ -3,6 +3,7 @@
 import io
 import queue
 import tarfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class ContainerSpec:
     volumes: tuple[Volume, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
     hostname: str | None = None
+    stdin: bool = False  # whether `follow` can write to it; it ends when that stream does
     ports: tuple[tuple[int, str], ...] = ()  # that `port_bindings` in `host` publishes, such as (443, "udp")
 
 
@@ -65,6 +67,34 @@ class Usage:
 
     cpu: float
     throttled: float
+
+
+class Stream:
+    """What a container prints, and its stdin where it has one. Thread-safe: one iterates while others write."""
+
+    def __init__(self, api: docker.APIClient, stream: Any) -> None:
+        self._api = api
+        self._stream = stream
+        self._writing = threading.Lock()
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """1 for stdout or 2 for stderr, and what was printed there."""
+        try:
+            yield from frames_iter(self._stream, tty=False)  # type: ignore[no-untyped-call]
+        except (DockerException, OSError, ValueError):
+            return  # the end of this stream proves nothing: whoever follows asks for the state
+        finally:
+            self._stream.close()
+            self._api.close()
+
+    def write(self, data: bytes) -> None:
+        """Write to stdin. Raises LaneError when nobody takes it."""
+        try:
+            with self._writing:
+                # What docker-py gives is open for reading alone.
+                self._stream._sock.sendall(data)
+        except (OSError, AttributeError) as error:  # AttributeError: it was closed
+            raise LaneError("engine-silent", f"The engine could not write to a container: {error}") from error
 
 
 class Engine:
@@ -123,6 +153,7 @@ class Engine:
                 name=name,
                 environment=dict(spec.environment),
                 hostname=spec.hostname,
+                stdin_open=spec.stdin,
                 ports=list(spec.ports) or None,
                 labels=self._labels | {LABEL_ROLE: spec.role},
                 host_config=api.create_host_config(mounts=mounts, cgroup_parent=self._cgroup_parent, **spec.host),
@@ -167,13 +198,13 @@ class Engine:
             throttled=cpu.get("throttling_data", {}).get("throttled_time", 0) / 1e9,
         )
 
-    def follow(self, container: str) -> Iterator[bytes]:
+    def follow(self, container: str, *, stdin: bool = False) -> Stream:
         """Attach now; then iterate over what the container prints until it ends. Attach before the start."""
+        params = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
         with self._call("attach to a container"):
             # The stream has a client of its own, so that no other call shares its connection.
             own = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
-            stream = own.attach_socket(container, params={"stdout": 1, "stderr": 1, "stream": 1})
-        return _frames(own, stream)
+            return Stream(own, own.attach_socket(container, params=params))
 
     def wait(self, container: str) -> None:
         """Wait, without limit, until a container has ended."""
@@ -262,17 +293,6 @@ def _gone_is_fine() -> Iterator[None]:
         yield
     except NotFound:
         return
-
-
-def _frames(api: docker.APIClient, stream: Any) -> Iterator[bytes]:
-    try:
-        for _, data in frames_iter(stream, tty=False):  # type: ignore[no-untyped-call]
-            yield data
-    except (DockerException, OSError, ValueError):
-        return  # the end of this stream proves nothing: whoever follows asks for the state
-    finally:
-        stream.close()
-        api.close()
 
 
 def _unix(text: str) -> float | None:

@@ -37,14 +37,15 @@ def _holder(
     return ContainerSpec(
         image=TOOLS,
         role=f"{role}-holder",
-        command=tuple(command),
+        command=("hold", *command),
         volumes=volumes,
         hostname=role,
+        stdin=True,
         host={
             "network_mode": "none",
             "sysctls": _NAMESPACE,
             "cap_drop": ["ALL"],
-            "cap_add": list(capabilities),
+            "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read what endpoints have written, whoever owns the files
             "security_opt": ["no-new-privileges"],
             "pids_limit": 64,
             "log_config": {"Type": "none", "Config": {}},
@@ -55,12 +56,12 @@ def _holder(
 
 def client_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
     """Names that the client resolves, its namespace, its volumes."""
-    return _holder("client", ["hold-client"], volumes=volumes, extra_hosts=list(CLIENT_HOSTS))
+    return _holder("client", [], volumes=volumes, extra_hosts=list(CLIENT_HOSTS))
 
 
 def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
     """The same of the server. With `ask` it prints `server ready` when UDP port 443 answers, in each job once."""
-    command = ["hold-server", SERVER4] if ask else ["hold-server"]
+    command = ["hold-server", SERVER4] if ask else []
     return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
 
 
@@ -72,7 +73,7 @@ def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool) -> Co
         # A side that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).
         own |= {f"net.ipv4.conf.{which}.rp_filter": "0" for which in ("all", "default")}
     hosts = CLIENT_HOSTS if role == "client" else SERVER_HOSTS if role == "server" else ()
-    return _holder(role, ["hold-client"], volumes=volumes, sysctls=_NAMESPACE | own, extra_hosts=list(hosts))
+    return _holder(role, [], volumes=volumes, sysctls=_NAMESPACE | own, extra_hosts=list(hosts))
 
 
 def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
@@ -91,7 +92,8 @@ def plumber() -> ContainerSpec:
     return ContainerSpec(
         image=TOOLS,
         role="plumber",
-        command=("sleep", "infinity"),
+        command=("hold",),
+        stdin=True,
         host={
             "network_mode": "none",
             "pid_mode": "host",

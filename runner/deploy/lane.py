@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from runner.deploy import holders
 from runner.deploy.containers import ContainerSpec, Engine
 from runner.deploy.lane_base import LaneBase
-from runner.deploy.segment import HOLDER_OUTPUT
+from runner.deploy.resident import Holder
 from runner.deploy.supervised import Bell, Supervised
 from runner.deploy.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, pair_wiring_script, renewal_script
 from runner.errors import LaneError
@@ -46,7 +46,6 @@ class Lane(LaneBase):
             downloads=shape.downloads,
         )
         self.shape = shape
-        self._server_holder: Supervised | None = None
         self._new = ""  # what there was to see before the first job
         self._used = self._fit = False
 
@@ -55,7 +54,7 @@ class Lane(LaneBase):
         with self._preparing:
             self._prepared, self._failure, self._used, self._fit = False, None, True, fit
 
-    def _make(self, plumber: str) -> None:
+    def _make(self, plumber: Holder) -> None:
         if self._used:
             self._used = False
             # Whatever hinders it, new holders may do.
@@ -66,19 +65,19 @@ class Lane(LaneBase):
         self._hold_all()
         self._new = self._look_and_wire(plumber)
 
-    def _renew(self, plumber: str) -> bool:
+    def _renew(self, plumber: Holder) -> bool:
         """Make a used lane as new. False when it is not."""
         self._remove_joined()
         for segment in self.segments:
             segment.renew()
-        if self._server_holder is not None:
-            self._server_holder.forget()
-        return self._look_and_wire(plumber, renewal_script(self._pids(), self._folders())) == self._new
+        self._holders[SERVER].forget()
+        if any(holder.ended for holder in self._holders.values()) or any(segment.died for segment in self.segments):
+            return False
+        return self._look_and_wire(plumber, renewal_script(self._pids, self._folders())) == self._new
 
-    def _look_and_wire(self, plumber: str, *before: str) -> str:
+    def _look_and_wire(self, plumber: Holder, *before: str) -> str:
         """Returns what was to be seen without cables."""
-        pids = self._pids()
-        script = "\n".join((*before, look_script(pids, self._folders()), self._script(pids)))
+        script = "\n".join((*before, look_script(self._pids, self._folders()), self._script(self._pids)))
         return self._ask(plumber, script).split(LOOKED)[0]
 
     def _folders(self) -> dict[str, list[str]]:
@@ -90,21 +89,12 @@ class Lane(LaneBase):
             return holders.client_holder(self.volumes(role))
         return holders.server_holder(self.volumes(role), ask=self.shape.ask_server)
 
-    def _start_holder(self, role: str, holder: str) -> None:
-        if role == CLIENT:
-            super()._start_holder(role, holder)
-        else:
-            self._server_holder = self.supervise(holder, output_limit=HOLDER_OUTPUT)
-            self._server_holder.start()
-
     def _script(self, pids: dict[str, int]) -> str:
         return pair_wiring_script(pids)
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
         """Whether the server answered within `timeout` seconds; returns at once when it has ended."""
-        holder = self._server_holder
-        if holder is None:
-            raise LaneError("no-lane", "The lane was not prepared.")
+        holder = self._holders[SERVER]
         self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
         return "server ready" in holder.printed
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
 from runner.deploy.containers import ContainerSpec, Engine, Volume
+from runner.deploy.resident import Holder
 from runner.deploy.segment import Segment
 from runner.deploy.supervised import Bell, Supervised
 from runner.deploy.wiring import CLIENT
@@ -45,13 +46,15 @@ class LaneBase:
         self.segments = tuple(Segment(self, role) for role in segments)
         self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): logs} for role in roles}
         self._volumes[CLIENT][Volume(name=f"{name}-downloads", path="/downloads")] = downloads
-        self._containers: list[str] = []
-        self._holders: dict[str, str] = {}
+        self._containers: list[str] = []  # of the job
+        self._staying: list[str] = []
+        self._holders: dict[str, Holder] = {}
+        self._pids: dict[str, int] = {}  # of the holders by role
         self._preparing = threading.Lock()
         self._prepared = False
         self._failure: LaneError | None = None
 
-    def prepare(self, plumber: str) -> None:
+    def prepare(self, plumber: Holder) -> None:
         """Start the holders and wire their namespaces, unless that was done in the background. Raises LaneError."""
         with self._preparing:
             if self._failure is not None:
@@ -65,9 +68,9 @@ class LaneBase:
                 self._failure = error
                 raise
 
-    def _make(self, plumber: str) -> None:
+    def _make(self, plumber: Holder) -> None:
         self._hold_all()
-        self._ask(plumber, self._script(self._pids()))
+        self._ask(plumber, self._script(self._pids))
 
     def _hold_all(self) -> None:
         together(
@@ -75,14 +78,14 @@ class LaneBase:
             *(lambda role=role: self._hold_role(role) for role in self._volumes),
             *(segment.hold for segment in self.segments),
         )
+        self._pids = {role: self.engine.state(holder.container).pid for role, holder in self._holders.items()}
+        if not all(self._pids.values()):
+            raise LaneError("holder-died", "A holder of the lane ended at once: look at the engine's log.")
 
     def _hold_role(self, role: str) -> None:
         for volume, quota in self._volumes[role].items():
             self.engine.create_volume(volume.name, role=role, quota=quota)
-        self._start_holder(role, self.hold(role, self._holder(role)))
-
-    def _start_holder(self, role: str, holder: str) -> None:  # noqa: ARG002 - a lane may watch one of them
-        self.engine.start(holder)
+        self.hold(role, self._holder(role))
 
     def _holder(self, role: str) -> ContainerSpec:
         """The holder of an endpoint's namespace and volumes."""
@@ -100,29 +103,24 @@ class LaneBase:
         """Bytes that all volumes of `role` take."""
         return sum(self._volumes[role].values())
 
-    def hold(self, role: str, spec: ContainerSpec) -> str:
-        """Make the holder of `role`, not started. Returns its id."""
-        self._holders[role] = self.create(spec)
-        return self._holders[role]
+    def hold(self, role: str, spec: ContainerSpec) -> Holder:
+        """Start the holder of `role`."""
+        holder = Holder(self.engine, self.create(spec, stays=True), self.bell)
+        holder.start()
+        self._holders[role] = holder
+        return holder
 
-    def _pids(self) -> dict[str, int]:
-        """The process ids of the holders by role. Raises LaneError when one has none."""
-        pids = {role: self.engine.state(holder).pid for role, holder in self._holders.items()}
-        if not all(pids.values()):
-            raise LaneError("holder-died", "A holder of the lane ended at once: look at the engine's log.")
-        return pids
-
-    def _ask(self, plumber: str, script: str) -> str:
+    def _ask(self, plumber: Holder, script: str) -> str:
         """Run a script in the plumber. Returns what it printed; raises LaneError when it fails."""
-        exit_code, output = self.engine.execute(plumber, ["sh", "-c", script])
+        exit_code, output = plumber.execute(["sh", "-c", script])
         if exit_code != 0:
             raise LaneError("not-wired", f"The lane could not be wired: {output.strip() or f'exit code {exit_code}'}")
         return output
 
-    def create(self, spec: ContainerSpec) -> str:
-        """Make a container that `discard` will remove. Returns its id."""
+    def create(self, spec: ContainerSpec, *, stays: bool = False) -> str:
+        """Make a container, which lasts as long as the job, or `stays` as long as the lane. Returns its id."""
         container = self.engine.create(f"{self.name}-{spec.role}", spec)
-        self._containers.append(container)
+        (self._staying if stays else self._containers).append(container)
         return container
 
     def supervise(self, container: str, *, output_limit: int) -> Supervised:
@@ -131,17 +129,17 @@ class LaneBase:
 
     def namespace(self, role: str) -> str:
         """The network mode of a container that joins the holder of `role`."""
-        return f"container:{self._holders[role]}"
+        return f"container:{self._holders[role].container}"
 
     def execute(self, role: str, command: list[str]) -> tuple[int, str]:
         """Run a command in the holder of `role`. Returns exit code and what it printed."""
-        return self.engine.execute(self._holders[role], command)
+        return self._holders[role].execute(command)
 
     def archive(self, role: str, path: str) -> Iterator[bytes]:
         """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError without it."""
         if role not in self._holders:
             raise LaneError("no-lane", f"There is no holder of the {role}.")
-        return self.engine.archive(self._holders[role], path)
+        return self._holders[role].archive(path)
 
     def stop_captures(self) -> int:
         """End all captures. Returns how many packets the kernel dropped before them."""
@@ -157,17 +155,16 @@ class LaneBase:
         return "".join(segment.output() for segment in self.segments)
 
     def _remove_joined(self) -> None:
-        """Remove every container but the holders."""
-        holders = set(self._holders.values())
-        self._remove([container for container in self._containers if container not in holders])
+        """Remove the containers of the job."""
+        self._remove(self._containers)
 
-    def _remove(self, containers: Sequence[str]) -> None:
+    def _remove(self, containers: list[str]) -> None:
         together(self.pool, *(lambda container=container: self.engine.remove(container) for container in containers))
-        self._containers = [container for container in self._containers if container not in containers]
+        containers.clear()
 
     def _remove_all(self) -> None:
         self._remove_joined()
-        self._remove(list(self._holders.values()))
+        self._remove(self._staying)
         self._holders = {}
         for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
             for volume in volumes:

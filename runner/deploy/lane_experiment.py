@@ -10,6 +10,7 @@ from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES
 from runner.deploy.lane_base import LaneBase, together
 from runner.deploy.link_arguments import LOGS
 from runner.deploy.request import Request
+from runner.deploy.resident import Holder
 from runner.deploy.segment import LINK_LOGS, Segment
 from runner.deploy.served import Served
 from runner.errors import LaneError
@@ -27,7 +28,7 @@ class LaneExperiment(Experiment):
         job: Request,
         lane: LaneBase,
         served: Served,
-        plumber: str,
+        plumber: Holder,
         *,
         expected: tuple[ServedFile, ...],
         return_delay: float,

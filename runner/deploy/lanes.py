@@ -21,6 +21,7 @@ from runner.deploy.path_request import PathJob
 from runner.deploy.priority import raise_weight
 from runner.deploy.probe import PROBE_SECONDS, PROBE_SHAPE, Probe
 from runner.deploy.request import LaneJob, ProbeResult
+from runner.deploy.resident import Holder
 from runner.deploy.served import Served
 from runner.deploy.supervised import Bell
 from runner.deploy.sweep import remove_own, sweep
@@ -45,7 +46,6 @@ class Lanes:
         self._lock = threading.Lock()
         self._spares: list[Lane] = []
         self._served = Served(self._engine, self._prefix)
-        self._plumber = ""
 
     @classmethod
     def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "Lanes":
@@ -71,8 +71,9 @@ class Lanes:
         self.close()
 
     def _start_plumber(self) -> None:
-        self._plumber = self._engine.create(f"{self._prefix}-plumber", plumber())
-        self._engine.start(self._plumber)
+        made = self._engine.create(f"{self._prefix}-plumber", plumber())
+        self._plumber = Holder(self._engine, made, Bell(self._stop))
+        self._plumber.start()
         raise_weight()
 
     def run(self, job: LaneJob) -> Evidence:

@@ -9,6 +9,7 @@ from runner.deploy.lane import Lane, Shape
 from runner.deploy.lane_experiment import LaneExperiment
 from runner.deploy.link_arguments import link_arguments
 from runner.deploy.request import LaneJob
+from runner.deploy.resident import Holder
 from runner.deploy.served import Served
 from runner.deploy.wiring import CLIENT, SERVER
 from runner.model.artifacts import Evidence
@@ -27,7 +28,7 @@ class PairExperiment(LaneExperiment):
     _job: LaneJob
     _lane: Lane
 
-    def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: str) -> None:
+    def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:
         super().__init__(job, lane, served, plumber, expected=job.files, return_delay=job.return_.delay)
         self._server_udp_ports: tuple[int, ...] = ()
 

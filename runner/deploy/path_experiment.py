@@ -13,6 +13,7 @@ from runner.deploy.link_arguments import link_arguments
 from runner.deploy.path_lane import PathLane
 from runner.deploy.path_request import PathJob
 from runner.deploy.path_wiring import GATEWAY4, TERMINAL
+from runner.deploy.resident import Holder
 from runner.deploy.served import Served
 from runner.deploy.wiring import CLIENT, SERVER
 from runner.errors import LaneError
@@ -29,7 +30,7 @@ class PathExperiment(LaneExperiment):
     _job: PathJob
     _lane: PathLane
 
-    def __init__(self, job: PathJob, lane: PathLane, served: Served, plumber: str) -> None:
+    def __init__(self, job: PathJob, lane: PathLane, served: Served, plumber: Holder) -> None:
         self._sides = {side: Endpoint(side, spec, job.limits) for side, spec in job.sides.items()}
         super().__init__(
             job,

@@ -9,13 +9,14 @@ from runner.deploy.containers import ContainerSpec, Engine
 from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES, TOOLS
 from runner.deploy.lane_base import LaneBase
 from runner.deploy.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
-from runner.deploy.segment import HOLDER_OUTPUT
 from runner.deploy.supervised import Bell, Supervised
 from runner.deploy.wiring import CLIENT, SERVER
 from runner.errors import LaneError
 from runner.model.path import SIDES, Side
+from runner.units import MIB
 
 CLIENT_CAPTURE = "client.pcap"
+_CAPTURE_OUTPUT = MIB
 READY_FILE = "/logs/ready"
 _HEADERS = 128  # bytes of each packet at the client: addresses, ports, sequence numbers
 _STOP_SECONDS = 10.0
@@ -76,7 +77,7 @@ class PathLane(LaneBase):
                 "log_config": {"Type": "none", "Config": {}},
             },
         )
-        capture = self._client_capture = self.supervise(self.create(spec), output_limit=HOLDER_OUTPUT)
+        capture = self._client_capture = self.supervise(self.create(spec), output_limit=_CAPTURE_OUTPUT)
         capture.start()
         self.bell.wait(lambda: "listening on eth0" in capture.printed or capture.ended, timeout=_STOP_SECONDS)
         if capture.ended or "listening on eth0" not in capture.printed:

@@ -7,6 +7,7 @@ from runner.deploy.endpoint import Endpoint
 from runner.deploy.lane import Lane, Shape
 from runner.deploy.link_arguments import link_arguments
 from runner.deploy.request import EndpointSpec, Limits, ProbeResult
+from runner.deploy.resident import Holder
 from runner.deploy.served import Served
 from runner.errors import LaneError
 from runner.model.implementation import Role
@@ -29,7 +30,7 @@ class Probe:
         self._lane = lane
         self._served = served
 
-    def run(self, plumber: str, *, timeout: float) -> ProbeResult:
+    def run(self, plumber: Holder, *, timeout: float) -> ProbeResult:
         """Ask, and wait `timeout` seconds at most. Raises LaneError when the lane failed."""
         limits, lane = Limits(), self._lane
         files = inputs.served_files(0, (_FILE_SIZE,))

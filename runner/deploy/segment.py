@@ -1,12 +1,13 @@
 """One simulated link between two namespaces: its holder, with both captures, and the simulator itself."""
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 from runner.deploy.containers import ContainerSpec, Volume
 from runner.deploy.holders import link_holder
 from runner.deploy.link_arguments import LOGS
-from runner.deploy.supervised import Supervised
+from runner.deploy.resident import Holder, Resident
 from runner.errors import LaneError
 from runner.units import MIB
 
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 SIMULATOR = "bentpipe/sim"
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
-HOLDER_OUTPUT = MIB
 _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
+_ENDED = re.compile(r"^link ended with (\d+)$", re.MULTILINE)
 _LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing need stand between
 
 
@@ -29,28 +30,25 @@ class Segment:
         self.role = role
         self.volume = Volume(name=f"{lane.name}-{role}-logs", path=LOGS)
         self._lane = lane
-        self._holder: Supervised | None = None
-        self._link: Supervised | None = None
+        self._holder: Holder | None = None
+        self._link: Resident | None = None
+        self._began = False  # a link, in this job
 
     def hold(self) -> None:
-        """Start the holder, whose captures wait for the wiring."""
-        self._lane.engine.create_volume(self.volume.name, role=self.role, quota=LINK_LOGS)
-        holder = self._lane.hold(self.role, link_holder(self.role, (self.volume,)))
-        self._holder = self._lane.supervise(holder, output_limit=HOLDER_OUTPUT)
-        self._holder.start()
+        """Start the holder, whose captures wait for the wiring, and the simulator, which waits for its arguments."""
+        lane = self._lane
+        lane.engine.create_volume(self.volume.name, role=self.role, quota=LINK_LOGS)
+        self._holder = lane.hold(self.role, link_holder(self.role, (self.volume,)))
+        self._link = Resident(lane.engine, lane.create(self._simulator(), stays=True), lane.bell)
+        self._link.start()
 
-    def renew(self) -> None:
-        """Forget the simulator, which was removed, and what the captures said: they wait for another wiring."""
-        self._link = None
-        self._held().forget()
-
-    def start(self, arguments: list[str]) -> None:
-        """Start the simulator; return when it carries packets and both captures listen."""
-        spec = ContainerSpec(
+    def _simulator(self) -> ContainerSpec:
+        return ContainerSpec(
             image=SIMULATOR,
             role=self.role,
-            command=tuple(arguments),
+            command=("--serve",),
             volumes=(self.volume,),
+            stdin=True,
             host={
                 "network_mode": self._lane.namespace(self.role),
                 "cap_drop": ["ALL"],
@@ -60,28 +58,43 @@ class Segment:
                 "log_config": {"Type": "none", "Config": {}},
             },
         )
-        self._link = self._lane.supervise(self._lane.create(spec), output_limit=HOLDER_OUTPUT)
-        self._link.start()
-        link, holder = self._link, self._held()
+
+    def renew(self) -> None:
+        """Forget what was said in the job that is over: the captures wait for another wiring."""
+        for part in self._parts():
+            part.forget()
+        self._began = False
+
+    def start(self, arguments: list[str]) -> None:
+        """Start the link; return when it carries packets and both captures listen."""
+        link, holder = self._parts()
+        self._began = True
+        link.say(json.dumps(arguments).encode() + b"\n")
 
         def is_ready() -> bool:
             printed = holder.printed
             return "link ready" in printed and len(_LISTENING.findall(printed)) == 2
 
-        self._lane.bell.wait(lambda: is_ready() or link.ended or holder.ended, timeout=_READY_SECONDS)
-        if link.ended or holder.ended or not is_ready():
+        self._lane.bell.wait(lambda: is_ready() or self.died, timeout=_READY_SECONDS)
+        if self.died or not is_ready():
             said = " ".join((link.last_lines(3), holder.last_lines(3))).strip()
             raise LaneError("link-not-ready", f"The simulator did not open the path: {said or 'it printed nothing'}")
 
     @property
     def died(self) -> bool:
-        """Whether the simulator or the captures ended although nobody asked them to."""
-        return any(part is not None and part.ended for part in (self._link, self._holder))
+        """Whether the link or the captures ended although nobody asked them to."""
+        return any(part.ended for part in self._parts()) or self._exit_code() is not None
+
+    def _exit_code(self) -> int | None:
+        """Of the link; None while it runs."""
+        link, _ = self._parts()
+        ended = _ENDED.search(link.printed)
+        return int(ended[1]) if ended else None
 
     def stop_captures(self) -> int:
         """End both captures. Returns how many packets the kernel dropped before them, both sides together."""
-        holder = self._held()
-        self._lane.engine.signal(holder.container, "SIGTERM")
+        _, holder = self._parts()
+        holder.execute(["kill", "-TERM", "1"])  # `hold` passes it on
         ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)
         if not ended:
             raise LaneError("captures-not-ended", f"The captures did not end in time: {holder.last_lines(3)}")
@@ -91,20 +104,22 @@ class Segment:
         return sum(int(count) for count, _ in dropped)
 
     def stop(self) -> None:
-        """End the simulator, which then writes its truth."""
-        if self._link is None:
-            raise LaneError("no-lane", "There is no simulator.")
-        self._link.terminate(grace=_STOP_SECONDS)
-        final = self._link.final
-        if final is None or final.exit_code != 0:
-            code = None if final is None else final.exit_code
-            raise LaneError("link-failed", f"The simulator ended with exit code {code}: {self._link.last_lines(3)}")
+        """End the link; the simulator then writes its truth."""
+        link, _ = self._parts()
+        if not self._began:
+            raise LaneError("no-lane", "There is no link.")
+        if not link.ended:
+            link.say(b"stop\n")
+        self._lane.bell.wait(lambda: self._exit_code() is not None or link.ended, timeout=_STOP_SECONDS)
+        code = self._exit_code()
+        if code != 0:
+            raise LaneError("link-failed", f"The simulator ended with exit code {code}: {link.last_lines(3)}")
 
     def output(self) -> str:
         """What simulator and captures printed."""
         return "".join(part.printed for part in (self._link, self._holder) if part is not None)
 
-    def _held(self) -> Supervised:
-        if self._holder is None:
+    def _parts(self) -> tuple[Resident, Holder]:
+        if self._link is None or self._holder is None:
             raise LaneError("no-lane", "The lane was not prepared.")
-        return self._holder
+        return self._link, self._holder

@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from runner.deploy.containers import Engine, State
+from runner.deploy.containers import Engine, State, Stream
 from runner.deploy.output import Output
 from runner.errors import LaneError
 
@@ -93,12 +93,14 @@ class Watched:
 class Supervised(Watched):
     """A container that is read from before its start to its end: output, floods. `ended` last of all becomes true."""
 
+    _told = False  # whether something is written to its stdin
+
     def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
         super().__init__(engine, container, bell)
         self._output_limit = output_limit
         self._output = Output()
         self._lock = threading.Lock()
-        self._frames: Iterator[bytes] = iter(())
+        self._stream: Stream | None = None
 
     @property
     def printed(self) -> str:
@@ -117,18 +119,23 @@ class Supervised(Watched):
             self._output = Output()
 
     def start(self) -> None:
-        self._frames = self._engine.follow(self.container)
+        self._stream = self._engine.follow(self.container, stdin=self._told)
         super().start()
 
     def _read(self) -> None:
-        for data in self._frames:
-            with self._lock:
-                self._output.feed(data)
-            if self._output.total > self._output_limit and not self.flooded:
-                self.flooded = True
-                # From another thread: the engine waits for its end, and that until its output has been read.
-                threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
-            self._bell.ring()
+        assert self._stream is not None, "start() comes first"
+        for source, data in self._stream:
+            self._take(source, data)
+
+    def _take(self, source: int, data: bytes) -> None:  # noqa: ARG002 - some tell stdout (1) from stderr (2)
+        """Keep what was printed next."""
+        with self._lock:
+            self._output.feed(data)
+        if self._output.total > self._output_limit and not self.flooded:
+            self.flooded = True
+            # From another thread: the engine waits for its end, and that until its output has been read.
+            threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
+        self._bell.ring()
 
     def _kill_flood(self) -> None:
         try:

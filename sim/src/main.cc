@@ -2,12 +2,16 @@
 #include "packet_log.h"
 #include "parameters.h"
 #include "readiness.h"
+#include "serve.h"
 #include "stop_signal.h"
 #include "truth.h"
 
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace bentpipe
 {
@@ -37,25 +41,30 @@ Run(const Parameters& parameters)
     truth_file.Commit(link.Summary());
 }
 
-}  // namespace
-
-}  // namespace bentpipe
-
 int
-main(int argc, char** argv)
+RunLink(const std::vector<std::string>& arguments)
+{
+    const Parameters parameters = ParseParameters(arguments);
+    if (parameters.help)
+    {
+        std::fputs(UsageText(), stdout);
+    }
+    else
+    {
+        Run(parameters);
+    }
+    return 0;
+}
+
+/// The exit code of `run`; what it throws becomes one sentence and a code.
+int
+Told(const std::function<int()>& run)
 {
     try
     {
-        const bentpipe::Parameters parameters = bentpipe::ParseParameters(argc, argv);
-        if (parameters.help)
-        {
-            std::fputs(bentpipe::UsageText(), stdout);
-            return 0;
-        }
-        bentpipe::Run(parameters);
-        return 0;
+        return run();
     }
-    catch (const bentpipe::UserError& error)
+    catch (const UserError& error)
     {
         std::fprintf(stderr, "error: %s\n", error.what());
         return 2;
@@ -65,4 +74,27 @@ main(int argc, char** argv)
         std::fprintf(stderr, "error: %s\n", error.what());
         return 1;
     }
+}
+
+int
+Main(const std::vector<std::string>& arguments)
+{
+    if (arguments != std::vector<std::string>{"--serve"})
+    {
+        return Told([&arguments] { return RunLink(arguments); });
+    }
+    return Told([] {
+        Serve([](const auto& of_one) { return Told([&of_one] { return RunLink(of_one); }); });
+        return 0;
+    });
+}
+
+}  // namespace
+
+}  // namespace bentpipe
+
+int
+main(int argc, char** argv)
+{
+    return bentpipe::Main({argv + 1, argv + argc});
 }

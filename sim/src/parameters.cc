@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <string_view>
+#include <string>
 #include <vector>
 
 namespace bentpipe
@@ -329,36 +329,36 @@ UsageText()
            "  --seed=N                            0 to 4294967295\n"
            "  --truth=FILE                        summary, JSON, written at the end\n"
            "  --packets=FILE                      per-packet log, binary (optional)\n"
-           "  --ready-port=PORT                   TCP, accepts once the path is open, default 57832\n";
+           "  --ready-port=PORT                   TCP, accepts once the path is open, default 57832\n"
+           "or --serve: a JSON array of such arguments, one line of stdin, starts a link, the line stop ends it.\n";
 }
 
 Parameters
-ParseParameters(int argc, const char* const* argv)
+ParseParameters(const std::vector<std::string>& arguments)
 {
     Parameters parameters;
     const std::map<std::string, Setter> setters = MakeSetters(parameters);
     std::set<std::string> missing{"left",         "right",       "forward-rate", "forward-delay", "forward-queue",
                                   "return-rate",  "return-delay", "return-queue", "seed",          "truth"};
-    for (int i = 1; i < argc; ++i)
+    for (const std::string& argument : arguments)
     {
-        const std::string_view argument(argv[i]);
         if (argument == "--help")
         {
             parameters.help = true;
             return parameters;
         }
         const size_t equals = argument.find('=');
-        if (argument.substr(0, 2) != "--" || equals == std::string_view::npos)
+        if (argument.substr(0, 2) != "--" || equals == std::string::npos)
         {
-            throw UserError("'" + std::string(argument) + "' is not of the form --name=value; --help lists the names.");
+            throw UserError("'" + argument + "' is not of the form --name=value; --help lists the names.");
         }
-        const std::string name(argument.substr(2, equals - 2));
+        const std::string name = argument.substr(2, equals - 2);
         const auto setter = setters.find(name);
         if (setter == setters.end())
         {
             throw UserError("There is no argument --" + name + "; --help lists the names.");
         }
-        setter->second(name, std::string(argument.substr(equals + 1)));
+        setter->second(name, argument.substr(equals + 1));
         missing.erase(name);
     }
     if (!missing.empty())

@@ -109,6 +109,6 @@ struct Parameters
 const char* UsageText();
 
 /// Parses `--name=value` arguments; throws UserError.
-Parameters ParseParameters(int argc, const char* const* argv);
+Parameters ParseParameters(const std::vector<std::string>& arguments);
 
 }  // namespace bentpipe
