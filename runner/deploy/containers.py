@@ -84,8 +84,12 @@ class Stream:
         except (DockerException, OSError, ValueError):
             return  # the end of this stream proves nothing: whoever follows asks for the state
         finally:
-            self._stream.close()
-            self._api.close()
+            self.close()
+
+    def close(self) -> None:
+        """Read and write no more; a container whose stdin this is sees its end."""
+        self._stream.close()
+        self._api.close()
 
     def write(self, data: bytes) -> None:
         """Write to stdin. Raises LaneError when nobody takes it."""

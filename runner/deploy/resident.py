@@ -5,6 +5,7 @@ import queue
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
+from pathlib import PurePosixPath
 
 from runner.deploy.containers import Engine
 from runner.deploy.supervised import Bell, Supervised
@@ -17,7 +18,7 @@ _AHEAD = 16  # blocks of an answer that wait for whoever asked
 _REQUEST, _FRAME = struct.Struct(">II"), struct.Struct(">IBI")  # sim/tools/hold
 _OUTPUT, _END, _GONE = 0, 1, 2  # kinds of frames; the last one is ours: nothing more will come
 _STDOUT = 1
-_TAR = 'exec tar -C / -c "$1" 2> /dev/null'
+_TAR = 'exec tar -C "$1" -c "$2" 2> /dev/null'
 
 
 class Resident(Supervised):
@@ -86,8 +87,9 @@ class Holder(Resident):
                 return end.value, printed.decode(errors="replace")
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """A folder as tar, in blocks."""
-        return self.run(["sh", "-c", _TAR, "tar", path.lstrip("/")])
+        """A folder as tar with that one on top, in blocks."""
+        folder = PurePosixPath(path)
+        return self.run(["sh", "-c", _TAR, "tar", str(folder.parent), folder.name])
 
     def _read(self) -> None:
         super()._read()
