@@ -2,10 +2,11 @@
 
 import io
 import queue
+import socket
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -75,6 +76,7 @@ class Stream:
     def __init__(self, api: docker.APIClient, stream: Any) -> None:
         self._api = api
         self._stream = stream
+        self._socket: socket.socket = stream._sock  # what docker-py gives is open for reading alone
         self._writing = threading.Lock()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -88,6 +90,8 @@ class Stream:
 
     def close(self) -> None:
         """Read and write no more; a container whose stdin this is sees its end."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # a response of docker-py's keeps it open otherwise
         self._stream.close()
         self._api.close()
 
@@ -95,9 +99,8 @@ class Stream:
         """Write to stdin. Raises LaneError when nobody takes it."""
         try:
             with self._writing:
-                # What docker-py gives is open for reading alone.
-                self._stream._sock.sendall(data)
-        except (OSError, AttributeError) as error:  # AttributeError: it was closed
+                self._socket.sendall(data)
+        except OSError as error:
             raise LaneError("engine-silent", f"The engine could not write to a container: {error}") from error
 
 
