@@ -7,7 +7,7 @@ import hashlib
 import io
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -69,11 +69,15 @@ class _Blocks(io.RawIOBase):
 
 def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
     """The members below the archive's one top folder, with their names relative to it."""
-    with tarfile.open(fileobj=_Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
-        for member in archive:
-            name = PurePosixPath(member.name)
-            if len(name.parts) > 1:
-                yield archive, member, PurePosixPath(*name.parts[1:])
+    try:
+        with tarfile.open(fileobj=_Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
+            for member in archive:
+                name = PurePosixPath(member.name)
+                if len(name.parts) > 1:
+                    yield archive, member, PurePosixPath(*name.parts[1:])
+    finally:
+        if isinstance(blocks, Generator):
+            blocks.close()  # tarfile's objects refer to each other: whoever sends this would go on until they are found
 
 
 def extract(

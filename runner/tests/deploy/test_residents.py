@@ -1,5 +1,6 @@
 """What stays in a lane while jobs come and go: holders that run commands, a simulator that runs link after link."""
 
+import gc
 import hashlib
 import io
 import json
@@ -12,10 +13,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import docker
 import pytest
 
+from runner import collect
 from runner.deploy import containers, holders
 from runner.deploy.containers import LABEL_OWNER
 from runner.deploy.lanes import Lanes
@@ -83,6 +86,19 @@ def test_a_folder_comes_whole_whoever_owns_its_files(holder: Holder) -> None:
         assert content is not None
         assert hashlib.sha256(content.read()).hexdigest() == printed.split()[0]
     assert members["a/link"].issym()
+
+
+def test_a_folder_that_nobody_reads_to_its_end_stops_nobody_else(holder: Holder, tmp_path: Path) -> None:
+    make = "mkdir /tmp/a && cd /tmp/a && echo 1 > zero && truncate -s 50G sparse && echo 2 > before"
+    assert holder.execute(["sh", "-c", make])[0] == 0
+    gc.disable()
+    try:
+        done = collect.extract(holder.archive("/tmp/a"), tmp_path)
+        assert holder.execute(["echo", "still here"]) == (0, "still here\n")
+    finally:
+        gc.enable()
+    assert done.skipped == [f"sparse ({50 << 30} bytes are over the budget)"]
+    assert [path.name for path in tmp_path.iterdir()] == ["before"], "members come by name"
 
 
 def test_a_holder_that_ends_is_told(holder: Holder, engine: docker.DockerClient) -> None:
