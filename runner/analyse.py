@@ -76,6 +76,7 @@ def with_record(base: Result, evidence: Evidence) -> Result:
         transfer_s=evidence.transfer_s,
         stages_s=evidence.stages_s,
         cpu_pressure=evidence.cpu_pressure,
+        endpoint_pressure=evidence.endpoint_pressure,
     )
 
 

@@ -15,6 +15,9 @@ _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) 
 # Share of the time in which some task waited for a CPU. One lane has 0.15 to 0.35, two have 0.4 to 0.67, three have 0.8
 # (goodput of nine pairs, 2 cores); above 0.7 a number no longer counts (disturbance.py).
 _UNCROWDED, _CROWDED = 0.4, 0.65
+# The same for the share of its life in which an endpoint stood still, where that is known: above 0.1 pairs over a
+# satellite lose goodput (disturbance.py).
+_ENDPOINT_UNCROWDED, _ENDPOINT_CROWDED = 0.05, 0.1
 _LANE_LIMIT = 64
 _WAITING_PER_LANE = 1  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
 
@@ -63,12 +66,16 @@ class Width:
         """Open a lane after as many calm jobs as there are lanes; close one after a disturbed or crowded job."""
         if not self.adaptive:
             return
-        pressure = (result.cpu_pressure or 0.0) if kind is Kind.MEASUREMENT else 0.0
+        pressure, uncrowded, crowded = result.cpu_pressure or 0.0, _UNCROWDED, _CROWDED
+        if result.endpoint_pressure is not None:
+            pressure, uncrowded, crowded = result.endpoint_pressure, _ENDPOINT_UNCROWDED, _ENDPOINT_CROWDED
+        if kind is Kind.TEST_CASE:
+            pressure = 0.0
         with self._lock:
             now = self._open[kind]
-            if pressure > _CROWDED or any(finding.code == "disturbed" for finding in result.findings):
+            if pressure > crowded or any(finding.code == "disturbed" for finding in result.findings):
                 self._open[kind], self._calm[kind] = max(1, now - 1), 0
-            elif pressure < _UNCROWDED and result.truth is not None and _lateness(result.truth) < _CALM[kind]:
+            elif pressure < uncrowded and result.truth is not None and _lateness(result.truth) < _CALM[kind]:
                 self._calm[kind] += 1
                 if self._calm[kind] >= now and now < self.most:
                     self._open[kind], self._calm[kind] = now + 1, 0

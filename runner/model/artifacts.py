@@ -65,6 +65,13 @@ class Evidence:
     path: PathEvidence | None = None  # of a job over a path
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
+    @property
+    def endpoint_pressure(self) -> float | None:
+        """`cpu_pressure` of that endpoint of a pair which had more of it; None where nobody knows, and over a path,
+        whose browsers and tunnels crowd the host themselves."""
+        known = [one.cpu_pressure for one in (self.client, self.server) if one.cpu_pressure is not None]
+        return max(known) if known and self.path is None else None
+
 
 @dataclass(frozen=True)
 class Artifacts:

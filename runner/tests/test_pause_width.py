@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -85,6 +86,17 @@ def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() ->
         for kind in Kind:
             width.learn(late, kind)
     assert (width.of(Kind.MEASUREMENT), width.of(Kind.TEST_CASE)) == (begin[Kind.MEASUREMENT], width.most)
+
+
+def test_endpoints_that_stand_still_close_lanes_whatever_the_host_does_beside_them() -> None:
+    width = Width.parse("auto")
+    begin = width.of(Kind.MEASUREMENT)
+    crowd = replace(job_result(1e-4), cpu_pressure=0.9)
+    for _ in range(begin):
+        width.learn(replace(crowd, endpoint_pressure=0.01), Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == begin + 1
+    width.learn(replace(crowd, endpoint_pressure=0.11), Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == begin
 
 
 def test_a_fixed_number_of_lanes_stays() -> None:
