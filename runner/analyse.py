@@ -116,7 +116,10 @@ def transient(result: Result) -> str | None:
 def harness(code: str, actual: str) -> Finding:
     """A finding against ourselves."""
     return Finding(
-        code=code, requirement="The harness runs the job undisturbed.", expected="a valid job", actual=actual
+        code=code,
+        requirement="No stack is to blame: the harness owes a job that nothing disturbs.",
+        expected="a valid job",
+        actual=actual,
     )
 
 
