@@ -15,6 +15,7 @@ from docker.errors import DockerException
 from runner.deploy import images
 from runner.deploy.containers import LABEL_OWNER
 from runner.deploy.images import Event, Image, State
+from runner.deploy.owner import Owner
 from runner.errors import SetupError
 
 LOG_LINES = 15
@@ -134,10 +135,16 @@ def _build(
     return at, reused
 
 
+def _others(client: docker.DockerClient) -> bool:
+    """Whether another process has lanes: it keeps to the images that it began with, and has no container of each."""
+    found = client.api.containers(filters={"label": LABEL_OWNER})
+    return any(one["Labels"][LABEL_OWNER] != str(Owner.current()) for one in found)
+
+
 def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
     """Remove what a rebuilt image leaves behind, unless somebody has a name for it or a run may still want it."""
     try:
-        if not client.images.get(image_id).tags and not client.containers.list(filters={"label": LABEL_OWNER}):
+        if not client.images.get(image_id).tags and not _others(client):
             client.images.remove(image_id)
     except DockerException:
         return
