@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from runner.deploy.holders import TOOLS
 from runner.tests.deploy.remote.hosts import Host, free_number, lacking
+from runner.tests.deploy.remote.jobs import STACK
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +16,8 @@ def remote_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         pytest.skip(f"no remote host can be made: {reason}")
     host = Host(tmp_path_factory.mktemp("remote"), free_number())
     try:
-        yield host.open()
+        host.open()
+        host.load(TOOLS, f"bentpipe/{STACK}")
+        yield host
     finally:
         host.close()

@@ -243,6 +243,14 @@ class Host:
         """A client beside the SSH server: what the tests themselves look with."""
         return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=60)
 
+    def load(self, *images: str) -> None:
+        """Give its engine those images of this host, past SSH: sending them there is one test, not all of them."""
+        local = docker.from_env()
+        for image in images:
+            if local.images.list(name=image):
+                for _ in self.engine().api.load_image(local.api.get_image(image)):  # type: ignore[no-untyped-call]
+                    pass
+
     def states(self) -> list[tuple[str, str]]:
         """Name and state of all containers there."""
         found = self.engine().containers.list(all=True, ignore_removed=True)
