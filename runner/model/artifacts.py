@@ -25,9 +25,7 @@ class EndpointRecord:
     environment: dict[str, str] = field(default_factory=dict)
     cpu_s: float = 0.0  # at the last measurement, one every 2 s; 0 for a shorter life
     throttled_s: float = 0.0  # the engine's CPU throttling; above the limit the job is disturbed
-    cpu_pressure: float | None = (
-        None  # share of its life, until the last measurement, in which it stood still for want of a CPU
-    )
+    cpu_pressure: float | None = None  # share of its life, until then, in which it stood still for want of a CPU
     skipped_files: tuple[str, ...] = ()  # members of its folders that were not copied out: links, devices, over budget
     volumes_full: tuple[str, ...] = ()  # its folders whose quota was used up, such as `/logs`
 

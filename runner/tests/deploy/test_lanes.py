@@ -18,7 +18,7 @@ import docker
 import pytest
 
 from runner.catalog import ROOT
-from runner.deploy import containers
+from runner.deploy import containers, pressure
 from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
 from runner.deploy.lanes import Lanes
 from runner.deploy.owner import Owner
@@ -268,6 +268,28 @@ def test_a_tag_that_moves_does_not_change_the_image_under_a_run(engine: docker.D
             run.remove(one)
         run.close()
         engine.images.remove(tag)
+
+
+def test_who_stands_still_for_want_of_a_cpu_is_seen(engine: docker.DockerClient) -> None:
+    """Two that always want the same CPU have half of it each; a third one sleeps."""
+    if not (Path("/sys/fs/cgroup/cgroup.controllers").exists() or Path("/sys/fs/cgroup/unified").exists()):
+        pytest.skip("this kernel has no pressure of groups")
+    run, made = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())}), []
+    try:
+        for number, script in enumerate(("while :; do :; done", "while :; do :; done", "sleep 20")):
+            command = ("timeout", "20", "bash", "-c", script)
+            spec = ContainerSpec(
+                image="bentpipe/tools", role="test", entrypoint=(), command=command, host={"cpuset_cpus": "0"}
+            )
+            made.append(run.create(f"bentpipe-test-pressure-{number}", spec))
+            run.start(made[-1])
+        time.sleep(3)
+        first, second, sleeping = (pressure.of_container(one) or 0.0 for one in made)
+        assert min(first, second) > 0.5 > sleeping
+    finally:
+        for one in made:
+            run.remove(one)
+        run.close()
 
 
 def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
