@@ -22,10 +22,11 @@ _STEAL_TEST_CASE = 0.50
 # Of the job's time in which somebody waited for a CPU. Goodput of nine pairs in 1 to 4 lanes on 2 cores: up to 0.67 as
 # in one lane (2 % less for the slowest stack, which varies by as much), from 0.8 on 1 to 5 % less.
 _PRESSURE_LIMIT = 0.7
-# Of an endpoint's life, where the kernel says it by container; the host's other work is left out then. Of 42 jobs of
-# `sat` 22 up to 0.1 had 7.1 to 9.8 Mbit/s; from there to 0.2 five of 14 with aioquic had 2.8 to 5.4, none of 6 without:
-# ACKs in bursts end slow start early, which costs little where a round trip is short.
-_ENDPOINT_LIMIT, _ENDPOINT_LIMIT_LONG = 0.2, 0.1
+# Of an endpoint's life, times the CPUs that it used, where the kernel says it by container; the host's other work is
+# left out then. 183 jobs of nine pairs in 1 to 3 lanes, goodput as a share of the same pair's undisturbed median: over
+# 30 ms RTT at least 0.96 up to 0.05, above it 0.79 to 1; over 600 ms, where ACKs in bursts end slow start early, at
+# least 0.95 (one 0.87) up to 0.02, then 0.5 to 1 with aioquic, whose endpoints use 0.35 of a CPU, and 0.99 without.
+_ENDPOINT_LIMIT, _ENDPOINT_LIMIT_LONG = 0.05, 0.02
 _LONG_RTT = 0.1  # s
 _THROTTLED_SHARE = 0.05  # of the transfer's time
 
@@ -114,9 +115,15 @@ def _host_disturbed(evidence: Evidence, record: CaseRecord) -> str | None:
 
 
 def _crowded(evidence: Evidence, record: CaseRecord) -> str | None:
-    share, limit, who = evidence.cpu_pressure or 0.0, _PRESSURE_LIMIT, "some process waited for"
-    if evidence.endpoint_pressure is not None:
-        is_long = record.forward.delay + record.return_.delay > _LONG_RTT
-        share, limit = evidence.endpoint_pressure, _ENDPOINT_LIMIT_LONG if is_long else _ENDPOINT_LIMIT
-        who = "an endpoint stood still for want of"
-    return f"{who} a CPU in {share:.0%} of the time, limit {limit:.0%}" if share > limit else None
+    if evidence.endpoint_pressure is None:
+        share = evidence.cpu_pressure or 0.0
+        told = f"some process waited for a CPU in {share:.0%} of the time, limit {_PRESSURE_LIMIT:.0%}"
+        return told if share > _PRESSURE_LIMIT else None
+    is_long = record.forward.delay + record.return_.delay > _LONG_RTT
+    limit = _ENDPOINT_LIMIT_LONG if is_long else _ENDPOINT_LIMIT
+    if evidence.endpoint_pressure <= limit:
+        return None
+    return (
+        "an endpoint stood still for want of a CPU: share of the time x CPUs that it used = "
+        f"{evidence.endpoint_pressure:.3f}, limit {limit}"
+    )

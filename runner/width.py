@@ -15,9 +15,9 @@ _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) 
 # Share of the time in which some task waited for a CPU. One lane has 0.15 to 0.35, two have 0.4 to 0.67, three have 0.8
 # (goodput of nine pairs, 2 cores); above 0.7 a number no longer counts (disturbance.py).
 _UNCROWDED, _CROWDED = 0.4, 0.65
-# The same for the share of its life in which an endpoint stood still, where that is known: above 0.1 a number
-# over a satellite no longer counts (disturbance.py).
-_ENDPOINT_UNCROWDED, _ENDPOINT_CROWDED = 0.05, 0.1
+# The same for how much an endpoint stood still, where that is known: above 0.02 to 0.05, by the RTT, a number no longer
+# counts (disturbance.py).
+_ENDPOINT_UNCROWDED, _ENDPOINT_CROWDED = 0.015, 0.03
 _LANE_LIMIT = 64
 _WAITING_PER_LANE = 1  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.deploy.containers import ContainerSpec, Volume
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 SIMULATOR = "bentpipe/sim"
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
+WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
 _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
@@ -53,6 +55,7 @@ class Segment:
                 "network_mode": self._lane.namespace(self.role),
                 "cap_drop": ["ALL"],
                 "cap_add": ["NET_RAW", "NET_ADMIN", "SYS_NICE"],
+                "devices": [f"{WAKE_UP}:{WAKE_UP}:w"] if WAKE_UP.exists() else [],
                 "security_opt": ["no-new-privileges"],
                 "cpu_shares": 262144,  # the most that there are: it must never wait for a core
                 "log_config": {"Type": "none", "Config": {}},

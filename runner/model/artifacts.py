@@ -65,9 +65,15 @@ class Evidence:
 
     @property
     def endpoint_pressure(self) -> float | None:
-        """`cpu_pressure` of that endpoint of a pair which had more of it; None where nobody knows, and over a path,
-        whose browsers and tunnels crowd the host themselves."""
-        known = [one.cpu_pressure for one in (self.client, self.server) if one.cpu_pressure is not None]
+        """`cpu_pressure` of an endpoint, times the CPUs that it used: to stand still costs only who has work to do.
+
+        Of that endpoint of a pair which had more of it; None where nobody knows, and over a path, whose browsers and
+        tunnels crowd the host themselves.
+        """
+        seconds = max(self.transfer_s, 1.0)
+        known = [
+            one.cpu_pressure * one.cpu_s / seconds for one in (self.client, self.server) if one.cpu_pressure is not None
+        ]
         return max(known) if known and self.path is None else None
 
 

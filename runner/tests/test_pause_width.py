@@ -95,7 +95,7 @@ def test_endpoints_that_stand_still_close_lanes_whatever_the_host_does_beside_th
     for _ in range(begin):
         width.learn(replace(crowd, endpoint_pressure=0.01), Kind.MEASUREMENT)
     assert width.of(Kind.MEASUREMENT) == begin + 1
-    width.learn(replace(crowd, endpoint_pressure=0.11), Kind.MEASUREMENT)
+    width.learn(replace(crowd, endpoint_pressure=0.04), Kind.MEASUREMENT)
     assert width.of(Kind.MEASUREMENT) == begin
 
 

@@ -30,8 +30,8 @@ Interface FindInterface(const std::string& name);
 /// Lists the addresses of all interfaces.
 OwnAddresses ListOwnAddresses();
 
-/// Asks for timer slack 1 ns, nice -20 and the shortest slice of time (0.1 ms); a refusal is reported on stderr and is no error.
-/// Threads inherit them, so this comes before any thread.
+/// Asks for timer slack 1 ns, nice -20, the shortest slice of time (0.1 ms) and for CPUs that wake up at once (PM QoS, until the
+/// process ends); a refusal is reported on stderr and is no error. Threads inherit the first three, so this comes before any thread.
 void PrepareScheduling();
 
 }  // namespace bentpipe

@@ -24,6 +24,7 @@ from runner.deploy.containers import LABEL_OWNER
 from runner.deploy.lanes import Lanes
 from runner.deploy.owner import Owner
 from runner.deploy.resident import Holder
+from runner.deploy.segment import WAKE_UP
 from runner.deploy.supervised import Bell
 from runner.errors import LaneError
 from runner.model.artifacts import Artifacts
@@ -53,6 +54,19 @@ def one(engine: docker.DockerClient) -> Iterator[Lanes]:
 def _simulators(engine: docker.DockerClient) -> list[str]:
     wanted = {"label": [f"bentpipe.run={RUN}", "bentpipe.role=sim"]}
     return [found["Id"] for found in engine.api.containers(filters=wanted)]
+
+
+def _link_process(engine: docker.DockerClient) -> int:
+    """Waits until a link runs, in a process of its own; its PID on this host."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for simulator in _simulators(engine):
+            processes = engine.api.top(simulator, ps_args="-o pid,ppid")["Processes"]
+            own = {pid for pid, _ in processes}
+            for child in (pid for pid, parent in processes if parent in own):
+                return int(child)
+        time.sleep(0.2)
+    raise AssertionError("no link began")
 
 
 def test_commands_run_at_once_and_say_how_they_ended(holder: Holder) -> None:
@@ -148,18 +162,13 @@ def test_a_simulator_that_dies_is_told_and_the_next_job_has_another(
         pytest.skip("only root may kill a process in a container that has no shell")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(one.run, ask(client="hang", timeout=30))
-        deadline = time.monotonic() + 20
-        while not (found := _simulators(engine)) or len(engine.api.top(found[0])["Processes"]) < 2:
-            assert time.monotonic() < deadline, "the link runs in a process of its own"
-            time.sleep(0.2)
+        link = _link_process(engine)
+        found = _simulators(engine)
         time.sleep(2)  # until the client runs
         if what == "container":
             engine.api.kill(found[0])
         else:
-            processes = engine.api.top(found[0], ps_args="-o pid,ppid")["Processes"]
-            own = {pid for pid, _ in processes}
-            [child] = [pid for pid, parent in processes if parent in own]
-            os.kill(int(child), signal.SIGKILL)
+            os.kill(link, signal.SIGKILL)
         evidence = running.result()
     assert evidence.error["code"] == "link-died"
     assert evidence.wall_s < 20
@@ -167,6 +176,21 @@ def test_a_simulator_that_dies_is_told_and_the_next_job_has_another(
     assert one.run(job).error == {}
     assert Artifacts(job.folder).link_truth.is_file()
     assert found[0] not in _simulators(engine)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may see what another's process has open")
+@pytest.mark.skipif(not WAKE_UP.exists(), reason="this kernel has no PM QoS")
+def test_the_cpus_stay_awake_while_a_link_runs(one: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(one.run, ask(client="hang", timeout=5))
+        link = _link_process(engine)
+        time.sleep(1)  # until it has begun
+        assert WAKE_UP in [file.readlink() for file in Path(f"/proc/{link}/fd").iterdir()]
+        running.result()
+    assert not Path(f"/proc/{link}").exists(), "the request ends with the link"
+    [simulator] = _simulators(engine)
+    [[waiting]] = engine.api.top(simulator, ps_args="-o pid")["Processes"]
+    assert WAKE_UP not in [file.readlink() for file in Path(f"/proc/{waiting}/fd").iterdir()]
 
 
 def test_arguments_that_a_link_refuses_are_told(one: Lanes, ask: Ask) -> None:
