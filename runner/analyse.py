@@ -76,7 +76,6 @@ def with_record(base: Result, evidence: Evidence) -> Result:
         transfer_s=evidence.transfer_s,
         stages_s=evidence.stages_s,
         cpu_pressure=evidence.cpu_pressure,
-        endpoint_pressure=evidence.endpoint_pressure,
     )
 
 
@@ -113,13 +112,14 @@ def transient(result: Result) -> str | None:
     return result.findings[0].actual
 
 
-def harness(code: str, actual: str) -> Finding:
-    """A finding against ourselves."""
+def harness(code: str, actual: str, role: str = "") -> Finding:
+    """A finding against ourselves. `role`: of the endpoint for which too little was left."""
     return Finding(
         code=code,
         requirement="No stack is to blame: the harness owes a job that nothing disturbs.",
         expected="a valid job",
         actual=actual,
+        role=role,
     )
 
 
@@ -130,7 +130,7 @@ def _spoiled(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) ->
             return None
         return harness(evidence.error["code"], evidence.error["message"])
     disturbance = disturbed(evidence, truth, record)
-    return harness("disturbed", disturbance) if disturbance else None
+    return harness("disturbed", disturbance.why, disturbance.role) if disturbance else None
 
 
 def _protocol(evidence: Evidence, record: CaseRecord) -> str:

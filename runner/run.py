@@ -180,10 +180,14 @@ class Campaign:
         return None
 
     def _first(self, work: deque[Job]) -> Job | None:
-        """The first job that has room. One that mostly waits does so after all handshakes, which may spare it, and not
-        beside a measurement, nor when one is next, which would wait for it."""
-        if work and self._room_for(work[0]):
-            return work.popleft()
+        """The first job that has room; who must run alone lets others pass. One that mostly waits does so after all
+        handshakes, which may spare it, and not beside a measurement, nor when one is next, which would wait for it."""
+        for job in work:
+            if self._room_for(job):
+                work.remove(job)
+                return job
+            if not self.width.alone(job, self._kind(job)):
+                break
         first = bool(work) and (work[0].case == GATE or self._kind(work[0]) is Kind.MEASUREMENT)
         if self._waiting and not first and self._room_for(self._waiting[0]):
             return self._waiting.popleft()
@@ -196,7 +200,12 @@ class Campaign:
         beside = [one for one in self._running if kind is Kind.MEASUREMENT or self._waits(one) == waiting]
         if waiting:
             return len(beside) < self.width.waiting
-        return len(beside) < min(self.width.of(self._kind(one)) for one in (job, *beside))
+        return len(beside) < min(self._lanes_for(one) for one in (job, *beside))
+
+    def _lanes_for(self, job: Job) -> int:
+        """How many jobs may run when this is one of them."""
+        kind = self._kind(job)
+        return 1 if self.width.alone(job, kind) else self.width.of(kind)
 
     def _waits(self, job: Job) -> bool:
         return job.case in self._waiting_cases

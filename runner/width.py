@@ -5,6 +5,8 @@ import threading
 from dataclasses import dataclass, field
 
 from runner.errors import UsageError
+from runner.model.implementation import Role
+from runner.model.job import Job
 from runner.model.result import LinkTruth, Result
 from runner.model.run import Kind
 
@@ -12,12 +14,9 @@ _LANES_PER_CORE = 4  # link-notes.md, section 3: 4–5 links of 20/2 Mbit/s a co
 # A number is spoiled by much less than a yes or no is (disturbance.py): the two kinds of jobs open lanes on their own.
 _FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
 _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
-# Share of the time in which some task waited for a CPU. One lane has 0.15 to 0.35, two have 0.4 to 0.67, three have 0.8
-# (goodput of nine pairs, 2 cores); above 0.7 a number no longer counts (disturbance.py).
-_UNCROWDED, _CROWDED = 0.4, 0.65
-# The same for how much an endpoint stood still, where that is known: above 0.02 to 0.05, by the RTT, a number no longer
-# counts (disturbance.py).
-_ENDPOINT_UNCROWDED, _ENDPOINT_CROWDED = 0.015, 0.03
+# Share of the time in which some task waited for a CPU, below which one more lane is tried. One lane has 0.15 to 0.35,
+# two have 0.4 to 0.67, three have 0.8 (goodput of nine pairs, 2 cores).
+_UNCROWDED = 0.4
 _LANE_LIMIT = 64
 _WAITING_PER_LANE = 1  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
 
@@ -29,6 +28,7 @@ class Width:
     most: int
     _open: dict[Kind, int]
     adaptive: bool = False
+    _loners: set[str] = field(default_factory=set)  # stacks that stood still beside others although lanes were few
     _calm: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -36,9 +36,8 @@ class Width:
     def parse(cls, text: str) -> "Width":
         """`auto` or a number from 1 to 64. Raises UsageError for anything else."""
         if text == "auto":
-            cores = os.cpu_count() or 1
-            first = {kind: per_core * cores for kind, per_core in _FIRST_PER_CORE.items()}
-            return cls(most=_LANES_PER_CORE * cores, _open=first, adaptive=True)
+            most = _LANES_PER_CORE * (os.cpu_count() or 1)
+            return cls(most=most, _open={kind: _first(kind) for kind in Kind}, adaptive=True)
         if not text.isdigit() or not 1 <= int(text) <= _LANE_LIMIT:
             raise UsageError(f"--lanes: '{text}' is neither 'auto' nor a number from 1 to {_LANE_LIMIT}.")
         return cls.fixed(int(text))
@@ -62,23 +61,38 @@ class Width:
         """How many jobs may run when one of them is of `kind`."""
         return self._open[kind]
 
+    def alone(self, job: Job, kind: Kind) -> bool:
+        """Whether the job may run beside no other: a number of a stack that needs the CPUs for itself."""
+        return kind is Kind.MEASUREMENT and not self._loners.isdisjoint((job.server, job.client))
+
     def learn(self, result: Result, kind: Kind) -> None:
-        """Open a lane after as many calm jobs as there are lanes; close one after a disturbed or crowded job."""
+        """Open a lane after as many calm jobs as there are lanes; after a disturbed one close a lane, or let a stack
+        that stood still run alone from now on, so that the others keep their lanes."""
         if not self.adaptive:
             return
-        pressure, uncrowded, crowded = result.cpu_pressure or 0.0, _UNCROWDED, _CROWDED
-        if result.endpoint_pressure is not None:
-            pressure, uncrowded, crowded = result.endpoint_pressure, _ENDPOINT_UNCROWDED, _ENDPOINT_CROWDED
-        if kind is Kind.TEST_CASE:
-            pressure = 0.0
+        disturbed = next((finding for finding in result.findings if finding.code == "disturbed"), None)
         with self._lock:
             now = self._open[kind]
-            if pressure > crowded or any(finding.code == "disturbed" for finding in result.findings):
+            if disturbed is not None and disturbed.role and now <= _first(kind):
+                self._loners.add(result.server if disturbed.role == Role.SERVER.value else result.client)
+            elif disturbed is not None:
                 self._open[kind], self._calm[kind] = max(1, now - 1), 0
-            elif pressure < uncrowded and result.truth is not None and _lateness(result.truth) < _CALM[kind]:
+            elif _is_calm(result, kind):
                 self._calm[kind] += 1
                 if self._calm[kind] >= now and now < self.most:
                     self._open[kind], self._calm[kind] = now + 1, 0
+
+
+def _first(kind: Kind) -> int:
+    """How many lanes jobs of `kind` begin with."""
+    return _FIRST_PER_CORE[kind] * (os.cpu_count() or 1)
+
+
+def _is_calm(result: Result, kind: Kind) -> bool:
+    """Whether one more lane may be tried."""
+    if result.truth is None or _lateness(result.truth) >= _CALM[kind]:
+        return False
+    return kind is Kind.TEST_CASE or (result.cpu_pressure or 0.0) < _UNCROWDED
 
 
 def _lateness(truth: LinkTruth) -> float:

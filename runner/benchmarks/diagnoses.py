@@ -92,7 +92,8 @@ def _spoiled(folder: RunFolder, job: Job) -> str | None:
     evidence = load_evidence(folder.artifacts(job))
     if evidence is None or evidence.error:
         return "no evidence"
-    return disturbed(evidence, load_truth(folder.artifacts(job).link_truth), folder.run.cases[job.case])
+    spoiled = disturbed(evidence, load_truth(folder.artifacts(job).link_truth), folder.run.cases[job.case])
+    return spoiled.why if spoiled else None
 
 
 def judge(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Score], list[str]]:

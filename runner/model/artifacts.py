@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.model.implementation import Role
 from runner.model.path import PathEvidence
 from runner.model.real_link import RealLinkEvidence
 
@@ -64,17 +65,18 @@ class Evidence:
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
     @property
-    def endpoint_pressure(self) -> float | None:
+    def endpoint_pressures(self) -> dict[Role, float]:
         """`cpu_pressure` of an endpoint, times the CPUs that it used: to stand still costs only who has work to do.
 
-        Of that endpoint of a pair which had more of it; None where nobody knows, and over a path, whose browsers and
-        tunnels crowd the host themselves.
+        Empty where nobody knows, and over a path, whose browsers and tunnels crowd the host themselves.
         """
+        if self.path is not None:
+            return {}
         seconds = max(self.transfer_s, 1.0)
-        known = [
-            one.cpu_pressure * one.cpu_s / seconds for one in (self.client, self.server) if one.cpu_pressure is not None
-        ]
-        return max(known) if known and self.path is None else None
+        sides = {Role.CLIENT: self.client, Role.SERVER: self.server}
+        return {
+            role: one.cpu_pressure * one.cpu_s / seconds for role, one in sides.items() if one.cpu_pressure is not None
+        }
 
 
 @dataclass(frozen=True)

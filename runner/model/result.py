@@ -187,7 +187,6 @@ class Result:
     overhead_s: float = 0.0  # wall - transfer, analysis included
     stages_s: dict[str, float] = field(default_factory=dict)
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
-    endpoint_pressure: float | None = None  # share of its life in which an endpoint stood still, times CPUs used
     applied: dict[str, str] = field(default_factory=dict)  # by role: CCA, IW as the endpoint said it applied them
     readings: tuple[Reading, ...] = ()
     limits: dict[str, float] = field(default_factory=dict)  # limit → the part of the transfer's time that it had

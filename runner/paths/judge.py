@@ -59,7 +59,7 @@ def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecor
     )
     for truth in (base.truth, base.ground):
         if spoiled := disturbed(evidence, truth, _end_to_end(record, workload)):
-            return base.ending(Outcome.ERROR, harness("disturbed", spoiled))
+            return base.ending(Outcome.ERROR, harness("disturbed", spoiled.why))
     if unproven := tuple(_unproven(evidence.path.entry, seen, record)):
         return base.ending(Outcome.ERROR, *unproven)
     failures = (*client_end(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))

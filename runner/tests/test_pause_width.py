@@ -4,6 +4,7 @@ from datetime import datetime
 import pytest
 
 from runner.errors import UsageError
+from runner.model.job import Job
 from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, Result
 from runner.model.run import Kind
 from runner.pause import Pause
@@ -34,6 +35,9 @@ def test_seconds_until_the_pause_is_over(span: str, now: str, seconds: float) ->
 def test_a_span_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="18:00-23:00"):
         Pause.parse(text)
+
+
+JOB = Job(server="a", client="b", case="sat", iteration=1)
 
 
 def job_result(lateness: float, *codes: str) -> Result:
@@ -88,14 +92,30 @@ def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() ->
     assert (width.of(Kind.MEASUREMENT), width.of(Kind.TEST_CASE)) == (begin[Kind.MEASUREMENT], width.most)
 
 
-def test_endpoints_that_stand_still_close_lanes_whatever_the_host_does_beside_them() -> None:
+@pytest.mark.parametrize("role", ["server", "client"])
+def test_a_stack_that_stands_still_runs_alone_and_the_others_keep_their_lanes(role: str) -> None:
     width = Width.parse("auto")
     begin = width.of(Kind.MEASUREMENT)
-    crowd = replace(job_result(1e-4), cpu_pressure=0.9)
+    calm, starved = job_result(1e-4), job_result(1e-4, "disturbed")
+    starved = replace(starved, findings=(replace(starved.findings[0], role=role),))
     for _ in range(begin):
-        width.learn(replace(crowd, endpoint_pressure=0.01), Kind.MEASUREMENT)
-    assert width.of(Kind.MEASUREMENT) == begin + 1
-    width.learn(replace(crowd, endpoint_pressure=0.04), Kind.MEASUREMENT)
+        width.learn(calm, Kind.MEASUREMENT)
+    width.learn(starved, Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == begin, "first the lane goes that was opened on trial"
+    assert not width.alone(JOB, Kind.MEASUREMENT)
+    width.learn(starved, Kind.MEASUREMENT)
+    assert width.of(Kind.MEASUREMENT) == begin
+    assert width.alone(JOB, Kind.MEASUREMENT)
+    assert not width.alone(JOB, Kind.TEST_CASE)
+    other = {"server": replace(JOB, server="c"), "client": replace(JOB, client="c")}
+    assert not width.alone(other[role], Kind.MEASUREMENT)
+
+
+def test_a_crowded_host_gets_no_further_lane() -> None:
+    width = Width.parse("auto")
+    begin = width.of(Kind.MEASUREMENT)
+    for _ in range(10 * begin):
+        width.learn(replace(job_result(1e-4), cpu_pressure=0.5), Kind.MEASUREMENT)
     assert width.of(Kind.MEASUREMENT) == begin
 
 

@@ -18,7 +18,7 @@ from runner.catalog import ROOT, Catalog
 from runner.deploy.replay import Replay
 from runner.errors import LaneError, SetupError
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Kind, Run
 from runner.retention import Retention
 from runner.run import MAX_ATTEMPTS, Campaign, Progress
@@ -206,6 +206,35 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
     ).execute()
     assert max(map(len, watched.together)) == 3
     assert {len(jobs) for jobs in watched.together if any(job.case == "lossy" for job in jobs)} == {1}
+
+
+def test_a_stack_that_needs_the_cpus_for_itself_lets_others_pass(tmp_path: Path, catalog: Catalog) -> None:
+    together: list[frozenset[str]] = []
+    running: set[str] = set()
+
+    class Slow(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            running.add(str(job))
+            together.append(frozenset(running))
+            time.sleep(0.3)
+            super().run(replace(job, client="quinn", iteration=1), folder, attempt=attempt)
+            running.remove(str(job))
+
+    run = recorded_run(tmp_path / "run", catalog)
+    first = replace(run.order[0], server="quinn", client="quinn")
+    order = tuple(
+        replace(first, client=client, iteration=at)
+        for at, client in enumerate(("light", "heavy", "light", "heavy", "light"), start=1)
+    )
+    folder = RunFolder.create(tmp_path / "run", replace(run, order=order))
+    width = Width(most=2, _open={Kind.MEASUREMENT: 2, Kind.TEST_CASE: 2}, adaptive=True)
+    starved = Finding(code="disturbed", requirement="", expected="", actual="", role="client")
+    width.learn(campaign.without_run(order[1], Outcome.ERROR, starved), Kind.MEASUREMENT)
+    results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
+    assert results.keys() == set(order)
+    assert max(map(len, together)) == 2
+    assert {len(jobs) for jobs in together if any("heavy" in job for job in jobs)} == {1}
+    assert len(together[1]) == 2, "the second light one did not wait for the heavy one before it"
 
 
 def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> None:
