@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,6 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 IMPLEMENTATIONS = ROOT / "implementations.json"
 CATALOG_SCHEMA = 1
 
+# Numbers and truth as JSON has them: neither "20000000" nor true is a number, neither 1 nor "yes" is true.
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+Truth = Annotated[bool, Field(strict=True)]
+
 
 class _CongestionControl(BaseModel):
     """`default`: empty where nobody knows. `options`: what `CCA` may ask for. `source`: who says so, when not we."""
@@ -32,14 +37,14 @@ class _CongestionControl(BaseModel):
     default: str
     options: list[str] = []
     implemented: list[str] = []
-    hystart: bool | None = None
+    hystart: Truth | None = None
     source: str = ""
 
 
 class _InitialWindow(BaseModel):
     model_config = ConfigDict(extra="allow")
-    packets: int | None = Field(default=None, gt=0)
-    settable: bool = False
+    packets: Whole | None = Field(default=None, gt=0)
+    settable: Truth = False
 
 
 class _Entry(BaseModel):
@@ -51,7 +56,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
     image: str = Field(min_length=1)
     build: str | None = None
-    withdrawn: bool = False
+    withdrawn: Truth = False
     note: str = ""
     url: str
     version: str = ""
@@ -76,8 +81,8 @@ class _Path(BaseModel):
     sides: list[Side] = Field(default=list(SIDES), min_length=1)
     splits: list[Side] = []
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
-    encrypts: bool = False
-    poses_as_server: bool = False
+    encrypts: Truth = False
+    poses_as_server: Truth = False
     knobs: list[str] = []
 
 
@@ -85,7 +90,7 @@ class _File(BaseModel):
     """implementations.json."""
 
     model_config = ConfigDict(extra="forbid")
-    schema_: int = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
+    schema_: Whole = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
     implementations: dict[str, _Entry] = Field(min_length=1)
     paths: dict[str, _Path] = {}
 
@@ -170,7 +175,15 @@ def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
 
 
 Document = TypeVar("Document", bound=BaseModel)
-_FORMS = dict.fromkeys(("model_type", "dict_type"), "write an object, { … }") | {"list_type": "write a list, [ … ]"}
+_FORMS = {
+    "model_type": "write an object, { … }",
+    "dict_type": "write an object, { … }",
+    "list_type": "write a list, [ … ]",
+    "int_type": "write a whole number, without quotes",
+    "float_type": "write a number, without quotes",
+    "bool_type": "write true or false, without quotes",
+    "string_type": 'write text, in quotes, "…"',
+}
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
@@ -182,8 +195,14 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
                 raise UsageError(f"{path}: '{name}' stands {count} times in one object: keep one of them.")
         return dict(pairs)
 
+    def number(text: str) -> float:
+        """2e7 is 20000000: to JSON Schema, every number without a fraction is an integer."""
+        value = float(text)
+        return int(value) if value.is_integer() else value
+
     try:
-        return schema.model_validate(json.loads(path.read_text("utf-8-sig"), object_pairs_hook=unique))
+        text = path.read_text("utf-8-sig")
+        return schema.model_validate(json.loads(text, object_pairs_hook=unique, parse_float=number))
     except FileNotFoundError as error:
         raise UsageError(f"{path} {missing}.") from error
     except OSError as error:

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from datetime import time
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from pydantic import BaseModel, ConfigDict, Field
 
-from runner.catalog import ROOT, read_as
+from runner.catalog import ROOT, Number, Truth, Whole, read_as
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.real_link import RealLink, RemoteHost
@@ -29,7 +29,8 @@ _INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16 with
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _THIS_HOST = "this host"
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[Whole, Field(ge=1, le=65535)]
+Rate = Annotated[Whole, Field(gt=0, le=10**12, description="bit/s")]
 
 
 class _Host(BaseModel):
@@ -55,23 +56,23 @@ class _Link(BaseModel):
     model_config = ConfigDict(extra="forbid")
     client: str
     server: str | None = None
-    forward_rate: int = Field(gt=0, description="bit/s")
-    return_rate: int = Field(gt=0, description="bit/s")
+    forward_rate: Rate
+    return_rate: Rate
     interface: str = ""
     server_interface: str = ""
     server_addresses: list[str] = []
-    families: list[int] = Field(default=[4, 6], min_length=1)
+    families: list[Literal[4, 6]] = Field(default=[4, 6], min_length=1)
     udp_port: Port = 443
     probe_port: Port = 57833
     provider: str = ""
     tariff: str = ""
-    budget_per_day: int | None = Field(default=None, gt=0, description="bytes")
-    budget_per_month: int | None = Field(default=None, gt=0, description="bytes")
+    budget_per_day: Whole | None = Field(default=None, gt=0, description="bytes")
+    budget_per_month: Whole | None = Field(default=None, gt=0, description="bytes")
     quiet_hours: list[str] = []
-    ssh_over_link: bool = False
+    ssh_over_link: Truth = False
     abbreviation: str = ""
-    timeout: float = Field(default=120.0, gt=0, le=86_400, description="seconds")
-    iterations: int = Field(default=5, ge=1, le=1000)
+    timeout: Number = Field(default=120.0, gt=0, le=86_400, description="seconds")
+    iterations: Whole = Field(default=5, ge=1, le=1000)
     comment: str = ""
 
 
@@ -79,7 +80,7 @@ class _File(BaseModel):
     """links.json."""
 
     model_config = ConfigDict(extra="forbid")
-    schema_: int = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
+    schema_: Whole = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
     hosts: dict[str, _Host] = Field(min_length=1)
     links: dict[str, _Link] = Field(min_length=1)
 
@@ -239,8 +240,6 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
 
 
 def _require_addresses(where: str, entry: _Link) -> None:
-    if not set(entry.families) <= {4, 6}:
-        raise UsageError(f"{where}: families are 4 and 6, as in IPv4 and IPv6.")
     versions = set()
     for address in entry.server_addresses:
         try:

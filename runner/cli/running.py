@@ -58,7 +58,11 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The links, of `plan` and `run`."""
     names = click.option(
-        "--link", "links", multiple=True, metavar="NAME", help="Real links of links.json; with --path: under it. [geo]"
+        "--link",
+        "links",
+        multiple=True,
+        metavar="NAME",
+        help="Real links of links.json; with --path, those under it. [geo]",
     )
     file = click.option(
         "--links",

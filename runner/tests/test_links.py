@@ -10,7 +10,8 @@ import pytest
 
 from runner.catalog import ROOT
 from runner.errors import UsageError
-from runner.links import load_links, select_links
+from runner.links import links_schema, load_links, select_links
+from runner.tests.test_cli import bentpipe
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP3VOk5NGiuDOzE49FjV43ENMEkS4Cj3iLUlw4v3wYCd"
 GOOD = {
@@ -50,7 +51,7 @@ def test_the_example_is_valid_but_for_its_keys(tmp_path: Path) -> None:
     for host in document["hosts"].values():
         del host["key"]
     (tmp_path / "links.json").write_text(json.dumps(document))
-    assert set(load_links(tmp_path / "links.json")) == {"astra", "eutelsat"}
+    assert set(load_links(tmp_path / "links.json")) == {"astra", "eutelsat", "starlink"}
 
 
 def test_the_file_is_not_kept_in_the_repository() -> None:
@@ -95,10 +96,17 @@ def _link(**more: object) -> Change:
         (_link(client="other", server="other"), "client and server are one host"),
         (_link(server="roof"), "host 'roof' is no server"),
         (_link(forward_rate=0), "field 'links.astra.forward_rate'"),
-        (_link(forward_rate="20 Mbit/s"), "field 'links.astra.forward_rate' is \"20 Mbit/s\": Input should be a valid"),
+        (_link(forward_rate="20 Mbit/s"), 'is "20 Mbit/s": write a whole number, without quotes (bit/s).'),
+        (
+            _link(forward_rate="20000000"),
+            "'links.astra.forward_rate' is \"20000000\": write a whole number, without quotes",
+        ),
+        (_link(forward_rate=0.5), "'links.astra.forward_rate' is 0.5: write a whole number"),
+        (_link(forward_rate=10**400), "less than or equal to 1000000000000 (bit/s)"),
         (_link(budget_per_day=-1), "field 'links.astra.budget_per_day' is -1: Input should be greater than 0 (bytes)."),
         (_link(timeout=float("inf")), "field 'links.astra.timeout' is Infinity"),
-        (_link(families=[5]), "families are 4 and 6"),
+        (_link(families=[5]), "field 'links.astra.families.0' is 5: Input should be 4 or 6."),
+        (_link(provider=5), "field 'links.astra.provider' is 5: write text, in quotes, \"…\"."),
         (_link(udp_port=70000), "field 'links.astra.udp_port'"),
         (_link(udp_port=57833), "both 57833"),
         (_link(server_addresses=["roof"]), "'roof' is not an IP address"),
@@ -118,6 +126,44 @@ def test_a_mistake_is_one_sentence_that_names_the_place(tmp_path: Path, change: 
     assert sentence in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def _types(field: dict[str, Any]) -> set[str]:
+    return {one["type"] for one in (field, field.get("items", {}), *field.get("anyOf", ())) if "type" in one}
+
+
+FIELDS = {name: _types(field) for name, field in links_schema()["$defs"]["_Link"]["properties"].items()}
+NUMBERS = [name for name, types in FIELDS.items() if types & {"integer", "number"}]
+
+
+def test_the_schema_has_the_numbers_of_a_link() -> None:
+    assert {"forward_rate", "return_rate", "families", "udp_port", "budget_per_day", "timeout"} <= set(NUMBERS)
+    assert not any(FIELDS[name] & {"string", "boolean"} for name in NUMBERS)
+    assert [name for name, types in FIELDS.items() if "boolean" in types] == ["ssh_over_link"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["4", True, False])
+def test_text_and_truth_are_no_numbers_as_the_schema_says(tmp_path: Path, name: str, value: object) -> None:
+    wrong = [value] if name == "families" else value
+    with pytest.raises(UsageError, match=rf"field 'links\.astra\.{name}(\.0)?' is {json.dumps(value)}: (write|Input)"):
+        load_links(_file(tmp_path / "links.json", _link(**{name: wrong})))
+
+
+def test_a_number_without_a_fraction_is_whole_however_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "links.json"
+    path.write_text(json.dumps(GOOD).replace("20000000", "2e7"))
+    assert load_links(path)["astra"].forward_rate == 20_000_000
+    for value in (1, "true"):
+        with pytest.raises(UsageError, match=r"ssh_over_link' is .*: write true or false, without quotes"):
+            load_links(_file(path, _link(ssh_over_link=value)))
+
+
+def test_the_command_says_the_sentence_and_ends_with_2(tmp_path: Path) -> None:
+    links = _file(tmp_path / "links.json", _link(forward_rate="20000000"))
+    process = bentpipe("plan", "--link", "astra", "--links", str(links))
+    assert process.returncode == 2
+    assert 'is "20000000": write a whole number, without quotes (bit/s).' in " ".join(process.stderr.split())
 
 
 def test_a_missing_file_and_one_that_is_not_json(tmp_path: Path) -> None:
