@@ -1,21 +1,21 @@
 """The page of a run of paths: who wins over which link, goodput by size, page loads, and what an eavesdropper sees."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from runner.model.path import Sight
+from runner.model.path import ORIGIN, Sight
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, WorkloadRecord
-from runner.render import words
+from runner.render import gather, words
 from runner.render.cells import Cell
 from runner.render.charts import Axis, Mark, curves, lines
 from runner.render.pages import Page, Pages
 from runner.render.view import RunView
-from runner.stats import Attempts, Summary, count, summarise
+from runner.stats import Attempts, Summary, summarise
 from runner.stats.winner import Winner, winners
 
 NAV = (1, "Paths", "paths.html")
@@ -90,8 +90,19 @@ def _measured(result: Result, workload: WorkloadRecord) -> float | None:
     return None if result.sample.goodput is None else result.sample.goodput / 1e6
 
 
-def _results(view: RunView, path: str, case: CaseRecord) -> list[Result]:
-    return [one for job, one in view.results.items() if job.client == path and job.case == case.name]
+def _cell(view: RunView, path: str, case: CaseRecord) -> Cell | None:
+    return view.table.get((ORIGIN, path, case.name))
+
+
+def _results(view: RunView, path: str, case: CaseRecord) -> Sequence[Result]:
+    cell = _cell(view, path, case)
+    return () if cell is None else cell.results
+
+
+def _attempts(view: RunView, path: str, case: CaseRecord) -> Attempts:
+    """What the harness spoiled is none: it says nothing about the path."""
+    cell = _cell(view, path, case)
+    return gather.attempts([] if cell is None else [cell])
 
 
 def _values(view: RunView, path: str, case: CaseRecord) -> list[float]:
@@ -110,9 +121,9 @@ def _row(
             (
                 path,
                 PathCell(
-                    cell=view.table.get((view.run.servers[0], path, case.name)),
+                    cell=_cell(view, path, case),
                     summary=summarise(values[path], seed=view.run.seed),
-                    attempts=count(results),
+                    attempts=_attempts(view, path, case),
                     unsupported=any(one.outcome is Outcome.UNSUPPORTED for one in results),
                     won=best is not None and best.name == path,
                 ),
@@ -194,7 +205,7 @@ def _ecdf(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> 
             continue
         series = []
         for path in view.run.clients:
-            tried = count(_results(view, path, case)).attempts
+            tried = _attempts(view, path, case).attempts
             times = sorted(_values(view, path, case))
             if times:
                 series.append((path, _steps(times, tried)))

@@ -55,6 +55,16 @@ def test_a_load_that_failed_counts_as_an_attempt(page: str) -> None:
     assert next(row[3].split()[-1] for row in _rows(page, "pages") if row[0] == "plain") == "3"
 
 
+def test_what_the_harness_spoiled_is_no_load_that_was_lost(tmp_path: Path) -> None:
+    folder = paths_run(tmp_path / "run")
+    for result in folder.results().values():
+        if result.outcome is Outcome.FAILED:
+            folder.save_result(replace(result, outcome=Outcome.ERROR))
+    render([folder], tmp_path / "site")
+    spoiled = (tmp_path / "site/run/paths.html").read_text()
+    assert next(row[2] for row in _rows(spoiled, "pages") if row[0].startswith("page")).endswith("3/3 ?")
+
+
 def test_the_eavesdropper_stands_beside_the_numbers(page: str) -> None:
     last = next(row for row in _rows(page, "downloads") if row[0] == "an eavesdropper sees")
     assert last[2:5] == ["● 2 of 2 things", "○ nothing", "● 2 of 2 things"]
