@@ -22,6 +22,7 @@ SIGNS = {
 }
 # The outcome that a cell shows is the first of these that one of its iterations had.
 _PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
+_LONG = 1_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,11 @@ def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
         )
         for key in sorted({*grouped, *planned})
     }
+
+
+def tells_goodput(case: CaseRecord) -> bool:
+    """Whether its goodput says something: that of a measurement, and of a test case that moves 1 MB."""
+    return case.kind is Kind.MEASUREMENT or sum(case.file_sizes) >= _LONG
 
 
 def ordered_cases(run: Run, kind: Kind) -> list[CaseRecord]:

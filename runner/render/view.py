@@ -14,13 +14,12 @@ from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.result import Result
 from runner.model.run import Kind, Run
-from runner.render.cells import Cell, Cells, cells, names, ordered_cases
+from runner.render.cells import Cell, Cells, cells, names, ordered_cases, tells_goodput
 from runner.render.deciding import Decision, decisions
 from runner.render.manifest import digest, folder_state
 from runner.store import RunFolder
 
 Key = tuple[str, str, str]  # server, client, case
-_LONG = 1_000_000  # bytes
 _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
 
 
@@ -91,13 +90,8 @@ class RunView:
 
     @cached_property
     def measured(self) -> list[Cell]:
-        """Cells that have a goodput that tells something: all of measurements, and of test cases that move 1 MB."""
-        return [
-            cell
-            for cell in self.table.values()
-            if "goodput" in cell.summaries
-            and (cell.case.kind is Kind.MEASUREMENT or sum(cell.case.file_sizes) >= _LONG)
-        ]
+        """Cells that have a goodput that says something."""
+        return [cell for cell in self.table.values() if "goodput" in cell.summaries and tells_goodput(cell.case)]
 
     @cached_property
     def by_stack(self) -> dict[tuple[str, str], list[Cell]]:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import Kind
 from runner.render import gather, words
-from runner.render.cells import Cell
+from runner.render.cells import Cell, tells_goodput
 from runner.render.charts import Axis, Strip, strips
 from runner.render.metrics import BY_KEY
 from runner.render.pages import Page, Pages
@@ -17,6 +17,8 @@ from runner.stats import Summary, summarise
 NAV = (2, "Scenarios", "scenarios/index.html")
 OF = "pairs"
 _BASE = "../"
+_FAST = ("efficiency", "goodput", "slow_start_bound", "ttlb", "handshake_time", "retransmission_ratio")
+_SHORT = ("handshake_time", "ttlb")  # of a case that moves too little for a goodput
 _DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
 
 
@@ -28,13 +30,14 @@ def pages(view: RunView) -> Pages:
 
 
 def _row(view: RunView, name: str) -> dict[str, Any]:
-    cells = view.cells_of(name)
+    case, cells = view.run.cases[name], view.cells_of(name)
+    fast = tells_goodput(case)
     return {
-        "case": view.run.cases[name],
-        "links": words.links(view.run.cases[name]),
+        "case": case,
+        "links": words.links(case),
         "attempts": gather.attempts(cells),
-        "efficiency": _over_pairs(view, cells, "efficiency"),
-        "bound": _over_pairs(view, cells, "slow_start_bound"),
+        "efficiency": _over_pairs(view, cells, "efficiency") if fast else None,
+        "bound": _over_pairs(view, cells, "slow_start_bound") if fast else None,
     }
 
 
@@ -47,6 +50,7 @@ def _one(view: RunView, name: str) -> dict[str, Any]:
     case = view.run.cases[name]
     cells = view.cells_of(name)
     rtt = case.forward.delay + case.return_.delay
+    fast = tells_goodput(case)
     return {
         "case": case,
         "links": words.links(case),
@@ -56,13 +60,14 @@ def _one(view: RunView, name: str) -> dict[str, Any]:
         "cells": cells,
         "attempts": gather.attempts(cells),
         "decisions": [one for one in view.decided if one.case == case],
-        "by_server": _chart(view, cells, "server"),
-        "by_client": _chart(view, cells, "client"),
+        "by_server": _chart(view, cells, "server") if fast else "",
+        "by_client": _chart(view, cells, "client") if fast else "",
         "numbers": [
             (BY_KEY[key], summary)
-            for key in ("efficiency", "goodput", "slow_start_bound", "ttlb", "handshake_time", "retransmission_ratio")
+            for key in (_FAST if fast else _SHORT)
             if (summary := _over_pairs(view, cells, key)) is not None
         ],
+        "columns": [BY_KEY[key] for key in (_FAST[:2] if fast else _SHORT)],
         "limits": gather.limits(cells),
         "typical": gather.typical(cells),
         "truth": _truth(cells),
