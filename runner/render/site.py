@@ -12,7 +12,7 @@ from runner.render import feed, parallel
 from runner.render.cell_pages import draw_cells
 from runner.render.manifest import MARKER, Manifest, digest, files_digest
 from runner.render.pages import Asset, modules
-from runner.render.view import Key, RunView, StoredRun
+from runner.render.view import Key, RunView, StoredRun, levels_of
 from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
 from runner.store import RunFolder
 
@@ -91,6 +91,10 @@ class _Site:
             self.writer.static()
         states = {folder.name: self._state(folder) for folder in self.folders}
         for folder in self.folders:
+            known = self.before.runs.get(folder.name)
+            if known is not None and known["state"] == states[folder.name]:
+                folder.levels = levels_of(known["levels"])
+        for folder in self.folders:
             self._run(folder, states)
         self._of_all()
         self.writer.tidy(set(self.after.cells), self._kept())
@@ -123,6 +127,8 @@ class _Site:
         paths = parallel.every(modules(view.run), lambda module: self._module(view, module.name), least=2)
         self.after.runs[folder.name] = {
             "inputs": inputs,
+            "state": states[folder.name],
+            "levels": folder.levels,
             "paths": sorted(path for some in paths for path in some),
             "entry": told,
         }
@@ -136,9 +142,8 @@ class _Site:
             if isinstance(one, Asset):
                 self.writer.file(path, one.content)
             else:
-                self.writer.page(path, one.template, view, one.told)
-                if path == f"{self.after.newest}/index.html":
-                    self.writer.page("index.html", one.template, view, one.told)
+                opens = path == f"{self.after.newest}/index.html"
+                self.writer.page(path, one.template, view, one.told, opens=opens)
             found.append(one.path)
         return found
 

@@ -10,23 +10,21 @@ from runner.model.result import Outcome
 from runner.render.charts import Axis, Mark, Strip, lines, scatter, strips
 from runner.render.statistics_figures import Figure, cases_of, plain, shapes
 from runner.render.view import RunView
-from runner.stats import summarise
 
 
 def before_and_now(view: RunView) -> Figure:
     """Figure 5.21: there against the public runner's values, here against the run before."""
     rows: list[dict[str, Any]] = []
     found = []
-    if view.previous is not None:
-        earlier = RunView(view.previous, [view.previous])
+    if view.before is not None:
         for case in cases_of(view):
-            for group, (name, one) in enumerate(((view.previous.name, earlier), (view.name, view))):
+            for group, one in enumerate((view.before, view)):
                 cells = [cell for cell in plain(one, case) if "goodput" in cell.summaries]
                 marks = [Mark(x=c.summaries["goodput"].mean / 1e6, title=f"{c.client} → {c.server}") for c in cells]
-                found.append(Strip(label=f"{case}, {name}", marks=marks, group=group, note=f"n {len(marks)}"))
+                found.append(Strip(label=f"{case}, {one.name}", marks=marks, group=group, note=f"n {len(marks)}"))
                 rows += [
                     {
-                        "run": name,
+                        "run": one.name,
                         "server": c.server,
                         "client": c.client,
                         "case": case,
@@ -51,46 +49,23 @@ def over_runs(view: RunView) -> Figure:
     """Figure 5.22: by server, over the runs of the plan."""
     rows: list[dict[str, Any]] = []
     panels: list[tuple[str, Markup]] = []
-    series: dict[str, dict[str, list[Mark]]] = {}
-    for folder in view.alike if len(view.alike) > 1 else ():
-        one = view if folder is view.folder else RunView(folder, [folder])
-        for case in cases_of(one)[:2]:
-            for server in one.servers:
-                means = [
-                    c.summaries["goodput"].mean
-                    for c in plain(one, case)
-                    if c.server == server and "goodput" in c.summaries
-                ]
-                summary = summarise(means, seed=view.run.seed)
-                if summary is not None:
-                    rows.append(
-                        {
-                            "run": folder.name,
-                            "started_unix_s": folder.run.started_unix_s,
-                            "server": server,
-                            "case": case,
-                            "goodput_mean": summary.mean,
-                            "n": summary.n,
-                        }
-                    )
-                    mark = Mark(
-                        x=folder.run.started_unix_s,
-                        y=summary.mean / 1e6,
-                        title=f"{folder.name}, {server}: {summary.mean / 1e6:.2f} Mbit/s",
-                    )
-                    series.setdefault(case, {}).setdefault(server, []).append(mark)
-    for case, servers in series.items():
-        panels.append(
-            (
-                case,
-                lines(
-                    list(servers.items()),
-                    Axis(label="begin of the run (UTC)", dates=True),
-                    Axis(label="mean goodput (Mbit/s)"),
-                    title=f"Goodput in {case} by server over the runs",
-                ),
-            )
+    for case in cases_of(view)[:2] if len(view.alike) > 1 else ():
+        series: dict[str, list[Mark]] = {}
+        for one in view.alike:
+            known = one.levels.get(case, {})
+            for server, level in [(server, known[server]) for server in view.servers if server in known]:
+                at = one.run.started_unix_s
+                title = f"{one.name}, {server}: {level.mean / 1e6:.2f} Mbit/s"
+                series.setdefault(server, []).append(Mark(x=at, y=level.mean / 1e6, title=title))
+                row = {"run": one.name, "started_unix_s": at, "server": server, "case": case}
+                rows.append(row | {"goodput_mean": level.mean, "n": level.cells})
+        chart = lines(
+            list(series.items()),
+            Axis(label="begin of the run (UTC)", dates=True),
+            Axis(label="mean goodput (Mbit/s)"),
+            title=f"Goodput in {case} by server over the runs",
         )
+        panels.append((case, chart))
     return {
         "number": "5.22",
         "title": "Over several runs, by server",

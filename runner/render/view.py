@@ -1,8 +1,10 @@
 """What pages are drawn from: one run with its cells, the run before it, and all runs of the site."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean, median
+from typing import NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -17,10 +19,35 @@ from runner.model.run import Kind, Run
 from runner.render.cells import Cell, Cells, cells, names, ordered_cases, tells_goodput
 from runner.render.deciding import Decision, decisions
 from runner.render.manifest import digest, folder_state
+from runner.stats import Summary
 from runner.store import RunFolder
 
 Key = tuple[str, str, str]  # server, client, case
 _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
+
+
+class Level(NamedTuple):
+    """Goodput of a server in one case: median of the medians of its cells, mean of their means, in bit/s."""
+
+    median: float
+    mean: float
+    cells: int
+
+    @classmethod
+    def of(cls, cells: Sequence[Summary]) -> "Level":
+        """That of cells, at least one."""
+        return cls(median(one.median for one in cells), fmean(one.mean for one in cells), len(cells))
+
+
+Levels = Mapping[str, Mapping[str, Level]]  # by case and server
+
+
+def levels_of(document: Mapping[str, Mapping[str, Sequence[float]]]) -> Levels:
+    """Levels as JSON gives them back."""
+    return {
+        case: {name: Level(one[0], one[1], int(one[2])) for name, one in some.items()}
+        for case, some in document.items()
+    }
 
 
 class StoredRun(RunFolder):
@@ -38,6 +65,21 @@ class StoredRun(RunFolder):
     def results(self) -> dict[Job, Result]:
         """As of the first call."""
         return self._results
+
+    @cached_property
+    def table(self) -> Cells:
+        """Its cells, which the pages of later runs tell of as well."""
+        return cells(self.run, self.results())
+
+    @cached_property
+    def levels(self) -> Levels:
+        """What the pages of later runs tell of it: they need not read its results when an earlier drawing kept this."""
+        found: dict[str, dict[str, list[Summary]]] = {}
+        for cell in self.table.values():
+            if "goodput" in cell.summaries and tells_goodput(cell.case) and not cell.label:
+                by_server = found.setdefault(cell.case.name, {})
+                by_server.setdefault(cell.server, []).append(cell.summaries["goodput"])
+        return {case: {server: Level.of(cells) for server, cells in some.items()} for case, some in found.items()}
 
     @cached_property
     def states(self) -> dict[str, str]:
@@ -71,9 +113,9 @@ class RunView:
     def results(self) -> dict[Job, Result]:
         return self.folder.results()
 
-    @cached_property
+    @property
     def table(self) -> Cells:
-        return cells(self.run, self.results)
+        return self.folder.table
 
     @cached_property
     def servers(self) -> list[str]:
@@ -119,7 +161,7 @@ class RunView:
 
     def prepare(self) -> None:
         """Compute what several pages tell, before they are drawn by processes that share nothing afterwards."""
-        _ = self.decided, self.changes, self.alike
+        _ = self.decided, self.changes, self.before and self.before.measured, [one.levels for one in self.alike]
 
     @cached_property
     def previous(self) -> StoredRun | None:
@@ -142,6 +184,11 @@ class RunView:
         found = [one for one in self.folders if one is self.folder or _same_plan(one, self.folder)]
         earlier = [one for one in found if one.run.started_unix_s <= self.run.started_unix_s]
         return sorted(earlier, key=lambda one: one.run.started_unix_s)
+
+    @cached_property
+    def before(self) -> "RunView | None":
+        """`previous` as its own pages see it."""
+        return None if self.previous is None else RunView(self.previous, [self.previous])
 
     @cached_property
     def scenarios(self) -> list[str]:

@@ -26,6 +26,7 @@ LATEST = "latest"  # where the public runner's page looks for the newest result.
 SITE_FILES = ("index.html", "runs.html", "atom.xml", "logs.json", MARKER)
 RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
 """Names in the site's folder that no run may have."""
+_PLACES = ("\0root\0", "\0base\0")  # stand for the ways to the site's and to the run's folder
 
 
 def _environment() -> Environment:
@@ -82,20 +83,28 @@ class Writer:
         library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
         shutil.copyfile(library, self.root / STATIC / "plotly.min.js")
 
-    def page(self, path: str, template: str, view: RunView, told: Mapping[str, Any]) -> None:
-        """A page of a run, `path` relative to the site. One of the site itself reaches the run's by name."""
-        deep = path.count("/")
-        base = "../" * (deep - 1) if deep else f"{quote(view.name)}/"
-        here = path.partition("/")[2] or path
-        self._write(path, template, {"root": "../" * deep, "base": base, "here": here, **_of(view), **told})
+    def page(self, path: str, template: str, view: RunView, told: Mapping[str, Any], *, opens: bool = False) -> None:
+        """A page of a run, `path` relative to the site. With `opens` the site begins with it, too: `index.html`."""
+        here = path.partition("/")[2]
+        # Rendered once for both places: an overview takes seconds.
+        root, base = _PLACES if opens else ("../" * path.count("/"), "../" * here.count("/"))
+        text = self._rendered(template, {"root": root, "base": base, "here": here, **_of(view), **told})
+        if opens:
+            self._write("index.html", _moved(text, "", f"{quote(view.name)}/"))
+            text = _moved(text, "../" * path.count("/"), "../" * here.count("/"))
+        self._write(path, text)
 
     def site_page(self, path: str, template: str, view: RunView, told: Mapping[str, Any]) -> None:
         """A page of all runs; its navigation is that of `view`."""
-        self._write(path, template, {"root": "", "base": f"{quote(view.name)}/", "here": path, **_of(view), **told})
+        told = {"root": "", "base": f"{quote(view.name)}/", "here": path, **_of(view), **told}
+        self._write(path, self._rendered(template, told))
 
-    def _write(self, path: str, template: str, told: Mapping[str, Any]) -> None:
+    def _rendered(self, template: str, told: Mapping[str, Any]) -> str:
+        return self.templates.get_template(template).render(told)
+
+    def _write(self, path: str, text: str) -> None:
         # An endpoint may have written half a character.
-        self.file(path, self.templates.get_template(template).render(told).encode("utf-8", "replace"))
+        self.file(path, text.encode("utf-8", "replace"))
 
     def file(self, path: str, content: bytes) -> None:
         """Replaced whole: nobody sees half of it."""
@@ -116,6 +125,13 @@ class Writer:
         for folder, names in kept.items():
             if (self.root / folder).is_dir():
                 _only(self.root / folder, names)
+
+
+def _moved(text: str, root: str, base: str) -> str:
+    """What was rendered with `_PLACES`, with the URLs of a place."""
+    for mark, href in zip(_PLACES, (root, base), strict=True):
+        text = text.replace(mark, href)
+    return text
 
 
 def _only(folder: Path, kept: set[str]) -> None:

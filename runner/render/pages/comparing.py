@@ -1,6 +1,7 @@
 """Scenario against scenario by server or controller; variants beside their stack; this run and the one before."""
 
 from itertools import combinations
+from statistics import median
 from typing import Any
 
 from markupsafe import Markup
@@ -132,17 +133,17 @@ def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]
     for case in view.scenarios:
         cells = [cell for cell in view.cells_of(case) if getattr(cell, role) == name and not cell.label]
         for metric in _VARIANT_METRICS:
-            known = sorted(cell.summaries[metric].median for cell in cells if metric in cell.summaries)
+            known = [cell.summaries[metric].median for cell in cells if metric in cell.summaries]
             if known:
-                found.setdefault(case, {})[metric] = known[len(known) // 2]
+                found.setdefault(case, {})[metric] = median(known)
     return found
 
 
 def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
     """Goodput of each pair before and now, a chart per measurement."""
-    if view.previous is None:
+    before = view.before
+    if before is None:
         return []
-    before = RunView(view.previous, [view.previous])
     goodput = BY_KEY["goodput"]
     found = []
     for case in _measurements(view):
@@ -162,9 +163,9 @@ def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
         end = 1.04 * max((max(mark.x, mark.y) for mark in marks), default=0.0)
         chart = scatter(
             marks,
-            Axis(label=f"{view.previous.name} (Mbit/s)", end=end),
+            Axis(label=f"{before.name} (Mbit/s)", end=end),
             Axis(label=f"{view.name} (Mbit/s)", end=end),
-            title=f"Goodput in {case}: {view.name} against {view.previous.name}",
+            title=f"Goodput in {case}: {view.name} against {before.name}",
             diagonal=True,
         )
         if chart:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from runner.model.run import Kind
 from runner.render import gather
-from runner.render.cells import Cell
+from runner.render.cells import Cell, ordered_cases
 from runner.render.charts import Axis, Mark, Strip, lines, strips
 from runner.render.metrics import BY_KEY
 from runner.render.pages import Page, Pages
@@ -147,23 +147,19 @@ def _history(view: RunView, name: str) -> Markup:
     """Median goodput as server over the runs of this plan."""
     if len(view.alike) < 2:
         return Markup()
+    goodput = BY_KEY["goodput"]
     series: dict[str, list[Mark]] = {}
-    for folder in view.alike:
-        earlier = view if folder is view.folder else RunView(folder, [folder])
-        for case in earlier.scenarios:
-            chosen = gather.measurements(
-                [earlier.table[key] for key in earlier.table if key[0] == name and key[2] == case]
-            )
-            medians = [cell.summaries["goodput"].median for cell in chosen if "goodput" in cell.summaries]
-            if (summary := summarise(medians, seed=view.run.seed)) is not None:
-                goodput = BY_KEY["goodput"]
+    for case in ordered_cases(view.run, Kind.MEASUREMENT):
+        for one in view.alike:
+            level = one.levels.get(case.name, {}).get(name)
+            if level is not None:
                 mark = Mark(
-                    x=folder.run.started_unix_s,
-                    y=summary.median * goodput.unit.factor,
-                    title=f"{folder.name}, {case}: {goodput.text(summary.median)}, n {summary.n}",
-                    href=f"../../{quote(folder.name)}/{stack_href(name)}",
+                    x=one.run.started_unix_s,
+                    y=level.median * goodput.unit.factor,
+                    title=f"{one.name}, {case.name}: {goodput.text(level.median)}, n {level.cells}",
+                    href=f"../../{quote(one.name)}/{stack_href(name)}",
                 )
-                series.setdefault(case, []).append(mark)
+                series.setdefault(case.name, []).append(mark)
     days = Axis(label="begin of the run (UTC)", dates=True)
     rates = Axis(label="median goodput (Mbit/s)")
     return lines(list(series.items()), days, rates, title=f"Median goodput of {name} as server, by run")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.errors import UsageError
 from runner.model.job import Job
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
 
 JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)
 
@@ -77,6 +78,23 @@ def test_what_is_no_longer_there_goes(runs: list[RunFolder], tmp_path: Path) -> 
     assert (site / "recorded" / "quinn_quinn" / "handshake.html").exists()
     render(runs[:1], tmp_path / "anew")
     assert content(tmp_path / "anew") == content(site)
+
+
+def test_a_new_run_reads_no_results_but_its_own_and_those_of_the_one_before(tmp_path: Path) -> None:
+    nights = [two_protocols_run(tmp_path / "logs" / f"night-{number}") for number in range(4)]
+    for number, night in enumerate(nights):
+        night.save_run(replace(night.run, started_unix_s=1.8e9 + 86400 * number))
+    render(nights[:3], tmp_path / "site")
+    for path in nights[0].path.glob("*/*/*/result.json"):
+        about = path.stat()
+        path.write_bytes(b"{" * about.st_size)
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    render(nights, tmp_path / "site")
+    history = (tmp_path / "site/night-3/implementations/s.html").read_text().partition("Over the runs")[2]
+    assert [f"night-{number}, sat: 10.0" in history for number in range(4)] == [True] * 4
+    assert "night-0, s: 10.00" in (tmp_path / "site/night-3/figures/index.html").read_text()
+    with pytest.raises(UsageError):
+        render(nights, tmp_path / "anew")
 
 
 def test_an_interrupted_drawing_is_begun_anew(
