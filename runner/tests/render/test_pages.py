@@ -107,6 +107,15 @@ def test_a_scenario_sums_the_link_s_truth_and_orders_its_stacks(tmp_path: Path) 
     assert len(empty) == 1
 
 
+def test_a_case_that_moves_little_tells_of_no_goodput(tmp_path: Path) -> None:
+    told = {page.path: page.told for page in scenarios.pages(view_of(recorded_run(tmp_path / "run")))}
+    short, long = told["scenarios/handshake.html"], told["scenarios/goodput.html"]
+    assert [metric.key for metric, _ in short["numbers"]] == ["handshake_time", "ttlb"]
+    assert (bool(short["by_server"]), bool(long["by_server"])) == (False, True)
+    listed = {row["case"].name: row["efficiency"] for row in told["scenarios/index.html"]["rows"]}
+    assert (listed["handshake"] is None, listed["goodput"] is None) == (True, False)
+
+
 def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
     newest = measured_run(tmp_path / "c", factor=0.5, started=1.8e9)
     same = measured_run(tmp_path / "b", started=1.7e9)
