@@ -18,5 +18,5 @@ CASE = Case(
     timeout=300.0,
     iterations=3,
     preconditions=(Hit("corrupted"),),
-    checks=(*checks.COMMON, checks.a_handshake_per_file, checks.version_is_1, checks.no_retry, checks.alpn_as_asked),
+    checks=(*checks.COMMON, checks.a_handshake_per_file, checks.version_is_1, checks.alpn_as_asked),
 )
