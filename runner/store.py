@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,11 @@ def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
 
 def _load(path: Path, kind: str, adapter: TypeAdapter[Any]) -> Any:
     try:
-        document = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text:  # as `to_json` writes it
+            with suppress(ValueError):  # of half a character that an endpoint wrote, and of all that is told below
+                return adapter.validate_json(text)  # in a third of the time
+        document = json.loads(text)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
