@@ -5,7 +5,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -74,6 +74,7 @@ class Campaign:
     watch: Callable[[Progress], None]
     pause: Pause | None = None
     lane_of: Callable[[Job], int] | None = None  # None: any lane takes any job
+    more: Callable[[Job, Mapping[Job, Result]], Sequence[Job]] | None = None  # what a result, with others, lets one ask
     quiet: Callable[[int], str] = lambda _: ""  # why a lane begins no job now, until when; empty: it may
     judge: Callable[[Job, Artifacts, Any, CaseRecord], Result] = analyse
     clock: Callable[[], float] = time.monotonic
@@ -82,6 +83,8 @@ class Campaign:
     _running: list[Job] = field(default_factory=list)
     _gates: dict[Job, Result] = field(default_factory=dict)  # handshakes that were judged, in earlier calls too
     _done: int = 0
+    _total: int = 0
+    _busy: set[int] = field(default_factory=set)  # lanes whose job may give reason to ask more
     _time: TimeLeft = field(init=False)
     _failure: BaseException | None = None
     _told: dict[int, str] = field(default_factory=dict)  # why each lane rests, as was told
@@ -100,8 +103,9 @@ class Campaign:
         """Run everything that is left. Returns the results of this call; raises what a lane could not survive."""
         results: dict[Job, Result] = {}
         records = self.folder.run.cases
-        expected = {job: estimate((job,), records).seconds for job in self.todo if job not in self.presets}
+        expected = {job: self._expected(job) for job in self.todo if job not in self.presets}
         self._time = TimeLeft(expected, self._group)
+        self._total = len(self.todo)
         self._waiting_cases = frozenset(name for name in records if self.width.waiting and waits(records[name]))
         again = set(self.todo)
         self._gates = {
@@ -153,6 +157,7 @@ class Campaign:
                     if job.case == GATE:
                         self._gates[job] = result
                     self._done += 1
+                    self._ask_more(job, work, results)
                 self._tell("finished", job, result)
         except (BudgetError, HostRefusedError) as error:  # of this lane's link: the others go on
             self._failure = self._failure or error
@@ -161,6 +166,18 @@ class Campaign:
             self._fail(SetupError(f"{self.folder.path} can't be written ({why}): mend that, then resume the run."))
         except BaseException as error:
             self._fail(error)
+        finally:
+            self._busy.discard(number)
+
+    def _ask_more(self, job: Job, work: deque[Job], results: Mapping[Job, Result]) -> None:
+        """Put what the result of `job` gives reason to ask before all that is left."""
+        for one in self.more(job, results) if self.more is not None else ():
+            (self._waiting if self._waits(one) else work).appendleft(one)
+            self._time.expect(one, self._expected(one))
+            self._total += 1
+
+    def _expected(self, job: Job) -> float:
+        return estimate((job,), self.folder.run.cases).seconds
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -168,13 +185,16 @@ class Campaign:
 
     def _next(self, number: int, work: deque[Job]) -> Job | None:
         """Wait until the next job may run beside those that do. None when nothing is left to start."""
+        self._busy.discard(number)
         while not self._stop.is_set():
             with self._state:
-                if not work and not self._waiting:
+                left = bool(work or self._waiting)
+                if not left and not (self.more is not None and self._busy):
                     return None
-                job = None if self._rests(number) else self._first(work)
+                job = self._first(work) if left and not self._rests(number) else None
                 if job is not None:
                     self._begin(job)
+                    self._busy.add(number)
                     return job
                 self._state.wait(_WAIT)
         return None
@@ -312,7 +332,7 @@ class Campaign:
             progress = Progress(
                 event=event,
                 done=self._done,
-                total=len(self.todo),
+                total=self._total,
                 running=tuple(self._running),
                 lanes=lanes,
                 seconds_left=self._time.seconds(self._first_rate),

@@ -21,6 +21,10 @@ class TimeLeft:
         self._ran: dict[str, float] = defaultdict(float)
         self._now: float | None = None
 
+    def expect(self, job: Job, seconds: float) -> None:
+        """Say that the plan has one more job."""
+        self._expected[job] = seconds
+
     def passed(self, now: float, running: Collection[Job]) -> None:
         """Say that these jobs ran until `now`; before any of them begins or ends."""
         if self._now is not None:

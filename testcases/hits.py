@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from runner.model.result import DirectionTruth, Finding, LinkTruth
 from testcases.base import CaseEvidence
 
+MISSED = "impairment-missed"
 # What counts as a hit, by what the link was asked to do.
 _WORDS = {
     "dropped_loss": "lost by the model",
@@ -52,7 +53,7 @@ def rebound(case: CaseEvidence) -> Iterator[Finding]:
 def missed(expected: str, actual: str) -> Finding:
     """The link's impairment did not reach the connection."""
     return Finding(
-        code="impairment-missed",
+        code=MISSED,
         requirement="The link does to this connection what the case is about.",
         expected=expected,
         actual=actual,

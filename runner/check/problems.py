@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from runner.deploy.image_facts import ImageFacts
 from runner.model.implementation import Role
+from testcases.hits import MISSED
 
 _BASE_IMAGE = (
     "start from the public runner's endpoint image (or implementations/_endpoint of this project), "
@@ -90,3 +91,16 @@ MENDS = {
     "output-flood": "Print less; put traces into files below /logs.",
     "volume-full": "Write less below /logs: qlog and key log are enough.",
 }
+
+
+_HOST_WENT_WRONG = "`./bentpipe doctor` says what this host lacks; then check it again."
+
+
+def open_mend(code: str) -> str:
+    """What to do about a cell that could not be decided for this reason."""
+    known = {
+        MISSED: "Nothing is wrong with the image: what the link did hit none of its packets. Ask this case alone again "
+        "with `--case`; other seeds may hit.",
+        "disturbed": "Check it again while this host has nothing else to do, or with `--lanes 1`.",
+    }
+    return known.get(code) or MENDS.get(code, _HOST_WENT_WRONG)

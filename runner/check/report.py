@@ -4,15 +4,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from runner.check.problems import MENDS, Problem
+from runner.check.cell import HELD, MOST, Cell, code_of
+from runner.check.problems import MENDS, Problem, open_mend
 from runner.deploy.image_facts import ImageFacts
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, Result
+from runner.stats import count
 from runner.units import format_data_rate, format_duration
 
 _SIGNS = {
@@ -23,6 +26,7 @@ _SIGNS = {
     Outcome.SKIPPED: "·",
 }
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # what XML 1.0 can't carry
+_EXCUSED = f"Failed at times, but not {HELD} of {MOST}: not held against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
 
@@ -31,12 +35,24 @@ class Verdict(Enum):
 
     PASSED = 0
     FAILED = 1
-    INCONCLUSIVE = 3  # nothing failed, but jobs of ours went wrong
+    INCONCLUSIVE = 3  # nothing failed, but a case could be decided with no peer
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of a cell in the table."""
+
+    case: str
+    role: Role
+    peer: str
+
+    def __str__(self) -> str:
+        return f"{self.case} as {self.role.value} with {self.peer}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that a check found. `wire_names`: case → role → TESTCASE."""
+    """Everything that a check found. `wire_names`: case → role → TESTCASE. `random`: cases that draw from a seed."""
 
     name: str  # of the implementation, as it would be listed
     subject: str  # the image, or the commands
@@ -44,17 +60,39 @@ class Report:
     problems: tuple[Problem, ...]
     results: Mapping[Job, Result]
     wire_names: Mapping[str, Mapping[str, str]]
+    random: frozenset[str]
     peers: tuple[str, ...]
     run: Path
     seconds: float
 
     @property
     def verdict(self) -> Verdict:
-        """Failed with a problem or a failed job, and when it supports nothing; errors alone leave it open."""
-        outcomes = {result.outcome for result in self.results.values()}
+        """Failed with a problem or a failed cell, and when it supports nothing; what no peer decided leaves it open."""
+        outcomes = {cell.outcome for cell in self.cells.values()}
         if self.problems or Outcome.FAILED in outcomes or not self.roles():
-            return Verdict.INCONCLUSIVE if not self.problems and outcomes == {Outcome.ERROR} else Verdict.FAILED
-        return Verdict.INCONCLUSIVE if Outcome.ERROR in outcomes else Verdict.PASSED
+            return Verdict.FAILED
+        return Verdict.INCONCLUSIVE if any(map(self.is_open, self.cells)) else Verdict.PASSED
+
+    @cached_property
+    def cells(self) -> dict[Place, Cell]:
+        """All iterations of a case with a peer, in the order in which the cases were first run."""
+        found: dict[Place, list[Result]] = {}
+        for job, result in self.results.items():
+            found.setdefault(Place(job.case, self.role_of(job), self.peer_of(job)), []).append(result)
+        return {
+            place: Cell(results=tuple(sorted(results, key=lambda one: one.iteration)), random=place.case in self.random)
+            for place, results in found.items()
+        }
+
+    def is_open(self, place: Place) -> bool:
+        """Whether it was not decided, nor did the case in this role succeed with another peer."""
+        alike = [cell for other, cell in self.cells.items() if (other.case, other.role) == (place.case, place.role)]
+        return self.cells[place].outcome is Outcome.ERROR and all(one.outcome is not Outcome.SUCCEEDED for one in alike)
+
+    def path(self, place: Place) -> Path:
+        """The evidence of what `Cell.shown` is."""
+        one = self.cells[place].shown
+        return self.run / Job(server=one.server, client=one.client, case=one.case, iteration=one.iteration).path
 
     def role_of(self, job: Job) -> Role:
         """The side that the subject took in `job`."""
@@ -83,6 +121,7 @@ class Report:
         names = {name for cases in claimed.values() for name in cases}
         alpn = [protocol for protocol, there in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if there]
         facts = self.facts
+        rates = [f"{place}: {cell.rate}" for place, cell in self.cells.items() if cell.rate]
         return {
             self.name: {
                 "image": self.subject,
@@ -91,6 +130,7 @@ class Report:
                 "roles": [role.value for role in claimed],
                 "alpn": alpn,
                 "cases": {role.value: list(cases) for role, cases in claimed.items()},
+                **({"note": "; ".join(rates)} if rates else {}),
             }
         }
 
@@ -104,19 +144,12 @@ class Report:
 
     def columns(self) -> list[tuple[Role, str]]:
         """Role and peer of each column of the table, those that were run."""
-        found = {(self.role_of(job), self.peer_of(job)) for job in self.results}
+        found = {(place.role, place.peer) for place in self.cells}
         return sorted(found, key=lambda column: (list(Role).index(column[0]), self.peers.index(column[1])))
 
     def rows(self) -> list[str]:
         """The cases in the order in which they were run."""
-        return list(dict.fromkeys(job.case for job in self.results))
-
-    def cell(self, case: str, role: Role, peer: str) -> Result | None:
-        """The result of one cell of the table."""
-        for job, result in self.results.items():
-            if (job.case, self.role_of(job), self.peer_of(job)) == (case, role, peer):
-                return result
-        return None
+        return list(dict.fromkeys(place.case for place in self.cells))
 
     def markdown(self) -> str:
         """The report for people and pull requests."""
@@ -125,12 +158,13 @@ class Report:
         lines.append("| case | " + " | ".join(f"as {role.value}, {peer}" for role, peer in columns) + " |")
         lines.append("| --- |" + " --- |" * len(columns))
         for case in self.rows():
-            cells = (cell_text(self.cell(case, role, peer)) for role, peer in columns)
+            cells = (cell_text(self.cells.get(Place(case, role, peer))) for role, peer in columns)
             lines.append(f"| {case} | " + " | ".join(cells) + " |")
-        lines += ["", "✓ succeeded · ✗ failed · – not supported (127) · ! the harness went wrong · · not run"]
-        for job, result in self.results.items():
-            if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-                lines += ["", *self._markdown_finding(job, result)]
+        lines += ["", "✓ succeeded · ✗ failed · ≈ failed at times · – not supported (127) · ! not decided · · not run"]
+        for title, places in self.groups():
+            lines += ["", f"## {title}"]
+            for place in places:
+                lines += ["", *self._markdown_findings(place)]
         lines += ["", "## Entry for implementations.json", "", "```json", json.dumps(self.entry(), indent=1), "```", ""]
         return "\n".join(lines)
 
@@ -140,9 +174,20 @@ class Report:
         lines += [f"- **{problem.code}**: {problem.what} {problem.mend}" for problem in self.problems]
         return lines
 
-    def _markdown_finding(self, job: Job, result: Result) -> list[str]:
-        lines = [f"### {job.case} as {self.role_of(job).value} with {self.peer_of(job)}"]
-        for finding in result.findings:
+    def groups(self) -> list[tuple[str, list[Place]]]:
+        """What has to be told of single cells, under which heading; only those that there are."""
+        by_title: dict[str, list[Place]] = {"Failed": [], _EXCUSED: [], "Not decided": []}
+        for place, cell in self.cells.items():
+            if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
+                by_title["Failed" if cell.outcome is Outcome.FAILED else "Not decided"].append(place)
+            elif cell.excused:
+                by_title[_EXCUSED].append(place)
+        return [(title, places) for title, places in by_title.items() if places]
+
+    def _markdown_findings(self, place: Place) -> list[str]:
+        cell = self.cells[place]
+        lines = [f"### {place}", *(["", f"{cell.rate}."] if cell.rate else [])]
+        for finding in cell.shown.findings:
             section = f" ({finding.section})" if finding.section else ""
             lines += [
                 "",
@@ -151,11 +196,11 @@ class Report:
                 f"- expected: {finding.expected}",
                 f"- actual: {finding.actual}",
             ]
-            if finding.code in MENDS:
-                lines.append(f"- mend: {MENDS[finding.code]}")
+            if mend := mend_of(cell, finding):
+                lines.append(f"- mend: {mend}")
             if finding.log_tail:
                 lines += ["", "```", finding.log_tail.replace("```", "'''"), "```"]
-        return [*lines, "", f"Evidence: `{self.run / job.path}`"]
+        return [*lines, "", f"Evidence: `{self.path(place)}`"]
 
     def junit(self) -> bytes:
         """The report for a CI: a suite for the contract, and one for each role."""
@@ -167,17 +212,17 @@ class Report:
         if not self.problems:
             Xml.SubElement(contract, "testcase", classname="contract", name="image and probe")
         for role in Role:
-            of_role = {job: result for job, result in self.results.items() if self.role_of(job) is role}
+            of_role = {place: cell for place, cell in self.cells.items() if place.role is role}
             suite = Xml.SubElement(root, "testsuite", name=role.value)
-            for job, result in of_role.items():
+            for place, cell in of_role.items():
                 case = Xml.SubElement(
                     suite,
                     "testcase",
-                    classname=f"{role.value}.{self.peer_of(job)}",
-                    name=job.case,
-                    time=f"{result.wall_s:.3f}",
+                    classname=f"{role.value}.{place.peer}",
+                    name=place.case,
+                    time=f"{sum(result.wall_s for result in cell.results):.3f}",
                 )
-                _junit_outcome(case, result)
+                _junit_outcome(case, cell, is_open=self.is_open(place))
         for suite in root:
             suite.set("tests", str(len(suite)))
             for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
@@ -187,33 +232,47 @@ class Report:
         return document
 
 
-def cell_text(result: Result | None) -> str:
-    """The sign of a result with its number or its code."""
-    if result is None:
+def cell_text(cell: Cell | None) -> str:
+    """The sign of a cell with its number, its code or how often it succeeded."""
+    if cell is None:
         return ""
-    sign = _SIGNS[result.outcome]
-    if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-        return f"{sign} {result.findings[0].code}" if result.findings else sign
-    if result.outcome is Outcome.SUCCEEDED and result.sample and result.sample.goodput and result.sample.efficiency:
+    sign, result = _SIGNS[cell.outcome], cell.shown
+    tried = f"{count(cell.decided)}" if cell.rate else ""
+    if cell.excused:
+        return f"≈ {tried}"
+    if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
+        return " ".join(filter(None, (sign, code_of(result), tried)))
+    if cell.outcome is Outcome.SUCCEEDED and result.sample and result.sample.goodput and result.sample.efficiency:
         return f"{sign} {format_data_rate(result.sample.goodput)}"
     return sign
 
 
-def _junit_outcome(case: Xml.Element, result: Result) -> None:
+def mend_of(cell: Cell, finding: Finding) -> str:
+    """What helps; empty when the requirement says it."""
+    return open_mend(finding.code) if cell.outcome is Outcome.ERROR else MENDS.get(finding.code, "")
+
+
+def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:
+    """Not decided is an error only when it leaves the check open; what is excused passes, and says so."""
     tags = {
         Outcome.FAILED: "failure",
-        Outcome.ERROR: "error",
+        Outcome.ERROR: "error" if is_open else "skipped",
         Outcome.UNSUPPORTED: "skipped",
         Outcome.SKIPPED: "skipped",
     }
-    if result.outcome not in tags:
-        return
-    first = result.findings[0] if result.findings else None
+    findings = cell.shown.findings
     text = "\n".join(
         f"{one.code}: {one.requirement} {one.section}\nexpected: {one.expected}\nactual: {one.actual}\n{one.log_tail}"
-        for one in result.findings
+        for one in findings
     )
-    _child(case, tags[result.outcome], f"{first.code}: {first.actual}" if first else result.outcome.value, text)
+    if cell.excused:
+        Xml.SubElement(case, "system-out").text = f"{cell.rate}\n{text}".translate(_CONTROL)
+    if cell.outcome not in tags:
+        return
+    words = ["not decided"] if cell.outcome is Outcome.ERROR else []
+    words += [f"{one.code}: {one.actual}" for one in findings[:1]] or [cell.outcome.value]
+    words += [cell.rate] if cell.rate else []
+    _child(case, tags[cell.outcome], "; ".join(words), text)
 
 
 def _child(case: Xml.Element, tag: str, message: str, text: str) -> None:

@@ -4,9 +4,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.check.problems import MENDS
-from runner.check.report import UNKNOWN_URL, Report, Verdict, cell_text
-from runner.model.result import Outcome
+from runner.check.cell import Cell
+from runner.check.report import UNKNOWN_URL, Place, Report, Verdict, cell_text, mend_of
 from runner.terminal import STYLES
 from runner.units import format_duration
 
@@ -22,24 +21,14 @@ def show_report(console: Console, report: Report) -> None:
     if columns:
         table = Table("case", *(f"as {role.value}\n{peer}" for role, peer in columns), box=None)
         for case in report.rows():
-            results = [report.cell(case, role, peer) for role, peer in columns]
-            cells = [(result, escape(cell_text(result))) for result in results]
-            table.add_row(
-                case, *(f"[{STYLES[result.outcome][1]}]{text}[/]" if result else "" for result, text in cells)
-            )
+            cells = [report.cells.get(Place(case, role, peer)) for role, peer in columns]
+            table.add_row(case, *(f"[{_style(cell)}]{escape(cell_text(cell))}[/]" if cell else "" for cell in cells))
         console.print()
         console.print(table)
-    for job, result in report.results.items():
-        if result.outcome not in (Outcome.FAILED, Outcome.ERROR):
-            continue
-        console.print(f"\n[bold]{job.case}[/bold] as {report.role_of(job).value} with {report.peer_of(job)}")
-        for finding in result.findings:
-            section = f" ({finding.section})" if finding.section else ""
-            console.print(f"  {escape(finding.code)}: {escape(finding.requirement)}{section}", soft_wrap=True)
-            console.print(f"  expected {escape(finding.expected)}; got {escape(finding.actual)}", soft_wrap=True)
-            if finding.code in MENDS:
-                console.print(f"  mend: {MENDS[finding.code]}", soft_wrap=True)
-        console.print(f"  [dim]./bentpipe show {report.run / job.path}[/dim]", soft_wrap=True)
+    for title, places in report.groups():
+        console.print(f"\n[bold]{title}[/bold]")
+        for place in places:
+            _show_cell(console, report, place)
     markdown, junit, entry = report.write()
     style = _STYLES[report.verdict]
     roles = ", ".join(f"{role.value} ({len(report.cases(role))} cases)" for role in report.roles()) or "nothing"
@@ -55,3 +44,19 @@ def show_report(console: Console, report: Report) -> None:
             f"write your project's page instead of {UNKNOWN_URL}.",
             soft_wrap=True,
         )
+
+
+def _style(cell: Cell) -> str:
+    return "yellow" if cell.excused else STYLES[cell.outcome][1]
+
+
+def _show_cell(console: Console, report: Report, place: Place) -> None:
+    cell = report.cells[place]
+    console.print(f"\n[bold]{place}[/bold]" + (f": {cell.rate}" if cell.rate else ""), soft_wrap=True)
+    for finding in cell.shown.findings:
+        section = f" ({finding.section})" if finding.section else ""
+        console.print(f"  {escape(finding.code)}: {escape(finding.requirement)}{section}", soft_wrap=True)
+        console.print(f"  expected {escape(finding.expected)}; got {escape(finding.actual)}", soft_wrap=True)
+        if mend := mend_of(cell, finding):
+            console.print(f"  mend: {mend}", soft_wrap=True)
+    console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from runner import campaign, plan
 from runner.campaign import LOGS
 from runner.catalog import Catalog, load_catalog
+from runner.check.cell import Cell
 from runner.check.problems import Problem, of_image, of_output, of_probe
 from runner.check.report import Report
 from runner.deploy import engine
@@ -89,6 +90,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         problems=tuple(problems),
         results=work.results,
         wire_names=work.wire_names(),
+        random=frozenset(case for case in cases if work.is_random(case)),
         peers=peers,
         run=path,
         seconds=time.monotonic() - began,
@@ -168,6 +170,7 @@ class _Check:
         out: Console,
     ) -> None:
         self.results: dict[Job, Result] = {}
+        self._asked: list[Job] = []
         self._subject = subject
         self._peers = peers
         self._cases = cases
@@ -187,7 +190,7 @@ class _Check:
         able = self._able()
         for role in entry.roles:
             if role in able and not able[role]:
-                self._out.print(f"As {role.value} it fails its first case: its other cases are not run.")
+                self._out.print(f"As {role.value} it {self._ending(role)} its first case: its other cases are not run.")
             elif role not in able:
                 self._out.print(
                     f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}: not run as {role.value}."
@@ -280,11 +283,34 @@ class _Check:
                 width=self._width,
                 retention=Retention.FAILED,
                 watch=watch,
+                more=self._again,
             )
+            self._asked += jobs
             with stopping(work):
                 self.results |= work.execute()
+        asked = dict.fromkeys((*self._run().order, *self._asked))
+        self._folder.save_run(replace(self._run(), order=tuple(asked)))
         if work.stopped:
             raise InterruptedRunError(f"Stopped after {len(self.results)} jobs of the check; they are in {self._path}.")
+
+    def _again(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
+        """Further iterations of the cell of `job`, once all that were asked of it have ended."""
+        asked = [one for one in self._asked if replace(one, iteration=job.iteration) == job]
+        if not all(one in results for one in asked):
+            return ()
+        cell = Cell(results=tuple(results[one] for one in asked), random=self.is_random(job.case))
+        more = [replace(job, iteration=len(asked) + number) for number in range(1, cell.further + 1)]
+        self._asked += more
+        return more
+
+    def is_random(self, case: str) -> bool:
+        """Whether another seed puts the case to other packets."""
+        return self._catalog.cases[case].record().has_chance
+
+    def _ending(self, role: Role) -> str:
+        """What a role that passed none of its first cases did with them."""
+        outcomes = {result.outcome for job, result in self.results.items() if self._role_of(job) is role}
+        return "fails" if Outcome.FAILED in outcomes else "could not be judged in"
 
     def _able(self) -> dict[Role, frozenset[str]]:
         """The first cases that succeeded, by role; a role that answered all of them with 127 is left out."""

@@ -184,7 +184,10 @@ def run(implementations: Path, /, strict: bool, **options: Any) -> None:
 def check(implementations: Path, /, image: str | None, client: str | None, server: str | None, **options: Any) -> None:
     """Check IMAGE, or a build of this host, before you submit it: the contract, then every case with two peers.
 
-    Exit codes: 0 passed · 1 something is wrong, and how to mend it is said · 2 bad input · 3 this host went wrong.
+    A case with random losses that fails is asked again, and held against IMAGE when it fails 3 of at most 5 times.
+
+    Exit codes: 0 passed · 1 something is wrong, and how to mend it is said · 2 bad input · 3 this host lacks something,
+    or could not decide a case with any peer.
     """
     from runner import check as checking  # noqa: PLC0415 - docker is slow to import
     from runner.check.show import show_report  # noqa: PLC0415

@@ -15,7 +15,7 @@ from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.path import ends
 from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord, Kind, LinkParameters, Run
+from runner.model.run import CaseRecord, Kind, Run
 from runner.stats.change import (
     FALSE_DISCOVERY_RATE,
     Shift,
@@ -198,12 +198,7 @@ def _worth(change: NumberChange, least: float) -> NumberChange:
 
 def is_random(case: CaseRecord) -> bool:
     """Whether chance decides in part: numbers always, a test case by losses, by what jitters, or when it repeats."""
-    return case.kind is Kind.MEASUREMENT or case.iterations > 1 or any(map(_has_chance, (case.forward, case.return_)))
-
-
-def _has_chance(link: LinkParameters) -> bool:
-    more = link.impairments
-    return bool(link.loss or more.gilbert_elliott or more.corruption or more.jitter or more.reorder)
+    return case.kind is Kind.MEASUREMENT or case.iterations > 1 or case.has_chance
 
 
 class Side:

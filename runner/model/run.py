@@ -37,6 +37,12 @@ class LinkParameters:
         """Whether this is a real link: an emulated one has a queue."""
         return self.queue_packets == 0
 
+    @property
+    def has_chance(self) -> bool:
+        """Whether the seed decides what happens to a packet."""
+        more = self.impairments
+        return bool(self.loss or more.gilbert_elliott or more.corruption or more.jitter or more.reorder)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadRecord:
@@ -83,6 +89,11 @@ class CaseRecord:
     def protocol(self) -> str:
         """What pairs speak unless they share something else only."""
         return protocol_of(self.wire_names["client"])
+
+    @property
+    def has_chance(self) -> bool:
+        """Whether another seed puts it to other packets."""
+        return self.forward.has_chance or self.return_.has_chance
 
 
 @dataclass(frozen=True, kw_only=True)

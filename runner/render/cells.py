@@ -10,7 +10,7 @@ from runner.model.path import ends
 from runner.model.result import Finding, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
-from runner.stats import Attempts, Summary, count, median_iteration, rate_interval, summarise
+from runner.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
 from runner.stats.modes import Modes, two_modes
 
 SIGNS = {
@@ -118,11 +118,9 @@ class Cell:
     def says(self) -> str:
         """The outcome in words; of a mixed cell the rate of success with its 95 % interval."""
         judged = Attempts(successes=self.attempts.successes, attempts=self.attempts.attempts - self.errors)
-        interval = rate_interval(judged) if self.mixed else None
-        if interval is None:
-            return self.outcome.value if self.outcome else "not run"
-        low, high = interval
-        return f"{judged} succeeded, a rate of {low:.0%} to {high:.0%} (95 %)"
+        if self.mixed:
+            return rate_text(judged)
+        return self.outcome.value if self.outcome else "not run"
 
     @cached_property
     def sign(self) -> str:

@@ -8,6 +8,7 @@ from runner.stats.summary import (
     median_interval,
     median_iteration,
     rate_interval,
+    rate_text,
     summarise,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "median_interval",
     "median_iteration",
     "rate_interval",
+    "rate_text",
     "summarise",
 ]

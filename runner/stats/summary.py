@@ -117,6 +117,14 @@ def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def rate_text(attempts: Attempts) -> str:
+    """`4/5 succeeded, a rate of 38% to 96% (95 %)`; empty without an attempt."""
+    interval = rate_interval(attempts)
+    if interval is None:
+        return ""
+    return f"{attempts} succeeded, a rate of {interval[0]:.0%} to {interval[1]:.0%} ({100 * CONFIDENCE:.0f} %)"
+
+
 def median_iteration(results: Sequence[Result]) -> int | None:
     """Number of the succeeded iteration whose goodput is the median: with an even count, the lower of the middle two.
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,51 @@ def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Pat
     assert max(len(house) - house.count("patient") for house in houses) <= width.most
     assert all("patient" not in house for house in houses[:7]), "before a handshake that may spare it"
     assert not any({"patient", "number"} <= set(house) for house in houses)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
+    tmp_path: Path, catalog: Catalog, *, waits: bool
+) -> None:
+    path = tmp_path / "run"
+    run = recorded_run(path, catalog, iterations=1)
+    record = catalog.cases["handshakeloss"].record() if waits else run.cases["lossy"]
+    case = replace(record, name="lossy", kind=Kind.TEST_CASE)
+    folder = RunFolder.create(path, replace(run, cases={"lossy": case}))
+    assert plan.waits(case) == waits
+    (first,) = folder.run.order
+    together: list[int] = []
+    running: list[Job] = []
+    events: list[Progress] = []
+
+    class Slow(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            running.append(job)
+            together.append(len(running))
+            time.sleep(0.6)  # long enough for the other lane to begin
+            super().run(job, folder, attempt=attempt)
+            running.remove(job)
+
+    def more(job: Job, results: Mapping[Job, Result]) -> list[Job]:
+        assert job in results
+        return [replace(job, iteration=number) for number in (2, 3)] if job == first else []
+
+    results = Campaign(
+        folder=folder,
+        cases={"lossy": catalog.cases["goodput"]},
+        todo=folder.run.order,
+        presets={},
+        deployment=Slow(RECORDINGS),
+        width=replace(Width.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
+        retention=Retention("none"),
+        watch=events.append,
+        more=more,
+    ).execute()
+    assert sorted(job.iteration for job in results) == [1, 2, 3]
+    assert together == [1, 1, 2]
+    assert results == folder.results()
+    last = events[-1]
+    assert (last.done, last.total, last.seconds_left) == (3, 3, 0.0)
 
 
 def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:

@@ -121,15 +121,54 @@ def test_a_bad_image_is_told_what_is_wrong_and_the_mend(tmp_path: Path, image: s
     assert "Traceback" not in done.stderr
 
 
-def test_a_build_of_this_host_needs_no_image(client: docker.DockerClient, tmp_path: Path) -> None:
+def take_programs(client: docker.DockerClient, folder: Path) -> None:
+    """`client` and `server` of quic-go, which need no library."""
     made = client.containers.create("bentpipe/quic-go")
     try:
         for program in ("client", "server"):
             blocks, _ = made.get_archive(f"/usr/local/bin/quic-go/{program}")
             with tarfile.open(fileobj=io.BytesIO(b"".join(blocks))) as tar:
-                tar.extractall(tmp_path, filter="data")
+                tar.extractall(folder, filter="data")
     finally:
         made.remove()
+
+
+# A client that gives up every transfer until this many of them are stored in the run's folder, which lies beside it:
+# what chance would make of the seeds, without chance.
+FLAKY = """#!/bin/bash
+if [ "$TESTCASE" = transfer ] && [ "$(ls run/*/transferloss/*/result.json 2>/dev/null | wc -l)" -lt {} ]
+then exit 1; fi
+exec ./client $REQUESTS
+"""
+
+
+@pytest.mark.parametrize(
+    ("failures", "code", "jobs", "rate"),
+    [(1, 0, 5, "4/5 succeeded, a rate of 38% to 96% (95 %)"), (99, 1, 3, "0/3 succeeded, a rate of 0% to 56% (95 %)")],
+)
+def test_a_client_that_fails_at_times_is_told_apart_from_one_that_always_does(
+    client: docker.DockerClient, tmp_path: Path, failures: int, code: int, jobs: int, rate: str
+) -> None:
+    take_programs(client, tmp_path)
+    flaky = tmp_path / "flaky"
+    flaky.write_text(FLAKY.format(failures))
+    flaky.chmod(0o755)
+    arguments = ("--client", "./flaky", "--case", "handshake,transferloss", "--peer", "quinn")
+    done = check(*arguments, "--run", str(tmp_path / "run"), cwd=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert f"transferloss as client with quinn: {rate}" in done.stdout
+    assert rate in (tmp_path / "run" / "report.md").read_text()
+    assert len(list((tmp_path / "run").glob("quinn_local/transferloss/*/result.json"))) == jobs
+    truths = [
+        json.loads(path.read_text()) for path in (tmp_path / "run").glob("quinn_local/transferloss/*/result.json")
+    ]
+    assert len({truth["truth"]["seed"] for truth in truths}) == jobs, "each was asked with a seed of its own"
+    suites = Xml.parse(tmp_path / "run" / "junit.xml").getroot()
+    assert {suite.get("name"): suite.get("failures") for suite in suites}["client"] == str(code)
+
+
+def test_a_build_of_this_host_needs_no_image(client: docker.DockerClient, tmp_path: Path) -> None:
+    take_programs(client, tmp_path)
     commands = ("--client", "./client $REQUESTS", "--server", "./server")
     done = check(*commands, "--case", "handshake", "--peer", "quinn", "--run", str(tmp_path / "run"), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,17 +1,22 @@
-"""The report of a check from results: verdict, entry, Markdown, JUnit. No engine."""
+"""The report of a check from results: verdict, entry, terminal, Markdown, JUnit. No engine."""
 
+import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
+from rich.console import Console
 
 from runner.check import Report, Verdict
+from runner.check.cell import TRIES
 from runner.check.problems import MENDS, Problem, of_image, of_output, of_probe
+from runner.check.show import show_report
 from runner.deploy.image_facts import CONTRACT_FILES, ImageFacts
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
+from testcases.hits import missed
 
 GOOD = ImageFacts(
     image="example/stack:1",
@@ -25,12 +30,18 @@ GOOD = ImageFacts(
     version="1.0",
     size=90_000_000,
 )
-WIRE = {"handshake": {"client": "handshake", "server": "handshake"}, "http3": {"client": "http3", "server": "http3"}}
+WIRE = {
+    "handshake": {"client": "handshake", "server": "handshake"},
+    "http3": {"client": "http3", "server": "http3"},
+    "transferloss": {"client": "transfer", "server": "transfer"},
+}
 
 
-def result(server: str, client: str, case: str, outcome: Outcome, *findings: Finding) -> tuple[Job, Result]:
-    job = Job(server=server, client=client, case=case, iteration=1)
-    return job, Result(server=server, client=client, case=case, iteration=1, outcome=outcome, findings=findings)
+def result(
+    server: str, client: str, case: str, outcome: Outcome, *findings: Finding, iteration: int = 1
+) -> tuple[Job, Result]:
+    job = Job(server=server, client=client, case=case, iteration=iteration)
+    return job, Result(server=server, client=client, case=case, iteration=iteration, outcome=outcome, findings=findings)
 
 
 def finding(code: str, *, role: str = "", log_tail: str = "") -> Finding:
@@ -45,6 +56,7 @@ def report(tmp_path: Path, *results: tuple[Job, Result], problems: tuple[Problem
         problems=problems,
         results=dict(results),
         wire_names=WIRE,
+        random=frozenset({"transferloss"}),
         peers=("quic-go", "quinn"),
         run=tmp_path,
         seconds=12.0,
@@ -90,7 +102,8 @@ def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
     ("outcomes", "verdict"),
     [
         ((Outcome.SUCCEEDED, Outcome.FAILED), Verdict.FAILED),
-        ((Outcome.SUCCEEDED, Outcome.ERROR), Verdict.INCONCLUSIVE),
+        ((Outcome.SUCCEEDED, Outcome.ERROR), Verdict.PASSED),  # what the other peer decided is not open
+        ((Outcome.UNSUPPORTED, Outcome.ERROR), Verdict.INCONCLUSIVE),
         ((Outcome.ERROR,), Verdict.INCONCLUSIVE),
         ((Outcome.UNSUPPORTED,), Verdict.FAILED),
     ],
@@ -141,6 +154,88 @@ def test_markdown_has_the_table_the_mend_and_the_entry(tmp_path: Path) -> None:
     assert "| handshake | ✗ server-not-ready | ✓ |" in text
     assert MENDS["server-not-ready"] in text
     assert '"roles": [\n   "server"\n  ]' in text
+
+
+def asked(*outcomes: Outcome, peer: str = "quinn") -> list[tuple[Job, Result]]:
+    """`transferloss` as client, a few times; what failed says that it timed out, and an error that the link missed."""
+    reasons = {Outcome.FAILED: (finding("timeout", role="client"),), Outcome.ERROR: (missed("a loss", "none"),)}
+    return [
+        result(peer, "stack", "transferloss", outcome, *reasons.get(outcome, ()), iteration=number)
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
+
+
+def terminal(found: Report) -> str:
+    shown = io.StringIO()
+    show_report(Console(file=shown, width=200), found)
+    return shown.getvalue()
+
+
+GOOD_RATE = "4/5 succeeded, a rate of 38% to 96% (95 %)"
+
+
+def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often(tmp_path: Path) -> None:
+    found = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
+    assert found.verdict is Verdict.PASSED
+    assert f"transferloss as client with quinn: {GOOD_RATE}" in terminal(found)
+    markdown = found.markdown()
+    assert "| transferloss | ≈ 4/5 |" in markdown
+    assert "## Failed at times, but not 3 of 5: not held against the image" in markdown
+    assert f"{GOOD_RATE}." in markdown
+    assert "## Failed\n" not in markdown
+    (suite,) = [suite for suite in Xml.fromstring(found.junit()) if suite.get("name") == "client"]
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "0", "0", "0"]
+    assert (suite[0].findtext("system-out") or "").startswith(f"{GOOD_RATE}\ntimeout: ")
+    assert found.entry()["stack"]["note"] == f"transferloss as client with quinn: {GOOD_RATE}"
+
+
+def test_the_entry_of_a_case_that_was_asked_again_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
+    from runner.catalog import load_implementations  # noqa: PLC0415
+
+    found = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
+    path = tmp_path / "implementations.json"
+    path.write_text(json.dumps({"schema": 1, "implementations": found.entry()}))
+    assert load_implementations(path)["stack"].note.endswith(GOOD_RATE)
+
+
+def test_what_fails_more_often_is_held_against_the_image_with_its_rate(tmp_path: Path) -> None:
+    found = report(tmp_path, *asked(*[Outcome.FAILED] * 3))
+    rate = "0/3 succeeded, a rate of 0% to 56% (95 %)"
+    assert found.verdict is Verdict.FAILED
+    assert f"transferloss as client with quinn: {rate}" in terminal(found)
+    assert "| transferloss | ✗ timeout 0/3 |" in found.markdown()
+    (suite,) = [suite for suite in Xml.fromstring(found.junit()) if suite.get("name") == "client"]
+    (case,) = suite
+    failure = case.find("failure")
+    assert failure is not None
+    assert failure.get("message") == f"timeout: no; {rate}"
+
+
+def test_what_was_not_decided_has_a_group_of_its_own_and_says_what_to_do(tmp_path: Path) -> None:
+    alone = report(tmp_path, *asked(*[Outcome.ERROR] * TRIES))
+    assert alone.verdict is Verdict.INCONCLUSIVE
+    shown, markdown = terminal(alone), alone.markdown()
+    assert "Not decided" in shown
+    assert "mend: Nothing is wrong with the image" in shown
+    assert "inconclusive in" in shown
+    assert "## Not decided\n\n### transferloss as client with quinn" in markdown
+    assert "| transferloss | ! impairment-missed |" in markdown
+    beside = report(tmp_path, *asked(*[Outcome.ERROR] * TRIES), *asked(Outcome.SUCCEEDED, peer="quic-go"))
+    assert beside.verdict is Verdict.PASSED, "the case was decided with another peer"
+    assert "Not decided" in terminal(beside)
+    counts = [
+        [suite.get(name) for name in ("errors", "skipped")]
+        for found in (alone, beside)
+        for suite in Xml.fromstring(found.junit())
+        if suite.get("name") == "client"
+    ]
+    assert counts == [["1", "0"], ["0", "1"]]
+
+
+def test_a_host_that_was_too_busy_is_told_so_and_not_the_image(tmp_path: Path) -> None:
+    found = report(tmp_path, result("quinn", "stack", "handshake", Outcome.ERROR, finding("disturbed")))
+    assert "while this host has nothing else to do" in terminal(found)
+    assert found.verdict is Verdict.INCONCLUSIVE
 
 
 def facts(**changes: object) -> ImageFacts:

@@ -1,0 +1,116 @@
+"""When a cell is asked again, and what is held against an image: the rule, and how often chance meets it."""
+
+from functools import cache
+
+import pytest
+
+from runner.check.cell import HELD, MOST, Cell
+from runner.model.result import Finding, Outcome, Result
+
+_REASON = Finding(code="", requirement="It works.", expected="yes", actual="no")
+# S succeeded, F failed, U answered with 127, M missed by the impairment, D disturbed
+_CODES = {"M": "impairment-missed", "D": "disturbed"}
+_OUTCOMES = {
+    "S": Outcome.SUCCEEDED,
+    "F": Outcome.FAILED,
+    "U": Outcome.UNSUPPORTED,
+    "M": Outcome.ERROR,
+    "D": Outcome.ERROR,
+}
+
+
+def cell(letters: str, *, random: bool = True) -> Cell:
+    results = [
+        Result(
+            server="a",
+            client="b",
+            case="c",
+            iteration=number,
+            outcome=_OUTCOMES[letter],
+            findings=() if letter == "S" else (Finding(**{**_REASON.__dict__, "code": _CODES.get(letter, "x")}),),
+        )
+        for number, letter in enumerate(letters, start=1)
+    ]
+    return Cell(results=tuple(results), random=random)
+
+
+@pytest.mark.parametrize(
+    ("letters", "further", "outcome"),
+    [
+        ("S", 0, Outcome.SUCCEEDED),
+        ("U", 0, Outcome.UNSUPPORTED),
+        ("F", 2, None),
+        ("FFF", 0, Outcome.FAILED),
+        ("FSS", 2, None),
+        ("FSSSS", 0, Outcome.SUCCEEDED),
+        ("FFS", 1, None),
+        ("FFSF", 0, Outcome.FAILED),
+        ("FFSS", 1, None),
+        ("FFSSS", 0, Outcome.SUCCEEDED),
+        ("FFSSF", 0, Outcome.FAILED),
+        ("FDS", 2, None),  # the others go on beside one that was disturbed
+        ("FSMDD", 0, Outcome.ERROR),
+        ("FSSMMM", 0, Outcome.SUCCEEDED),
+        ("MS", 0, Outcome.SUCCEEDED),
+        ("MF", 2, None),
+    ],
+)
+def test_a_random_case_that_failed_is_asked_until_it_is_settled(
+    letters: str, further: int, outcome: Outcome | None
+) -> None:
+    found = cell(letters)
+    assert found.further == further
+    if outcome is not None:
+        assert found.outcome is outcome
+        assert found.excused == (outcome is Outcome.SUCCEEDED and "F" in letters)
+
+
+@pytest.mark.parametrize("random", [True, False])
+@pytest.mark.parametrize(
+    ("letters", "further", "outcome"),
+    [
+        ("M", 1, Outcome.ERROR),
+        ("MM", 1, Outcome.ERROR),
+        ("MMM", 0, Outcome.ERROR),
+        ("MMS", 0, Outcome.SUCCEEDED),
+        ("D", 0, Outcome.ERROR),  # the loop has tried it three times
+        ("MD", 0, Outcome.ERROR),
+    ],
+)
+def test_what_the_impairment_missed_is_asked_again_a_few_times(
+    letters: str, further: int, outcome: Outcome, *, random: bool
+) -> None:
+    found = cell(letters, random=random)
+    assert (found.further, found.outcome) == (further, outcome)
+
+
+def test_what_no_seed_changes_fails_at_once() -> None:
+    found = cell("F", random=False)
+    assert (found.further, found.outcome) == (0, Outcome.FAILED)
+
+
+@cache
+def held(letters: str, rate: float) -> float:
+    """How probable it is that a case whose jobs fail at this rate ends as failed, when it began like this."""
+    further = cell(letters).further if letters else 1
+    if not further:
+        return float(cell(letters).outcome is Outcome.FAILED)
+    ends = [letters]
+    for _ in range(further):
+        ends = [end + one for end in ends for one in "SF"]
+    shares = ((end[len(letters) :].count("F"), end) for end in ends)
+    return sum(rate**bad * (1 - rate) ** (further - bad) * held(end, rate) for bad, end in shares)
+
+
+def test_chance_seldom_turns_a_good_image_red_and_seldom_spares_a_bad_one() -> None:
+    assert held("", 0.1) < 1 / 190
+    assert 1 - (1 - held("", 5 / 64)) ** 8 < 0.03  # of the 8 cells of such cases in one check
+    assert held("", 0.9) > 0.89
+    assert held("", 1.0) == 1.0
+
+
+def test_what_always_fails_is_known_after_the_fewest_jobs_that_can_say_so() -> None:
+    letters = "F"
+    while more := cell(letters).further:
+        letters += "F" * more
+    assert len(letters) == HELD < MOST
