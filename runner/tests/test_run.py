@@ -172,7 +172,7 @@ def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
         presets={},
         deployment=Slow(RECORDINGS),
         width=replace(Width.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
-        retention=Retention("none"),
+        retention=Retention("all"),
         watch=events.append,
         more=more,
     ).execute()
