@@ -152,7 +152,7 @@ func (s *side) dialer(address string, logs *carrier.Logs, config *quic.Config) (
 	if err != nil {
 		return nil, carrier.Misused(err)
 	}
-	socket, err := net.ListenUDP("udp", nil)
+	socket, err := carrier.ListenUDP(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (s *side) listener(address string, logs *carrier.Logs, config *quic.Config)
 	if err != nil {
 		return nil, nil, carrier.Misused(fmt.Errorf("-listen: %w", err))
 	}
-	socket, err := net.ListenUDP("udp", local)
+	socket, err := carrier.ListenUDP(local)
 	if err != nil {
 		return nil, nil, err
 	}
