@@ -41,4 +41,10 @@ edit $tracker 1 '	if !h\.ackQueued \{' 's/	if !h\.ackQueued \{/	if !h.ackQueued 
 edit $tracker 1 'rcvTime\.Add\(MaxAckDelay\)' 's/rcvTime\.Add\(MaxAckDelay\)/rcvTime.Add(h.tuning.AckDelay())/'
 edit $tracker 1 '>= packetsBeforeAck' 's/>= packetsBeforeAck/>= h.tuning.PacketsBeforeAck(h.largestObserved)/'
 
+# A stateless reset is shorter than what it answers, and may have 21 bytes (RFC 9000 §10.3). Upstream's has 42, whence it leaves
+# shorter packets unanswered: a keep-alive's PING has 25, so a quiet peer would never hear that a listener was restarted.
+edit transport.go 1 'len\(p\.data\) <= protocol\.MinStatelessResetSize' '/<= protocol/ s/MinStatelessResetSize/MinReceivedStatelessResetSize/'
+edit transport.go 1 '^	data := make\(\[\]byte, protocol\.MinStatelessResetSize-16' \
+    's/^	data := make.*StatelessResetSize-16.*$/	size := min(protocol.MinStatelessResetSize, len(p.data)-1)\n	data := make([]byte, size-16, size)/'
+
 gofmt -w interface.go config.go connection.go internal/utils internal/congestion internal/ackhandler
