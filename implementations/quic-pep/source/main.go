@@ -141,7 +141,7 @@ func (h *hop) listener(spliced *splice.Hop, logs *carrier.Logs, options carrier.
 	if err != nil {
 		return nil, carrier.Misused(fmt.Errorf("-listen: %w", err))
 	}
-	socket, err := net.ListenUDP("udp", local)
+	socket, err := carrier.ListenUDP(local)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (h *hop) dialer(logs *carrier.Logs, options carrier.Options) (func(context.
 	if err != nil {
 		return nil, carrier.Misused(err)
 	}
-	socket, err := net.ListenUDP("udp", nil)
+	socket, err := carrier.ListenUDP(nil)
 	if err != nil {
 		return nil, err
 	}
