@@ -87,6 +87,16 @@ def test_a_client_hello_of_two_packets(judge: Callable[..., set[str]]) -> None:
     assert judge(found, "postquantum", checks.hellos_are_answered, **changes) == {"client-hello-unanswered"}
 
 
+def test_a_lost_finished_does_not_undo_a_handshake_that_the_client_completed(judge: Callable[..., set[str]]) -> None:
+    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    assert found.connections[0].handshake_completed_by_client
+    found = replace(found, connections=found.connections[:1] * 50)
+    lost = {"handshake_completed": False}
+    assert judge(found, "handshakeloss", checks.a_handshake_per_file, **lost) == set()
+    lost["handshake_completed_by_client"] = False
+    assert judge(found, "handshakeloss", checks.a_handshake_per_file, **lost) == {"handshake-count"}
+
+
 def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
     def part(time: float, number: int, offset: int) -> Packet:
         header = b"\x01" + (1596).to_bytes(3) if offset == 0 else b""

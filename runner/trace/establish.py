@@ -53,6 +53,7 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
         client_hello_count=row.value("client_hello_count") or 0,
         client_hello=hello.client_hello(scope),
         handshake_completed=handshake.completed(scope),
+        handshake_completed_by_client=scope.count(CLIENT, "1rtt") > 0,
         certificate_sent=bool(row.either("certificate")),
         resumed=row.either("resumed"),
         retries=scope.count(SERVER, "retry"),

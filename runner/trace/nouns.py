@@ -250,6 +250,8 @@ class ConnectionFacts:
     client_hello: ClientHello | None
     handshake_completed: bool
     """At both ends: the server said HANDSHAKE_DONE or acknowledged a 1-RTT packet (RFC 9001 §4.1.2, §5.7)."""
+    handshake_completed_by_client: bool
+    """It sent a 1-RTT packet, for which it has keys only then (RFC 9001 §4.1.1, §5.7)."""
     certificate_sent: bool
     resumed: bool | None
     retries: int
