@@ -41,7 +41,7 @@ class Extraction:
             self.skipped.append("and more")
 
 
-class _Blocks(io.RawIOBase):
+class Blocks(io.RawIOBase):
     """A file to read over an iterator of blocks."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
@@ -70,7 +70,7 @@ class _Blocks(io.RawIOBase):
 def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
     """The members below the archive's one top folder, with their names relative to it."""
     try:
-        with tarfile.open(fileobj=_Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
+        with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
             for member in archive:
                 name = PurePosixPath(member.name)
                 if len(name.parts) > 1:
@@ -127,7 +127,7 @@ def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
     Raises LaneError without one.
     """
     try:
-        with tarfile.open(fileobj=_Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
+        with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
             for member in archive:
                 source = archive.extractfile(member) if member.isreg() else None
                 if source is None or member.size > budget:

@@ -35,6 +35,7 @@ from runner.model.implementation import Role
 from runner.model.real_link import LINK_DOWN, RealLink, RealLinkEvidence
 from runner.units import MIB
 
+CLIENT_START = "client start"  # the stage from which on files may be on the link
 BASELINE_SECONDS = 3.0  # of probes before and after the transfer, when nothing else is on the link
 LINK_PATIENCE_SECONDS = 30.0  # that a link which is down before the transfer is given
 LIFE_MARGIN = 150.0  # s beyond a job's time-out until the watchdogs end it
@@ -166,7 +167,7 @@ class RealExperiment(Experiment):
     def _run_client(self) -> None:
         client, server, side = self._client.watched, self._server.watched, self._at_client.side
         assert side is not None, "_open() comes first"
-        with self._stages.stage("client start"):
+        with self._stages.stage(CLIENT_START):
             self._client.start()
         with self._stages.stage("transfer"):
             self._bell.wait(lambda: client.ended or server.ended or side.ended, timeout=self._job.timeout)

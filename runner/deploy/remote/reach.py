@@ -91,7 +91,7 @@ class Reach:
 def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: str, seen_as: str = "") -> Reach:
     """Ask every address of the server's host to which the link leads, from the client's.
 
-    `seen_as`: this host's address as the client's host sees it.
+    `seen_as`: the address of the server's host as SSH tells it: to the client's host, or to us.
     Raises LaneError `no-address` with what each candidate said when none can be used.
     """
     token = secrets.token_hex(16)
@@ -128,12 +128,21 @@ def unreachable(link: RealLink, known: Iterable[Candidate], trouble: list[str]) 
 
 
 def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) -> list[str]:
-    """What links.json names; else the address under which the client's host sees us, then all that the host has."""
+    """What links.json names; else the address that SSH tells, unless it goes through a tunnel, then all of the host."""
     if link.server_addresses:
         return list(link.server_addresses)
     text = _said(server, container, "ip", "-o", "address", "show", "scope", "global")
     own = [address for interface, address in _GLOBAL.findall(text) if not interface.startswith(("docker", "br-"))]
-    return list(dict.fromkeys(([seen_as] if seen_as else []) + own))
+    return list(dict.fromkeys(([seen_as] if _lies_elsewhere(seen_as) else []) + own))
+
+
+def _lies_elsewhere(address: str) -> bool:
+    """Whether what SSH tells can be an address of the server's host; through a tunnel, SSH tells the tunnel's end."""
+    try:
+        told = ipaddress.ip_address(address)
+    except ValueError:  # nothing, or what a login prints of its own
+        return False
+    return not (told.is_loopback or told.is_link_local)
 
 
 def _routes(client: Engine, name: str, candidates: Iterable[str]) -> dict[str, Route]:

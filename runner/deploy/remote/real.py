@@ -3,8 +3,8 @@
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +16,11 @@ from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.deploy.holders import TOOLS
 from runner.deploy.owner import Owner
 from runner.deploy.pair_request import pair_request
-from runner.deploy.remote import reach, shipping
+from runner.deploy.remote import reach
 from runner.deploy.remote.engine import RemoteEngine
-from runner.deploy.remote.experiment import BASELINE_SECONDS, RealExperiment
+from runner.deploy.remote.experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment
 from runner.deploy.remote.probes import PROBE_BYTES, probe_period
+from runner.deploy.remote.shipping import Report, Shipping
 from runner.deploy.remote.volume import Ledger
 from runner.deploy.served import Served
 from runner.deploy.supervised import Bell
@@ -33,10 +34,14 @@ from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from runner.pause import Pause
 from runner.store import save_evidence
+from runner.units import format_size
 
 Say = Callable[[str], None]
 _OVERHEAD = 1.15  # bytes on the link per byte of file: headers, ACKs, a few retransmissions
 FIND_BYTES = 60_000  # of the search for an address
+_SSH_OVERHEAD = 1.05  # bytes of IP packets per byte that SSH carries: headers, ACKs
+_COPIES_OVER_SSH = 2  # of what a job transfers: the client's capture, and its downloads; of a remote server one more
+_LOGS_OVER_SSH = 2_000_000  # bytes: logs, calls of the engine
 
 
 @dataclass(kw_only=True)
@@ -71,7 +76,7 @@ class RealLinks:
         *,
         ledger: Path,
         say: Say,
-        report: shipping.Report,
+        report: Report,
         now: Callable[[], datetime] = datetime.now,
     ) -> Iterator["RealLinks"]:
         """Connect to the hosts, remove what killed runners left there, ship what is missing, find addresses.
@@ -97,7 +102,7 @@ class RealLinks:
         stack: ExitStack,
         *,
         say: Say,
-        report: shipping.Report,
+        report: Report,
     ) -> _Open:
         by_role = {}
         for role, host in ((Role.CLIENT, link.client), (Role.SERVER, link.server)):
@@ -114,28 +119,31 @@ class RealLinks:
             by_role[role] = engines[name]
             if isinstance(engine := engines[name], RemoteEngine):
                 self._ship(engine, local, link, role, say=say, report=report)
+        found = self._find(link, by_role, say)
+        served = Served(by_role[Role.SERVER], f"{self._prefix}-{link.name}")
+        return _Open(link=link, engines=by_role, served=served, reach=found)
+
+    def _find(self, link: RealLink, engines: dict[Role, Engine], say: Say) -> reach.Reach:
+        """The address of the server for a link's jobs."""
         say(f"{link.name}: looking for an address of the server that {link.client.name} reaches")
-        client = by_role[Role.CLIENT]
-        seen_as = client.tunnel.connection.own_address() if isinstance(client, RemoteEngine) and not link.server else ""
+        client, server = engines[Role.CLIENT], engines[Role.SERVER]
+        # Where the server's host has a public address that none of its interfaces has, this finds it.
+        if isinstance(server, RemoteEngine):
+            seen_as = server.tunnel.connection.peer_address()
+        else:
+            seen_as = client.tunnel.connection.own_address() if isinstance(client, RemoteEngine) else ""
+        self._ledger.add(link.name, FIND_BYTES, today=self._now().date())
         try:
-            found = reach.find(
-                link,
-                client,
-                by_role[Role.SERVER],
-                Bell(self._stop),
-                name=f"{self._prefix}-{next(self._numbers)}",
-                seen_as=seen_as,
-            )
+            name = f"{self._prefix}-{next(self._numbers)}"
+            found = reach.find(link, client, server, Bell(self._stop), name=name, seen_as=seen_as)
         except LaneError as error:
             raise SetupError(str(error)) from error
-        self._ledger.add(link.name, FIND_BYTES, today=self._now().date())
         for one in found.known:
             problem = one.problem(link)
             rtt = f"RTT {one.rtt * 1e3:.0f} ms" if one.rtt is not None else ""
             chosen = "chosen" if found.chosen.get(one.family) == one else "works"
             say(f"  {one.address} over {one.interface or 'nothing'}: {problem or f'{chosen}, {rtt}'}")
-        served = Served(by_role[Role.SERVER], f"{self._prefix}-{link.name}")
-        return _Open(link=link, engines=by_role, served=served, reach=found)
+        return found
 
     def _close(self, engine: Engine, name: str, say: Say) -> None:
         try:
@@ -153,25 +161,33 @@ class RealLinks:
         role: Role,
         *,
         say: Say,
-        report: shipping.Report,
+        report: Report,
     ) -> None:
         """Bring the tools and the images of everybody who has this role on this link."""
         jobs = [job for job in self._run.order if self._link_of(job) == link.name]
         names = {job.client if role is Role.CLIENT else job.server for job in jobs}
         images = [TOOLS, *(self._run.implementations[name].image for name in sorted(names))]
-        lacking = shipping.missing(engine, local, images)
+        shipping = Shipping(engine, local)
+        lacking = shipping.missing(images)
         for number, image in enumerate(lacking, start=1):
             say(f"{engine.name}: {image} is missing there, {number} of {len(lacking)}")
-            shipping.ship(engine, local, image, report=report)
-        self._charge_ssh(engine, link)
+            # A client's host that has no other way would pull over the link, and nobody could say how much.
+            if not (link.ssh_over_link and role is Role.CLIENT) and shipping.pull(image):
+                continue
+            with shipping.packed(image) as parcel:
+                say(f"  {parcel.lacking} of its {len(parcel.layers)} layers, {format_size(parcel.size)} compressed")
+                with self._charging(engine, link, parcel.size) if link.ssh_over_link else nullcontext():
+                    shipping.send(parcel, report=report)
 
-    def _charge_ssh(self, engine: Engine, link: RealLink) -> None:
-        """Charge what SSH has carried since the last time, where it goes over the link."""
-        if not link.ssh_over_link or not isinstance(engine, RemoteEngine):
-            return
-        carried = engine.tunnel.carried
-        self._ledger.add(link.name, carried - engine.tunnel.charged, today=self._now().date())
-        engine.tunnel.charged = carried
+    @contextmanager
+    def _charging(self, engine: RemoteEngine, link: RealLink, size: int) -> Iterator[None]:
+        """Charge what SSH carries meanwhile to the link that it goes over, about `size` bytes of it beforehand."""
+        what, expected = f"an image that {engine.name} lacks takes", round(size * _SSH_OVERHEAD)
+        with self._ledger.reserved(link, expected, today=self._now().date(), what=what) as reservation:
+            try:
+                yield
+            finally:
+                reservation.used = _carried(link, (engine,))
 
     def _link_of(self, job: Job) -> str:
         record = self._run.cases[job.case].real_link
@@ -189,7 +205,21 @@ class RealLinks:
         for engine in opened.engines.values():
             if isinstance(engine, RemoteEngine):
                 engine.require_welcome()
-        self._ledger.require(opened.link, expected_volume(opened.link, case), today=self._now().date())
+        link, expected = opened.link, expected_volume(opened.link, case)
+        with self._ledger.reserved(link, expected, today=self._now().date()) as reservation:
+            evidence = self._measured(opened, job, folder)
+            seen = seen_volume(link, Artifacts(folder), evidence)
+            if seen is not None:
+                reservation.used = seen + _carried(link, opened.engines.values())
+        volume = expected if reservation.used is None else reservation.used
+        if evidence.real_link is not None:
+            evidence = replace(evidence, real_link=replace(evidence.real_link, volume=volume))
+            save_evidence(Artifacts(folder), evidence)
+        return evidence
+
+    def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
+        """Run a job, whatever it costs, and remove it from its hosts."""
+        case = self._run.cases[job.case]
         experiment = RealExperiment(
             pair_request(self._run, job, folder, port=opened.link.udp_port),
             opened.link,
@@ -202,29 +232,15 @@ class RealLinks:
             prefix=self._prefix,
         )
         try:
-            evidence = experiment.run()
+            return experiment.run()
         finally:
             # A host that is away now cleans itself; what the job has shown is not lost for that.
             with suppress(LaneError):
                 experiment.discard()
-        volume = self._volume(opened.link, Artifacts(folder), evidence)
-        self._ledger.add(opened.link.name, volume, today=self._now().date())
-        for engine in opened.engines.values():
-            self._charge_ssh(engine, opened.link)
-        if evidence.real_link is not None:
-            evidence = replace(evidence, real_link=replace(evidence.real_link, volume=volume))
-            save_evidence(Artifacts(folder), evidence)
-        return evidence
 
     def quiet(self, lane: int) -> str:
         """Why the link of a lane rests now, and until when; empty when it doesn't."""
         return resting(list(self._links.values())[lane].link, self._now)
-
-    @staticmethod
-    def _volume(link: RealLink, artifacts: Artifacts, evidence: Evidence) -> int:
-        """Bytes of IP packets that a job put on the link: its captures are a little larger."""
-        sizes = [path.stat().st_size for path in (artifacts.client_capture, artifacts.server_capture) if path.is_file()]
-        return max(sizes, default=0) + round(2 * PROBE_BYTES * evidence.wall_s / probe_period(link))
 
     def stop(self) -> None:
         """Make running jobs end soon."""
@@ -246,4 +262,28 @@ def resting(link: RealLink, now: Callable[[], datetime]) -> str:
 def expected_volume(link: RealLink, case: CaseRecord) -> int:
     """Bytes that a job of the case takes of the link, about."""
     seconds = 2 * BASELINE_SECONDS + 8 * sum(case.file_sizes) / link.forward_rate
-    return round(sum(case.file_sizes) * _OVERHEAD + 2 * PROBE_BYTES * seconds / probe_period(link))
+    transfer = sum(case.file_sizes) * _OVERHEAD
+    copies = _COPIES_OVER_SSH + (link.server is not None)
+    over_ssh = (copies * transfer + _LOGS_OVER_SSH) * _SSH_OVERHEAD if link.ssh_over_link else 0.0
+    return round(transfer + over_ssh + 2 * PROBE_BYTES * seconds / probe_period(link))
+
+
+def seen_volume(link: RealLink, artifacts: Artifacts, evidence: Evidence) -> int | None:
+    """Bytes of IP packets that a job put on the link: its captures are a little larger. None: nobody can tell, because
+    the client ran, and no capture was brought home."""
+    sizes = [path.stat().st_size for path in (artifacts.client_capture, artifacts.server_capture) if path.is_file()]
+    if not sizes and CLIENT_START in evidence.stages_s:
+        return None
+    return max(sizes, default=0) + round(2 * PROBE_BYTES * evidence.wall_s / probe_period(link))
+
+
+def _carried(link: RealLink, engines: Iterable[Engine]) -> int:
+    """Bytes of IP packets that SSH has put on the link since the last time; 0 where it goes another way."""
+    if not link.ssh_over_link:
+        return 0
+    found = 0
+    for engine in engines:
+        if isinstance(engine, RemoteEngine):
+            tunnel = engine.tunnel
+            found, tunnel.charged = found + tunnel.carried - tunnel.charged, tunnel.carried
+    return round(found * _SSH_OVERHEAD)

@@ -127,6 +127,10 @@ class Connection:
             return ""  # a login that may only forward: the other candidates remain
         return words[0] if len(words) == 4 else ""
 
+    def peer_address(self) -> str:
+        """The host's address as we reach it; a name in links.json stands for one of several."""
+        return str(self.connect().getpeername()[0])
+
     def close(self) -> None:
         """End it; whoever asks later is refused."""
         with self._lock:

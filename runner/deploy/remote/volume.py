@@ -2,6 +2,9 @@
 
 import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,15 @@ from runner.errors import BudgetError, UsageError
 from runner.model.real_link import RealLink
 from runner.store import write_atomically
 from runner.units import format_size
+
+Links = dict[str, dict[str, int]]  # bytes by link and day
+
+
+@dataclass
+class Reservation:
+    """Bytes that are charged before they are sent. `used`: what it really was; None: nobody knows, so it stays."""
+
+    used: int | None = None
 
 
 class Ledger:
@@ -20,7 +32,7 @@ class Ledger:
         self._path = path
         self._read()
 
-    def _read(self) -> dict[str, dict[str, int]]:
+    def _read(self) -> Links:
         try:
             found: Any = json.loads(self._path.read_bytes())
             return {link: {day: int(size) for day, size in days.items()} for link, days in found.items()}
@@ -31,29 +43,57 @@ class Ledger:
                 f"{self._path} can't be read as what links have carried ({error}): mend it, or remove it."
             ) from error
 
-    def add(self, link: str, size: int, *, today: date) -> None:
-        """Charge `size` bytes to a link."""
+    @contextmanager
+    def _changing(self) -> Iterator[Links]:
+        """What is written down, to be changed while nobody else does; not kept when the context ends by an error."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_name(f".{self._path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             links = self._read()
-            days = links.setdefault(link, {})
-            days[today.isoformat()] = days.get(today.isoformat(), 0) + size
+            yield links
             write_atomically(self._path, json.dumps(links, indent=1, sort_keys=True).encode())
+
+    def add(self, link: str, size: int, *, today: date) -> None:
+        """Charge `size` bytes to a link."""
+        with self._changing() as links:
+            _charge(links, link, size, today)
 
     def spent(self, link: str, *, today: date) -> tuple[int, int]:
         """Bytes of today and of this month."""
-        days = self._read().get(link, {})
-        month = today.isoformat()[:8]
-        return days.get(today.isoformat(), 0), sum(size for day, size in days.items() if day.startswith(month))
+        return _spent(self._read(), link, today)
 
-    def require(self, link: RealLink, size: int, *, today: date) -> None:
-        """Raise BudgetError when `size` more bytes would pass a budget of the link."""
-        day, month = self.spent(link.name, today=today)
-        for used, budget, span in ((day, link.budget_day, "day"), (month, link.budget_month, "month")):
-            if budget is not None and used + size > budget:
-                raise BudgetError(
-                    f"{link.name}: {format_size(used)} of the {format_size(budget)} for this {span} are used, and the "
-                    f"next job takes about {format_size(size)}: go on in the next {span}, or raise budget_per_{span} "
-                    "in links.json."
-                )
+    @contextmanager
+    def reserved(
+        self, link: RealLink, size: int, *, today: date, what: str = "the next job takes"
+    ) -> Iterator[Reservation]:
+        """Charge `size` bytes before they are sent, so that a runner that is killed meanwhile has paid for them; at the
+        end, instead, what was used, if anybody knows. Raises BudgetError when they would pass a budget of the link."""
+        with self._changing() as links:
+            _require(link, size, _spent(links, link.name, today), what)
+            _charge(links, link.name, size, today)
+        reservation = Reservation()
+        try:
+            yield reservation
+        finally:
+            if reservation.used is not None:
+                self.add(link.name, reservation.used - size, today=today)
+
+
+def _charge(links: Links, link: str, size: int, today: date) -> None:
+    days = links.setdefault(link, {})
+    days[today.isoformat()] = days.get(today.isoformat(), 0) + size
+
+
+def _spent(links: Links, link: str, today: date) -> tuple[int, int]:
+    days, month = links.get(link, {}), today.isoformat()[:8]
+    return days.get(today.isoformat(), 0), sum(size for day, size in days.items() if day.startswith(month))
+
+
+def _require(link: RealLink, size: int, spent: tuple[int, int], what: str) -> None:
+    budgets = zip(spent, (link.budget_day, link.budget_month), ("day", "month"), strict=True)
+    for used, budget, span in budgets:
+        if budget is not None and used + size > budget:
+            raise BudgetError(
+                f"{link.name}: {format_size(used)} of the {format_size(budget)} for this {span} are used, and {what} "
+                f"about {format_size(size)}: go on in the next {span}, or raise budget_per_{span} in links.json."
+            )

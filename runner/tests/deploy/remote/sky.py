@@ -20,7 +20,14 @@ LINK = "lab"
 
 
 def write_links(
-    path: Path, host: Host, *, interface: str, forward_rate: int, return_rate: int, udp_port: int = CONTRACT_PORT
+    path: Path,
+    host: Host,
+    *,
+    interface: str,
+    forward_rate: int,
+    return_rate: int,
+    udp_port: int = CONTRACT_PORT,
+    budget_per_day: int | None = None,
 ) -> Path:
     """A links.json of one link, to `host`. With another `udp_port` the probe has the one after it."""
     remote = host.remote()
@@ -31,7 +38,7 @@ def write_links(
         "docker_socket": remote.docker_socket,
     }
     link: dict[str, object] = {"client": "roof", "interface": interface}
-    link |= {"forward_rate": forward_rate, "return_rate": return_rate}
+    link |= {"forward_rate": forward_rate, "return_rate": return_rate, "budget_per_day": budget_per_day}
     if udp_port != CONTRACT_PORT:
         link |= {"udp_port": udp_port, "probe_port": udp_port + 1}
     path.write_text(json.dumps({"schema": 1, "hosts": {"roof": entry}, "links": {LINK: link}}))

@@ -8,13 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from runner.campaign import LEDGER
 from runner.catalog import ROOT, Catalog
 from runner.deploy.remote.engine import HOST_LOST
+from runner.deploy.remote.real import FIND_BYTES, expected_volume
 from runner.deploy.remote.station import LEASE_SECONDS
+from runner.deploy.remote.volume import Ledger
 from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
 from runner.store import RunFolder
@@ -23,6 +27,7 @@ from runner.tests.deploy.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, Wo
 from runner.tests.deploy.remote.satellite import INTERFACE, Satellite
 from runner.tests.deploy.remote.sky import LINK, write_links
 from runner.tests.deploy.remote.test_real_link import _parameters, images  # noqa: F401 - a fixture
+from runner.units import format_size
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -145,15 +150,16 @@ def test_a_full_disk_is_told_and_no_job_is_lost(catalog: Catalog, tmp_path: Path
 class Command:
     """`./bentpipe run` over the management link of a host, in a run folder of its own."""
 
-    def __init__(self, host: Host, folder: Path) -> None:
-        self._host, self.run = host, folder / "run"
+    def __init__(self, host: Host, folder: Path, *, budget: int | None = None) -> None:
+        """`budget`: of a day, in bytes."""
+        self._host, self.run, self.links = host, folder / "run", folder / "links.json"
         rates = {"forward_rate": FORWARD_RATE, "return_rate": RETURN_RATE}
-        links = write_links(folder / "links.json", host, interface="mgmt0", **rates)
-        self._words = [sys.executable, "-m", "runner", "run", "--links", str(links), "--run", str(self.run)]
+        write_links(self.links, host, interface="mgmt0", **rates, budget_per_day=budget)
+        self.words = [sys.executable, "-m", "runner", "run", "--links", str(self.links), "--run", str(self.run)]
 
     def begin(self, *asked: str) -> subprocess.Popen[str]:
         """Start it; return when its first job is under way."""
-        words = [*self._words, "--link", LINK, "--server", STACK, "--client", STACK, *asked]
+        words = [*self.words, "--link", LINK, "--server", STACK, "--client", STACK, *asked]
         first = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 300
         while not any("client-side" in name for name in self._host.containers()):
@@ -164,7 +170,7 @@ class Command:
 
     def go_on(self) -> None:
         """The same command again: at its end the two jobs of the run have succeeded."""
-        subprocess.run(self._words, cwd=ROOT, check=True, timeout=400)
+        subprocess.run(self.words, cwd=ROOT, check=True, timeout=400)
         results = RunFolder.open(self.run).results()
         assert [result.outcome for result in results.values()] == [Outcome.SUCCEEDED] * 2
         assert self._host.containers() == []
@@ -177,6 +183,21 @@ def test_a_killed_runner_leaves_nothing_and_its_run_goes_on(remote_host: Host, t
     first.communicate()
     _clean(remote_host, within=LEASE_SECONDS + 30)
     command.go_on()
+
+
+def test_a_killed_runner_has_paid_for_its_job(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:
+    job = expected_volume(link_to(remote_host), catalog.cases[CASE].record())
+    ledger, today = Ledger(LEDGER), date.today()
+    before = ledger.spent(LINK, today=today)[0]
+    command = Command(remote_host, tmp_path, budget=before + 2 * FIND_BYTES + job * 3 // 2)
+    first = command.begin("--case", CASE)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert ledger.spent(LINK, today=today)[0] == before + FIND_BYTES + job
+    second = subprocess.run(command.words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert second.returncode == 3, second.stderr
+    assert f"{LINK}: {format_size(before + 2 * FIND_BYTES + job)} of the" in " ".join(second.stderr.split())
+    assert remote_host.containers() == []
 
 
 def test_a_key_that_is_refused_in_mid_job_ends_the_run_until_it_is_mended(remote_host: Host, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from runner.catalog import Catalog
 from runner.deploy.holders import TOOLS
 from runner.deploy.remote.engine import RemoteEngine
 from runner.deploy.remote.probes import clock, parse
-from runner.deploy.remote.shipping import missing, ship
+from runner.deploy.remote.shipping import Shipping
 from runner.deploy.remote.station import SCRIPTS
 from runner.errors import BudgetError, SetupError
 from runner.model.implementation import Role
@@ -56,7 +56,7 @@ def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_
         assert any(f"{remote_host.our_address} over mgmt0: chosen" in line for line in work.said)
         there = work.links._links["roof"].engines[Role.CLIENT]
         assert isinstance(there, RemoteEngine)
-        assert missing(there, docker.from_env(), (TOOLS, f"bentpipe/{STACK}")) == []  # nothing is sent twice
+        assert Shipping(there, docker.from_env()).missing((TOOLS, f"bentpipe/{STACK}")) == []  # nothing is sent twice
         small, large = work.run.order
         result, evidence = work.do(small)
         assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
@@ -135,7 +135,6 @@ def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
     ahead, drift, seconds, token, port = 37.25, 500e-6, 40.0, "5a" * 16, 4446
     satellite = Satellite(remote_host, None, remote_host.number)
     answering = subprocess.Popen([sys.executable, SCRIPTS / "side.py", "answer", "120", token, str(port)])
-    _have(remote_host, TOOLS)
     try:
         satellite.open(_parameters(FORWARD_RATE, LOSS), _parameters(RETURN_RATE, LOSS), seed=5)
         asking = (token, str(port), INTERFACE, "443", satellite.server_address, "0.2")
@@ -165,16 +164,6 @@ def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
     assert found is not None
     for moment in (0.0, seconds):
         assert found.ahead(began + moment) == pytest.approx(ahead + drift * moment, abs=0.005)
-
-
-def _have(host: Host, image: str) -> None:
-    """Bring an image to the host."""
-    engine, local = RemoteEngine.open(host.remote(), {}), docker.from_env()
-    try:
-        for one in missing(engine, local, (image,)):
-            ship(engine, local, one, report=lambda *_: None)
-    finally:
-        engine.close()
 
 
 def test_a_port_that_is_taken_is_no_failure_of_the_server(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:

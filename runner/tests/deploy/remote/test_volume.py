@@ -48,12 +48,34 @@ def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path, text: str) -> None:
 def test_a_budget_that_the_next_job_would_pass_stops_it_with_a_sentence(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "volume.json")
     ledger.add("astra", 900, today=MONDAY)
-    ledger.require(LINK, 10**12, today=MONDAY)
+    _job(ledger, LINK, 10**12, used=0)
     link = replace(LINK, budget_day=1000, budget_month=5000)
-    ledger.require(link, 100, today=MONDAY)
+    _job(ledger, link, 100, used=0)
     with pytest.raises(BudgetError, match=r"astra: 900 B of the 1000 B for this day are used, and the next job takes"):
-        ledger.require(link, 101, today=MONDAY)
+        _job(ledger, link, 101, used=0)
     ledger.add("astra", 4000, today=TUESDAY)
     with pytest.raises(BudgetError, match=r"go on in the next month, or raise budget_per_month in links\.json"):
-        ledger.require(replace(link, budget_day=None), 101, today=MONDAY)
-    ledger.require(link, 1000, today=DECEMBER)
+        _job(ledger, replace(link, budget_day=None), 101, used=0)
+    with ledger.reserved(link, 1000, today=DECEMBER):
+        pass
+
+
+def _job(ledger: Ledger, link: RealLink, size: int, *, used: int | None) -> None:
+    with ledger.reserved(link, size, today=MONDAY) as reservation:
+        reservation.used = used
+
+
+def test_a_job_has_paid_before_it_begins_and_gets_back_what_it_did_not_use(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "volume.json")
+    link = replace(LINK, budget_day=1000)
+    with ledger.reserved(link, 600, today=MONDAY) as reservation:
+        assert ledger.spent("astra", today=MONDAY) == (600, 600)
+        with pytest.raises(BudgetError):  # another runner's, at the same time
+            _job(ledger, link, 600, used=0)
+        reservation.used = 250
+    assert ledger.spent("astra", today=MONDAY) == (250, 250)
+    _job(ledger, link, 300, used=None)  # nobody could tell
+    assert ledger.spent("astra", today=MONDAY) == (550, 550)
+    with pytest.raises(KeyError), ledger.reserved(link, 100, today=MONDAY):
+        raise KeyError
+    assert ledger.spent("astra", today=MONDAY) == (650, 650)
