@@ -13,8 +13,11 @@ import pytest
 from runner.catalog import Catalog
 from runner.deploy.holders import TOOLS
 from runner.deploy.remote.engine import RemoteEngine
+from runner.deploy.remote.real import expected_volume
 from runner.deploy.remote.shipping import Shipping
+from runner.deploy.remote.volume import Ledger
 from runner.errors import BudgetError, SetupError
+from runner.model.result import Outcome
 from runner.tests.deploy.remote.hosts import Host
 from runner.tests.deploy.remote.jobs import STACK, link_to, working
 from runner.tests.deploy.remote.test_real_link import images  # noqa: F401 - a fixture
@@ -147,3 +150,21 @@ def test_an_image_that_the_budget_does_not_hold_is_not_sent(
         pass
     assert _crossed(remote_host) - before < 200_000
     remote_host.load(f"bentpipe/{STACK}")
+
+
+def test_ssh_over_the_link_is_charged_as_it_crosses(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:
+    link = replace(link_to(remote_host), ssh_over_link=True)
+    before = _crossed(remote_host)
+    with working(catalog, tmp_path, link, cases=("transfer",)) as work:
+        ledger = Ledger(tmp_path / "volume.json")
+        today = work.links._now().date()
+        opened = ledger.spent(link.name, today=today)[0]
+        result, evidence = work.do(work.run.order[0])
+        assert result.outcome is Outcome.SUCCEEDED, result.findings
+        charged = ledger.spent(link.name, today=today)[0]
+        crossed = _crossed(remote_host) - before
+    assert evidence.real_link is not None
+    assert evidence.real_link.volume == charged - opened
+    assert 0.97 * crossed < charged < 1.1 * crossed, (crossed, charged)
+    expected = expected_volume(link, work.run.cases["transfer"])
+    assert 0.9 < expected / (charged - opened) < 1.3, (expected, charged - opened)
