@@ -238,9 +238,16 @@ const bentpipe = (() => {
     return [...first, ["yaxis5", 2, "in flight<br>(KiB)"], ["yaxis6", 2, "RTT, queue<br>(ms)"], ["yaxis7", 1.7, "packet<br>number"], ["yaxis8", 1.4, "packet<br>size (B)"]];
   }
 
+  const isNarrow = () => plot.clientWidth < 640;
+
+  // an entry of the legend in two lines, where two columns have no room for it in one
+  function broken(name) {
+    return name.length > 17 ? name.replace(/^(.{1,17}) /, "$1<br>") : name;
+  }
+
   function layout(series, colour, name, end) {
     const axis = { gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, ticks: "outside", tickcolor: colour.line, automargin: true };
-    const narrow = plot.clientWidth < 640;
+    const narrow = isNarrow();
     const shown = panels(series, name);
     const margin = { l: 58, r: 12, t: 84, b: (narrow ? 190 : 110) + (series.packets ? (narrow ? 60 : 25) : 0) };
     const small = { size: narrow ? 9 : 11 };
@@ -293,6 +300,7 @@ const bentpipe = (() => {
     plot.classList.toggle("deep", Boolean(series.packets));
     const traces = [...offsetTraces(series, iteration, colour, name, unit), ...rateTraces(series, colour), ...diagnosisTraces(series, colour)];
     if (series.packets) traces.push(...packetTraces(series, colour));
+    if (isNarrow()) for (const trace of traces) trace.name = broken(trace.name);
     const file = `${document.title.split(" ·")[0].replace(/[^\w.-]+/g, "_")}_${iteration}`;
     Plotly.react(plot, traces, layout(series, colour, name, end), {
       responsive: true,

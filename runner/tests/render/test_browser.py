@@ -148,6 +148,36 @@ def test_the_plots_draw(site: Path, tab: Tab) -> None:
     page.locator(".nsewdrag").first.hover()
 
 
+def test_the_legend_of_a_narrow_plot_is_read_whole(site: Path, tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 400, "height": 800})
+    page = tab.open(site / "recorded/quinn_quinn/goodput.html")
+    page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
+    assert "received, clientside" in page.locator(".legendtext").all_text_contents()  # in two lines
+    assert page.evaluate(_OUTSIDE, ["#plot", ".legendtext"]) == []
+    assert page.evaluate(_COVERED, ".legendtext") == []
+
+
+_OUTSIDE = """([around, inside]) => {
+  const found = [];
+  for (const place of document.querySelectorAll(around)) {
+    const room = place.getBoundingClientRect();
+    for (const one of place.querySelectorAll(inside)) {
+      const box = one.getBoundingClientRect();
+      const beyond = [room.left - box.left, box.right - room.right, room.top - box.top, box.bottom - room.bottom];
+      if (Math.max(...beyond) > 0.5) found.push(`${place.textContent.trim()}: ${one.textContent}`);
+    }
+  }
+  return found;
+}"""
+_COVERED = """(chosen) => {
+  const boxes = [...document.querySelectorAll(chosen)].map((one) => [one.textContent, one.getBoundingClientRect()]);
+  const across = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left);
+  const down = (a, b) => Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+  const pairs = boxes.flatMap(([text, box], index) => boxes.slice(index + 1).map((other) => [text, box, ...other]));
+  return pairs.filter(([, a, , b]) => across(a, b) > 0.5 && down(a, b) > 2).map(([one, , other]) => `${one}, ${other}`);
+}"""
+
+
 def test_the_congestion_window_is_drawn_as_the_qlog_tells_it_or_said_to_be_untold(site: Path, tab: Tab) -> None:
     page = tab.open(site / "recorded/quinn_quinn/goodput.html")
     page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
