@@ -171,7 +171,7 @@ class Campaign:
 
     def _ask_more(self, job: Job, work: deque[Job], results: Mapping[Job, Result]) -> None:
         """Put what the result of `job` gives reason to ask before all that is left."""
-        for one in self.more(job, results) if self.more is not None else ():
+        for one in reversed(self.more(job, results) if self.more is not None else ()):
             (self._waiting if self._waits(one) else work).appendleft(one)
             self._time.expect(one, self._expected(one))
             self._total += 1
