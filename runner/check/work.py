@@ -17,6 +17,7 @@ from runner.check.report import Report
 from runner.deploy import engine
 from runner.deploy.emulated import Emulated
 from runner.deploy.image_facts import ImageFacts, image_facts
+from runner.deploy.lanes import Lanes
 from runner.deploy.local_build import ENDPOINT_IMAGE, local_build
 from runner.deploy.request import EndpointSpec
 from runner.deploy.setup import prepare
@@ -183,10 +184,16 @@ class _Check:
     def run(self) -> list[Problem]:
         """Probe and run. Returns the problems that only showed while it ran."""
         entry = self._entry(self._subject.roles(), {})
+        folder = self._open(entry)
+        # The same lanes from the probe to the last job: a new one costs as much as a job.
+        with folder.locked(), Lanes.open(folder.run.name, lanes=self._width.all) as lanes:
+            problems = self._ask(entry, lanes)
+        return problems + self._output_problems()
+
+    def _ask(self, entry: Implementation, lanes: Lanes) -> list[Problem]:
         first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        self._open(entry)
-        problems = self._probe(first)
-        self._execute(first, entry)
+        problems = self._probe(first, lanes)
+        self._execute(first, entry, lanes)
         able = self._able()
         for role in entry.roles:
             if role in able and not able[role]:
@@ -203,8 +210,8 @@ class _Check:
             # leave room for fewer lanes, at the end.
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
-            self._execute(jobs, entry)
-        return problems + self._output_problems()
+            self._execute(jobs, entry, lanes)
+        return problems
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
         """The subject as a stack. `able`: the first cases that each role passed; empty before they were run."""
@@ -239,9 +246,10 @@ class _Check:
     def _with(self, entry: Implementation) -> Catalog:
         return Catalog(implementations={**self._catalog.implementations, entry.name: entry}, cases=self._catalog.cases)
 
-    def _open(self, entry: Implementation) -> None:
+    def _open(self, entry: Implementation) -> RunFolder:
         wanted = self._jobs(entry, self._cases, peers=PEERS_A_CASE)
         self._folder = RunFolder.create(self._path, replace(self._record(entry), order=tuple(wanted)))
+        return self._folder
 
     def _record(self, entry: Implementation) -> Run:
         """The subject against its peers, both ways."""
@@ -252,12 +260,11 @@ class _Check:
             self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
         )
 
-    def _probe(self, jobs: list[Job]) -> list[Problem]:
+    def _probe(self, jobs: list[Job], lanes: Lanes) -> list[Problem]:
         """Ask an image for a TESTCASE that nobody knows. A local build has the runner's own answer to that."""
         if self._subject.facts is None:
             return []
-        with Emulated.open(self._run(), lanes=1) as deployment:
-            answers = deployment.probe(self._path / "compliance.json", jobs)
+        answers = Emulated(self._run(), lanes, {}).probe(self._path / "compliance.json", jobs)
         mine = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
         return list(of_probe(mine))
 
@@ -265,21 +272,17 @@ class _Check:
         assert self._folder is not None, "_open() comes first"
         return self._folder.run
 
-    def _execute(self, jobs: list[Job], entry: Implementation) -> None:
+    def _execute(self, jobs: list[Job], entry: Implementation, lanes: Lanes) -> None:
         assert self._folder is not None, "_open() comes first"
         record, now = self._run(), self._record(entry)
         self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
-        with (
-            self._folder.locked(),
-            Emulated.open(self._run(), lanes=self._width.all, specs=self._subject.specs()) as deployment,
-            RunWatch(self._out) as watch,
-        ):
+        with RunWatch(self._out) as watch:
             work = Campaign(
                 folder=self._folder,
                 cases=self._catalog.cases,
                 todo=tuple(jobs),
                 presets={},
-                deployment=deployment,
+                deployment=Emulated(self._run(), lanes, self._subject.specs()),
                 width=self._width,
                 retention=Retention.FAILED,
                 watch=watch,

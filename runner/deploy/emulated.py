@@ -16,7 +16,7 @@ from runner.store import write_atomically
 
 
 class Emulated:
-    """A deployment whose links are simulated. Construct with `open`."""
+    """A deployment whose links are simulated, over lanes that are open, or with lanes of its own by `open`."""
 
     def __init__(self, run: Run, lanes: Lanes, specs: Mapping[tuple[str, Role], EndpointSpec]) -> None:
         self._run = run

@@ -9,7 +9,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result, Sample
 from runner.render import charts, telling
 from runner.render.charts import Axis, Mark, Strip
-from runner.render.pages import comparing, figures, implementations, modules, navigation, overview, scenarios
+from runner.render.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
 from runner.render.view import RunView, StoredRun, previous
 from runner.stats.shares import Share
 from runner.store import RunFolder
@@ -108,7 +108,8 @@ def test_a_scenario_sums_the_link_s_truth_and_orders_its_stacks(tmp_path: Path) 
 
 
 def test_a_case_that_moves_little_tells_of_no_goodput(tmp_path: Path) -> None:
-    told = {page.path: page.told for page in scenarios.pages(view_of(recorded_run(tmp_path / "run")))}
+    pages = scenarios.pages(view_of(recorded_run(tmp_path / "run")))
+    told = {page.path: page.told for page in pages if isinstance(page, Page)}
     short, long = told["scenarios/handshake.html"], told["scenarios/goodput.html"]
     assert [metric.key for metric, _ in short["numbers"]] == ["handshake_time", "ttlb"]
     assert (bool(short["by_server"]), bool(long["by_server"])) == (False, True)
