@@ -13,6 +13,7 @@ from runner.errors import CaptureError
 from runner.explain import explained, marks, measured, window_of
 from runner.flood import flood
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
+from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
 from runner.model.result import Finding, Invariant, LinkTruth, Outcome, Result, Sample
@@ -112,14 +113,14 @@ def transient(result: Result) -> str | None:
     return result.findings[0].actual
 
 
-def harness(code: str, actual: str, role: str = "") -> Finding:
+def harness(code: str, actual: str, role: Role | None = None) -> Finding:
     """A finding against ourselves. `role`: of the endpoint for which too little was left."""
     return Finding(
         code=code,
         requirement="No stack is to blame: the harness owes a job that nothing disturbs.",
         expected="a valid job",
         actual=actual,
-        role=role,
+        role=role.value if role is not None else "",
     )
 
 

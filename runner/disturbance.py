@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.model.artifacts import Evidence
+from runner.model.implementation import Role
 from runner.model.result import DirectionTruth, LinkTruth, NatMapping
 from runner.model.run import CaseRecord, Kind
 
@@ -75,10 +76,10 @@ def _direction(document: dict[str, float]) -> DirectionTruth:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Why a job's numbers can't be trusted. `role`: of the endpoint that stood still; the host or the link: empty."""
+    """Why a job's numbers can't be trusted. `role`: of the endpoint that stood still; None: the host or the link."""
 
     why: str
-    role: str = ""
+    role: Role | None = None
 
 
 def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> Disturbance | None:
@@ -134,5 +135,9 @@ def _crowded(evidence: Evidence, record: CaseRecord) -> Disturbance | None:
     role = max(pressures, key=lambda one: pressures[one])
     if pressures[role] <= limit:
         return None
-    told = f"share of the time x CPUs that it used = {pressures[role]:.3f}, limit {limit}"
-    return Disturbance(f"the {role.value} stood still for want of a CPU: {told}", role.value)
+    endpoint = evidence.client if role is Role.CLIENT else evidence.server
+    return Disturbance(
+        f"the {role.value}, which used {endpoint.cpu_s:.1f} s of CPU, stood still for want of one in "
+        f"{endpoint.cpu_pressure:.0%} of the time: share x CPUs used {pressures[role]:.3f}, limit {limit}",
+        role,
+    )

@@ -29,7 +29,7 @@ class Finding:
     requirement: str
     expected: str
     actual: str
-    role: str = ""  # whose duty it was: client, server, or empty
+    role: str = ""  # whose duty it was, or for whom the harness left too little: client, server, or empty
     section: str = ""  # such as `RFC 9000 §8.1`
     packets: tuple[int, ...] = ()  # numbers in the capture of `vantage` that prove it, from 1, as Wireshark counts
     times: tuple[float, ...] = ()  # of those packets, seconds since the client's first Initial; empty: unknown
