@@ -49,7 +49,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     )
     if unsupported := _unsupported(evidence, record):
         return base.ending(Outcome.UNSUPPORTED, unsupported)
-    if flooded := flood(artifacts, record):
+    if flooded := flood(artifacts, record, evidence, truth):
         return base.ending(Outcome.FAILED, flooded)
     traces = _Traces.read(artifacts, record, evidence, truth)
     found = readings(artifacts, evidence, traces.facts, traces.sample)

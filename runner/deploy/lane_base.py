@@ -150,6 +150,11 @@ class LaneBase:
         """Whether a simulator or a capture ended although nobody asked it to."""
         return any(segment.died for segment in self.segments)
 
+    @property
+    def flooded(self) -> bool:
+        """Whether an endpoint brings more than its case needs."""
+        return any(segment.flooded for segment in self.segments)
+
     def link_output(self) -> str:
         """What simulators and captures printed."""
         return "".join(segment.output() for segment in self.segments)

@@ -18,10 +18,11 @@ def link_arguments(
     seed: int,
     path: PathImpairments = NO_PATH_IMPAIRMENTS,
     lose_all: bool = False,
+    flood: int | None = None,
 ) -> list[str]:
     """The command line of `bentpipe/sim` in a lane, where eth0 is the client's side and eth1 the server's.
 
-    `lose_all`: losses take packets of every protocol, not UDP alone.
+    `lose_all`: losses take packets of every protocol, not UDP alone. `flood`: IP bytes from one side that are told.
     """
     return [
         "--left=eth0",
@@ -30,6 +31,7 @@ def link_arguments(
         *_direction("return", return_),
         *_path(path),
         *(["--loss-protocol=any"] if lose_all else []),
+        *([f"--flood={flood}"] if flood else []),
         f"--seed={seed}",
         f"--truth={LOGS}/{TRUTH}",
         f"--packets={LOGS}/{PACKETS}",

@@ -12,6 +12,7 @@ from runner.deploy.request import LaneJob
 from runner.deploy.resident import Holder
 from runner.deploy.served import Served
 from runner.deploy.wiring import CLIENT, SERVER
+from runner.flood import flood_limit
 from runner.model.artifacts import Evidence
 
 _CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
@@ -31,6 +32,7 @@ class PairExperiment(LaneExperiment):
     def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:
         super().__init__(job, lane, served, plumber, expected=job.files, return_delay=job.return_.delay)
         self._server_udp_ports: tuple[int, ...] = ()
+        self._flooded = False
 
     def _serve(self) -> Mapping[str, tuple[Volume, ...]]:
         www, certs = self._served.www(self._job.files), self._served.certs(self._job.chain_length)
@@ -38,7 +40,13 @@ class PairExperiment(LaneExperiment):
 
     def _link_starts(self) -> Sequence[Callable[[], None]]:
         job, [link] = self._job, self._lane.segments
-        arguments = link_arguments(forward=job.forward, return_=job.return_, seed=job.seed, path=job.path)
+        arguments = link_arguments(
+            forward=job.forward,
+            return_=job.return_,
+            seed=job.seed,
+            path=job.path,
+            flood=flood_limit([file.size for file in job.files]),
+        )
         return [lambda: link.start(arguments)]
 
     def _start_server(self) -> bool:
@@ -58,16 +66,20 @@ class PairExperiment(LaneExperiment):
             self._client.start()
         with self._stages.stage("transfer"):
             deadline = self._stages.wall() + self._job.timeout
-            self._wait(deadline, lambda: client.ended or server.ended or lane.link_died)
+            self._wait(deadline, lambda: client.ended or server.ended or lane.link_died or lane.flooded)
             if server.ended:
                 # What it sent before it ended may still arrive.
                 grace = _CLIENT_AFTER_SERVER + self._job.forward.delay + self._job.return_.delay
                 self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link_died)
             self._require_link()
             if not client.ended:
-                self._client.timed_out = not server.ended
-                self._client.stopped_by_us = server.ended
+                self._flooded = lane.flooded
+                self._client.stopped_by_us = self._flooded or server.ended
+                self._client.timed_out = not self._client.stopped_by_us
                 client.kill()
+                if self._flooded:
+                    self._server.stopped_by_us = not server.ended
+                    server.kill()
 
     def _evidence(self) -> Evidence:
-        return replace(super()._evidence(), server_udp_ports=self._server_udp_ports)
+        return replace(super()._evidence(), server_udp_ports=self._server_udp_ports, flooded=self._flooded)

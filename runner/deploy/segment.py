@@ -22,6 +22,7 @@ _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
 _ENDED = re.compile(r"^link ended with (\d+)$", re.MULTILINE)
+_FLOODED = "link flooded"
 _LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing need stand between
 
 
@@ -87,6 +88,12 @@ class Segment:
     def died(self) -> bool:
         """Whether the link or the captures ended although nobody asked them to."""
         return any(part.ended for part in self._parts()) or self._exit_code() is not None
+
+    @property
+    def flooded(self) -> bool:
+        """Whether the simulator told of a flood in this job."""
+        link, _ = self._parts()
+        return _FLOODED in link.printed
 
     def _exit_code(self) -> int | None:
         """Of the link; None while it runs."""

@@ -56,6 +56,7 @@ class Evidence:
     server_ready: bool | None  # None: readiness was not asked for
     server_udp_ports: tuple[int, ...] = ()  # what a server that did not become ready listened on instead
     files: tuple[FileRecord, ...]
+    flooded: bool = False  # ended by us, because more packets were on the link than the files explain
     extra_files: tuple[str, ...] = ()  # in /downloads, but never requested
     capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job

@@ -75,7 +75,9 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
     if not known:
         return
     one, shares = max(known, key=lambda pair: pair[1].deviation)
-    parts = {"server": shares.server, "client": shares.client, "pairing of the two": shares.pair}
+    once = shares.residual is None
+    pairing = "pairing of the two" + (" or chance" if once else "")
+    parts = {"server": shares.server, "client": shares.client, pairing: shares.pair}
     who = max(parts, key=lambda name: parts[name].share)
     rest = ", ".join(f"the {name} {100 * part.share:.0f}{NARROW}%" for name, part in parts.items() if name != who)
     if shares.residual is not None and shares.residual.share > parts[who].share:
@@ -83,6 +85,13 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
             f"In {one.case.name} chance decides more than the stacks: {100 * shares.residual.share:.0f}{NARROW}% of "
             f"the difference in goodput is between iterations of one pair, the {who} has "
             f"{100 * parts[who].share:.0f}{NARROW}%, {rest}."
+        )
+        return
+    if once and who == pairing:
+        yield (
+            f"Who decides in {one.case.name} this run can't tell: {100 * shares.pair.share:.0f}{NARROW}% of the "
+            "difference in goodput is neither the server's nor the client's, and with one iteration of each pair "
+            "chance is in it. More iterations would tell."
         )
         return
     interval = f"95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}"

@@ -63,7 +63,7 @@ GOOD_ONES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("sizes", "role"), [((200, 40), "client"), ((40, 200), "server"), ((200, 180), ""), ((100, 100), None)]
+    ("sizes", "role"), [((60, 10), "client"), ((10, 60), "server"), ((60, 50), ""), ((30, 30), None)]
 )
 def test_captures_of_a_flood_are_not_decoded(
     catalog: Catalog, recorded: Recorded, sizes: tuple[int, int], role: str | None
@@ -71,10 +71,22 @@ def test_captures_of_a_flood_are_not_decoded(
     artifacts = recorded("quinn_quinn/handshake")
     for path, mebibytes in zip((artifacts.client_capture, artifacts.server_capture), sizes, strict=True):
         os.truncate(path, mebibytes * 2**20)  # a hole: it takes no disk
+    artifacts.link_truth.unlink()
     result = judge(catalog, artifacts, "handshake")
     assert (codes(result) == {"packet-flood"}) == (role is not None)
     if role is not None:
         assert (result.outcome, result.findings[0].role) == (Outcome.FAILED, role)
+
+
+def test_who_flooded_the_link_is_told_by_the_link(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence.update(flooded=True))
+    truth = json.loads(artifacts.link_truth.read_text())
+    truth["return"]["bytes_in"] = 100 * truth["forward"]["bytes_in"]
+    artifacts.link_truth.write_text(json.dumps(truth))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result), result.findings[0].role) == (Outcome.FAILED, {"packet-flood"}, "client")
+    assert "when the job was ended" in result.findings[0].actual
 
 
 @pytest.mark.parametrize(("recording", "case", "sizes"), GOOD_ONES)

@@ -6,8 +6,10 @@
 #include "ns3/bridge-module.h"
 #include "ns3/network-module.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include <time.h>
@@ -20,6 +22,7 @@ namespace
 
 // When its queue is full, FdNetDevice drops, leaks the buffer and sleeps 100 ms; the kernel's buffer must overflow first.
 constexpr uint32_t kPendingFrames = 100'000;
+const ns3::Time kFloodInterval = ns3::MilliSeconds(250);
 constexpr uint32_t kRngSeed = 1;
 constexpr int64_t kForwardStream = 1;
 constexpr int64_t kReturnStream = 2;
@@ -213,6 +216,22 @@ Link::OnStart(PacketLog* log)
     {
         log->Begin(static_cast<uint64_t>(origin_ns));
     }
+    if (truth_.parameters.flood_bytes != 0)
+    {
+        ns3::Simulator::Schedule(kFloodInterval, &Link::LookForFlood, this);
+    }
+}
+
+void
+Link::LookForFlood()
+{
+    const uint64_t most = std::max(left_.truth->Counts().bytes_in, right_.truth->Counts().bytes_in);
+    if (most > truth_.parameters.flood_bytes)
+    {
+        std::fputs("link flooded\n", stderr);
+        return;
+    }
+    ns3::Simulator::Schedule(kFloodInterval, &Link::LookForFlood, this);
 }
 
 void

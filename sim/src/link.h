@@ -62,6 +62,7 @@ class Link
     void Change(Side& from, const LinkChange& change);
     void OnStart(PacketLog* log);
     void OnLinkUp();
+    void LookForFlood();
     void OnStop();
 
     Truth truth_;

@@ -287,6 +287,9 @@ MakeSetters(Parameters& p)
     setters["seed"] = [&p](const auto& name, const auto& value) {
         p.seed = static_cast<uint32_t>(ParseWhole(name, value, 0, UINT32_MAX, ""));
     };
+    setters["flood"] = [&p](const auto& name, const auto& value) {
+        p.flood_bytes = static_cast<uint64_t>(ParseWhole(name, value, 1, INT64_MAX, " bytes"));
+    };
     setters["truth"] = [&p](const auto& name, const auto& value) { p.truth_path = ParsePath(name, value); };
     setters["packets"] = [&p](const auto& name, const auto& value) { p.packets_path = ParsePath(name, value); };
     setters["loss-protocol"] = [&p](const auto& name, const auto& value) {
@@ -327,6 +330,7 @@ UsageText()
            "  --rebind=port|address,FIRST,EVERY   a NAT before the client changes its mapping; FIRST likewise\n"
            "  --loss-protocol=udp|any             which packets may be lost, default udp\n"
            "  --seed=N                            0 to 4294967295\n"
+           "  --flood=BYTES                       says 'link flooded' once more IP bytes have come in on one side\n"
            "  --truth=FILE                        summary, JSON, written at the end\n"
            "  --packets=FILE                      per-packet log, binary (optional)\n"
            "  --ready-port=PORT                   TCP, accepts once the path is open, default 57832\n"

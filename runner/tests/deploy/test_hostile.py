@@ -84,6 +84,14 @@ def test_a_flood_of_output_is_cut_short(lanes: Lanes, ask: Ask) -> None:
     assert "bytes left out" in log.read_text()
 
 
+def test_a_flood_of_packets_ends_its_job(lanes: Lanes, ask: Ask) -> None:
+    evidence = lanes.run(ask(client="flood-link", timeout=60))
+    assert evidence.error == {}
+    assert evidence.flooded
+    assert evidence.client.stopped_by_us and not evidence.client.timed_out
+    assert evidence.transfer_s < 30, "nobody waits for its time-out"
+
+
 def test_a_gigabyte_of_logs_ends_at_the_quota(lanes: Lanes, ask: Ask) -> None:
     job = ask(client="flood-logs", timeout=10, limits=Limits(logs=16 * MIB))
     evidence = lanes.run(job)

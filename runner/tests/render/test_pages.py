@@ -72,6 +72,17 @@ def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
     assert "0 to 98" in who
 
 
+def test_with_one_iteration_of_each_pair_nobody_is_told_to_decide_as_a_pair(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    known = view.decided[0].shares
+    assert known is not None
+    none, whole = Share(share=0.0, low=0.0, high=0.5), Share(share=1.0, low=0.6, high=1.0)
+    once = replace(known, server=none, client=none, pair=whole, residual=None)
+    _, _, who, *_ = telling.sentences(view, [replace(view.decided[0], shares=once)])
+    assert "this run can't tell" in who
+    assert "More iterations would tell" in who
+
+
 def test_failures_are_told_by_cause(tmp_path: Path) -> None:
     view = view_of(rare_run(tmp_path / "rare"))
     *_, wrong = telling.sentences(view, view.decided)

@@ -25,6 +25,12 @@ case $TESTCASE in
     exit) exit 3 ;;
     die-slowly) sleep 4; fetch ;;
     flood-output) exec yes ;;
+    flood-link)
+        exec python3 -c '
+import socket
+flood = socket.socket(type=socket.SOCK_DGRAM)
+while True:
+    flood.sendto(bytes(1200), ("server4", 443))' ;;
     flood-logs) fetch; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit 1 ;;
     flood-downloads) fetch; dd if=/dev/zero of=/downloads/big bs=1M count=1000; exit 1 ;;
     hide) fetch; ln -s /etc/shadow /logs/keys.log; mkfifo /logs/pipe; truncate -s 50G /logs/sparse ;;
