@@ -7,7 +7,7 @@ from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord
 from runner.units import MIB
 
-_LEAST = 32 * MIB  # no case of small files comes near; decoding takes some ten times that in memory
+_LEAST = 16 * MIB  # no case of small files comes near; decoding takes some ten times that in memory
 _PER_BYTE = 8  # of a capture, for a byte of the files
 _CLEARLY = 1.5  # the queue of the link drops what is too much, so that the capture behind it is smaller
 

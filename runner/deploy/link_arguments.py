@@ -22,7 +22,7 @@ def link_arguments(
 ) -> list[str]:
     """The command line of `bentpipe/sim` in a lane, where eth0 is the client's side and eth1 the server's.
 
-    `lose_all`: losses take packets of every protocol, not UDP alone. `flood`: IP bytes from one side that are told.
+    `lose_all`: losses take packets of every protocol, not UDP alone. `flood`: bytes of a capture that close the link.
     """
     return [
         "--left=eth0",

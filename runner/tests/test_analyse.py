@@ -63,7 +63,7 @@ GOOD_ONES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("sizes", "role"), [((60, 10), "client"), ((10, 60), "server"), ((60, 50), ""), ((30, 30), None)]
+    ("sizes", "role"), [((30, 10), "client"), ((10, 30), "server"), ((30, 25), ""), ((15, 15), None)]
 )
 def test_captures_of_a_flood_are_not_decoded(
     catalog: Catalog, recorded: Recorded, sizes: tuple[int, int], role: str | None

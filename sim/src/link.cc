@@ -22,7 +22,8 @@ namespace
 
 // When its queue is full, FdNetDevice drops, leaks the buffer and sleeps 100 ms; the kernel's buffer must overflow first.
 constexpr uint32_t kPendingFrames = 100'000;
-const ns3::Time kFloodInterval = ns3::MilliSeconds(250);
+const ns3::Time kFloodInterval = ns3::MilliSeconds(100);
+constexpr uint64_t kCapturedBytes = 46;  // of a packet in a capture, beside the IP packet: record and Ethernet header
 constexpr uint32_t kRngSeed = 1;
 constexpr int64_t kForwardStream = 1;
 constexpr int64_t kReturnStream = 2;
@@ -64,6 +65,12 @@ PrepareSimulator(uint32_t seed)
     // One fixed seed and a run number give independent replications (ns-3 manual, "Random Variables").
     ns3::RngSeedManager::SetSeed(kRngSeed);
     ns3::RngSeedManager::SetRun(seed);
+}
+
+uint64_t
+CaptureSize(const DirectionCounts& counts)
+{
+    return counts.bytes_in + kCapturedBytes * counts.packets_in;
 }
 
 SocketCounts
@@ -225,9 +232,11 @@ Link::OnStart(PacketLog* log)
 void
 Link::LookForFlood()
 {
-    const uint64_t most = std::max(left_.truth->Counts().bytes_in, right_.truth->Counts().bytes_in);
+    const uint64_t most = std::max(CaptureSize(left_.truth->Counts()), CaptureSize(right_.truth->Counts()));
     if (most > truth_.parameters.flood_bytes)
     {
+        // The link is served before everything else on the host: to go on reading a flood would starve even who could end it.
+        CloseSockets();
         std::fputs("link flooded\n", stderr);
         return;
     }
@@ -271,12 +280,23 @@ Link::OnStop()
     }
     truth_.forward = right_.truth->Counts();
     truth_.back = left_.truth->Counts();
+    CloseSockets();
+    ns3::Simulator::Schedule(ns3::Time(0), static_cast<void (*)()>(&ns3::Simulator::Stop));
+}
+
+void
+Link::CloseSockets()
+{
+    if (closed_)
+    {
+        return;
+    }
+    closed_ = true;
     // The drops are read while the sockets are open; the devices' own counters once their threads have ended.
     truth_.left.kernel_drops = ReadKernelDrops(left_.fd);
     truth_.right.kernel_drops = ReadKernelDrops(right_.fd);
     left_.raw->Stop(ns3::Time(0));
     right_.raw->Stop(ns3::Time(0));
-    ns3::Simulator::Schedule(ns3::Time(0), static_cast<void (*)()>(&ns3::Simulator::Stop));
 }
 
 Truth

@@ -64,6 +64,7 @@ class Link
     void OnLinkUp();
     void LookForFlood();
     void OnStop();
+    void CloseSockets();
 
     Truth truth_;
     Anchor anchor_;
@@ -73,6 +74,7 @@ class Link
     ns3::Ptr<AsymmetricChannel> channel_;
     std::function<void()> on_open_;
     int links_up_ = 0;
+    bool closed_ = false;
     int64_t wall_minus_steady_ns_ = 0;
 };
 

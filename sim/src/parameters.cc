@@ -330,7 +330,7 @@ UsageText()
            "  --rebind=port|address,FIRST,EVERY   a NAT before the client changes its mapping; FIRST likewise\n"
            "  --loss-protocol=udp|any             which packets may be lost, default udp\n"
            "  --seed=N                            0 to 4294967295\n"
-           "  --flood=BYTES                       says 'link flooded' once more IP bytes have come in on one side\n"
+           "  --flood=BYTES                       of a capture; once one side brings more, the link closes, 'link flooded'\n"
            "  --truth=FILE                        summary, JSON, written at the end\n"
            "  --packets=FILE                      per-packet log, binary (optional)\n"
            "  --ready-port=PORT                   TCP, accepts once the path is open, default 57832\n"

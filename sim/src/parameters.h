@@ -99,7 +99,7 @@ struct Parameters
     std::optional<MtuFall> mtu_fall;
     std::optional<Rebinding> rebinding;
     uint32_t seed = 0;
-    uint64_t flood_bytes = 0;  ///< what enters one side beyond these IP bytes is told as a flood; 0: never
+    uint64_t flood_bytes = 0;  ///< a capture of one side; more is a flood, and closes the link; 0: never
     std::string truth_path;
     std::string packets_path;  ///< empty: no per-packet log
     uint16_t ready_port = 57832;
