@@ -56,24 +56,24 @@ def _validated(connection: ConnectionFacts) -> Iterator[Finding]:
 
 
 def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
-    """From more than one address of its own, an endpoint must not use one connection ID (RFC 9000 §9.5)."""
+    """From more than one address of its own, or to more than one, no endpoint uses one connection ID (§9.5)."""
     first = connection.paths[0]
     for path in connection.paths[1:]:
         for role, before, after in (
             ("client", first.client_cids, path.client_cids),
             ("server", first.server_cids, path.server_cids),
         ):
-            reused = {cid for cid in before & after if cid}
+            reused = sorted(cid for cid in before.keys() & after.keys() if cid)
             if reused and _moved(role, first, path):
                 finding = Finding(
                     code="connection-id-reused",
-                    requirement="An endpoint that sends from another address uses another connection ID.",
-                    expected=f"destination connection IDs that the path of {first.client} never carried",
-                    actual=", ".join(sorted(cid.hex() for cid in reused)),
+                    requirement="An endpoint that sends from, or to, another address uses another connection ID.",
+                    expected=f"{path.client} and {path.server} share none with {first.client} and {first.server}",
+                    actual=", ".join(cid.hex() for cid in reused),
                     role=role,
                     section="RFC 9000 §9.5",
                 )
-                yield proven(finding, path.place)
+                yield proven(finding, before[reused[0]], after[reused[0]])
 
 
 def _moved(role: str, first: Path, path: Path) -> bool:

@@ -154,8 +154,13 @@ def test_a_black_hole_that_the_server_never_notices(catalog: Catalog, recorded: 
     )
 
 
-def _connection(*numbers: tuple[int, str]) -> ConnectionFacts:
-    packets = [Packet(0.1 * at, SERVER, number, (Frame(name),)) for at, (number, name) in enumerate(numbers)]
+def _connection(*numbers: tuple[int, str], scids: tuple[bytes, ...] = ()) -> ConnectionFacts:
+    """Packets of the server; in long headers when they have source connection IDs."""
+    kinds = [("initial", {"scid": one}) for one in scids] or [("1rtt", {})] * len(numbers)
+    packets = [
+        Packet(0.1 * at, SERVER, number, (Frame(name),), type=kind, fields=fields)
+        for at, ((number, name), (kind, fields)) in enumerate(zip(numbers, kinds, strict=True))
+    ]
     (one,) = facts(None, trace(packets)).connections
     return one
 
@@ -164,7 +169,9 @@ def test_a_packet_number_is_used_once_but_for_a_close(judge: Callable[..., set[s
     found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
     good = _connection((0, "ping"), (1, "ping"), (2, "application_close"), (2, "application_close"))
     bad = _connection((0, "ping"), (1, "ping"), (1, "padding"))
-    assert good.landmarks.reused_numbers == ()
+    anew = _connection((0, "ack"), (0, "ack"), scids=(b"1", b"2"))
+    assert good.landmarks.reused_numbers == anew.landmarks.reused_numbers == ()
+    assert _connection((0, "ack"), (0, "ack"), scids=(b"1", b"1")).landmarks.reused_numbers != ()
     assert [place.record for place in bad.landmarks.reused_numbers] == [2, 3]
     reused = judge(found, "handshake", checks.packet_numbers_are_new, landmarks=bad.landmarks)
     assert reused == {"packet-number-reused"}

@@ -82,14 +82,23 @@ def _frameless(scope: Scope, sender: int) -> tuple[Place, ...]:
 
 def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:
     """The first packet of `sender` whose number it had used in the same space, and that use. Only where it was sent:
-    a link may deliver a packet twice. A packet with CONNECTION_CLOSE may be sent again as it is (RFC 9000 §10.2.1)."""
+    a link may deliver a packet twice. A packet with CONNECTION_CLOSE may be sent again as it is (RFC 9000 §10.2.1).
+
+    A server that has given up a handshake, and begins another one with a late ClientHello, counts from 0 again; it
+    then has another source connection ID.
+    """
     vantage = scope.recording.near(sender)
     if vantage is None:
         return ()
     rows = np.flatnonzero(scope.mine(vantage.packets, sender) & (vantage.packet_key != NULL))
     closing = vantage.frames["packet"][scope.frames(vantage, sender, "connection_close", "application_close")]
     rows = rows[~np.isin(rows, closing)]
-    _, first, place = np.unique(vantage.packet_key[rows], return_index=True, return_inverse=True)
+    keys = vantage.packet_key[rows]
+    if len(np.unique(keys)) < len(keys):
+        source = vantage.trace.packets.column("scid").take(rows).to_pylist()
+        numbers = dict[tuple[int, bytes | None], int]()
+        keys = np.array([numbers.setdefault(one, len(numbers)) for one in zip(keys.tolist(), source, strict=True)])
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[place] != np.arange(len(rows)))
     if not len(again):
         return ()

@@ -4,7 +4,7 @@ Times are seconds since the client's first Initial of the whole recording. None 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +166,9 @@ class Path:
     last_seen: float | None
     client_datagrams: int
     server_datagrams: int
-    client_cids: frozenset[bytes] = frozenset()
-    """Destination connection IDs of the client's 1-RTT packets on it."""
-    server_cids: frozenset[bytes] = frozenset()
+    client_cids: Mapping[bytes, Place | None] = field(default_factory=dict)
+    """Destination connection IDs of the client's 1-RTT packets on it, with the first datagram of each."""
+    server_cids: Mapping[bytes, Place | None] = field(default_factory=dict)
     place: Place | None = None
     """Its first datagram."""
     last_place: Place | None = None

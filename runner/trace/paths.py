@@ -6,7 +6,7 @@ import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Ints
-from runner.trace.nouns import Amplification, Challenge, Path
+from runner.trace.nouns import Amplification, Challenge, Path, Place
 from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import NULL, Vantage
 
@@ -31,7 +31,7 @@ class _Seen:
     first: int
     last: int
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
-    cids: tuple[set[bytes], set[bytes]] = field(default_factory=lambda: (set(), set()))
+    cids: tuple[dict[bytes, Place | None], ...] = field(default_factory=lambda: ({}, {}))
 
 
 class Paths:
@@ -79,20 +79,25 @@ class Paths:
                 last_seen=seconds(seen.last),
                 client_datagrams=seen.datagrams[CLIENT],
                 server_datagrams=seen.datagrams[SERVER],
-                client_cids=frozenset(seen.cids[CLIENT]),
-                server_cids=frozenset(seen.cids[SERVER]),
+                client_cids=seen.cids[CLIENT],
+                server_cids=seen.cids[SERVER],
                 place=self._scope.recording.place(self._vantage, seen.row),
                 last_place=self._scope.recording.place(self._vantage, seen.last_row),
             )
             for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
         )
 
-    def _destination_ids(self, rows: Ints) -> set[bytes]:
-        """Destination connection IDs of the 1-RTT packets in these datagrams."""
+    def _destination_ids(self, rows: Ints) -> dict[bytes, Place | None]:
+        """Destination connection IDs of the 1-RTT packets in these datagrams, with the first datagram of each."""
         packets = self._vantage.packets
         chosen = np.flatnonzero(packets.named("type", "1rtt") & np.isin(packets["datagram"], rows))
-        column = self._vantage.trace.packets.column("dcid").take(chosen)
-        return {value for value in column.unique().to_pylist() if value is not None}
+        column = self._vantage.trace.packets.column("dcid").take(chosen).combine_chunks()
+        values = column.unique().to_pylist()
+        return {
+            value: self._scope.place(self._vantage, int(chosen[column.index(value).as_py()]))
+            for value in values
+            if value is not None
+        }
 
 
 def paths(scope: Scope) -> tuple[Path, ...]:
