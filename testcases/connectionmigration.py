@@ -68,7 +68,7 @@ def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
                 finding = Finding(
                     code="connection-id-reused",
                     requirement="An endpoint that sends from, or to, another address uses another connection ID.",
-                    expected=f"{path.client} and {path.server} share none with {first.client} and {first.server}",
+                    expected=f"for {path.client} to {path.server} others than for {first.client} to {first.server}",
                     actual=", ".join(cid.hex() for cid in reused),
                     role=role,
                     section="RFC 9000 §9.5",
