@@ -134,7 +134,11 @@ def _runs(numbers: list[int]) -> int:
 def check_outage(lane: Lane) -> list[Finding]:
     """No packet passes for 0.6 s, 0.5 s after the first short header; without a short header, all pass."""
     found = []
-    for name, first, expected in (("after a 1-RTT packet", "0x40", 60), ("without a 1-RTT packet", "0xc0", 0)):
+    for name, first, expected in (
+        ("after a 1-RTT packet", "0x40", 60),
+        ("after a 1-RTT packet with a greased fixed bit", "0x00", 60),
+        ("without a 1-RTT packet", "0xc0", 0),
+    ):
         got = flow(lane, arguments(**SHORT, outage="0.5,0.6"), to=CLIENT_V6, count=200, interval=0.01, first=first)
         dropped = got.truth["forward"]["dropped_outage"]
         where = (got.missing[0], got.missing[-1]) if got.missing else None

@@ -92,7 +92,7 @@ UdpPacket::PayloadBytes() const
 bool
 UdpPacket::IsShortHeader() const
 {
-    return PayloadBytes() > 0 && (bytes_[udp_ + kUdpHeaderBytes] & 0xc0) == 0x40;
+    return PayloadBytes() > 0 && (bytes_[udp_ + kUdpHeaderBytes] & 0x80) == 0;
 }
 
 uint8_t

@@ -36,7 +36,7 @@ class UdpPacket
     UdpEndpoint Destination() const;
     size_t PayloadBytes() const;
 
-    /// Whether the datagram begins with a QUIC short header: the fixed bit and no long-header bit (RFC 9000 §17.3).
+    /// Whether the datagram begins with a QUIC short header: no long-header bit (RFC 9000 §17.3). The fixed bit may be greased (RFC 9287).
     bool IsShortHeader() const;
 
     /// The ECN field (RFC 3168 §5): 0 not ECT, 1 ECT(1), 2 ECT(0), 3 CE.
