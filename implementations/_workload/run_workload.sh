@@ -2,7 +2,15 @@
 # Origin and loader of the workloads over paths. What the client measured is /logs/workload.json.
 set -eu
 
-if [[ $ROLE == server ]]; then exec /usr/sbin/nginx -c /etc/nginx/bentpipe.conf; fi
+if [[ $ROLE == server ]]; then
+    cat /certs/cert.pem /certs/priv.key > /run/origin.pem
+    /usr/sbin/nginx -c /etc/nginx/bentpipe.conf &
+    haproxy -db -f /etc/haproxy/bentpipe.cfg &
+    # No exec: HAProxy has no handler for SIGTERM, and process 1 of a container ignores what it doesn't handle.
+    trap 'kill $(jobs -p); wait; exit 0' TERM
+    wait -n
+    exit 1
+fi
 
 case $PROTOCOL in
     http/1.1) version=--http1.1 ;;
