@@ -92,14 +92,37 @@
   function later(shown, chosen) {
     const mine = ++turn;
     const waiting = [...matrices];
+    // Before the browser has told what is on the screen, it is the first one: a deep link shows no other number before.
+    if (mine === 1 && !seen.size && waiting.length) draw(waiting.shift(), shown, chosen, () => true);
     for (const matrix of matrices) if (seen.has(matrix.section)) draw(matrix, shown, chosen, (row) => seen.has(row));
     const next = () => {
       if (mine !== turn || !waiting.length) return;
-      draw(waiting.shift(), shown, chosen, () => true);
+      const matrix = waiting.shift();
+      draw(matrix, shown, chosen, () => true);
+      ahead(matrix.section);
       soon(next);
     };
     soon(next);
   }
+
+  // What the style sheet skips while it is far from the screen is laid out when there is time: it comes into view at once.
+  // What is on the screen would blink.
+  function ahead(section) {
+    if (seen.has(section)) return;
+    section.style.contentVisibility = "visible";
+    section.getBoundingClientRect();
+    section.style.contentVisibility = "";
+  }
+
+  addEventListener("load", () => {
+    const waiting = [...matrices];
+    const next = () => {
+      if (turn || !waiting.length) return; // a change does it for all
+      ahead(waiting.shift().section);
+      soon(next);
+    };
+    soon(next);
+  });
 
   function soon(work) {
     if (window.requestIdleCallback) requestIdleCallback(work, { timeout: 100 });

@@ -9,7 +9,7 @@ from runner.analyse import analyse
 from runner.catalog import load_catalog
 from runner.model.job import Job
 from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
-from runner.model.result import Finding, Invariant, Outcome, Result, Sample
+from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
 from runner.path_matrix import path_run, presets
 from runner.paths.selection import PathOptions, load_path_catalog, select_paths
@@ -177,6 +177,32 @@ def two_protocols_run(path: Path) -> RunFolder:
                 sample=Sample(file_size=1_000_000, goodput=efficiency * 20e6, efficiency=efficiency),
             )
         )
+    return folder
+
+
+def wide_run(path: Path) -> RunFolder:
+    """More clients than a page has room for at any width: a cell of every kind, those with numbers with a curve."""
+    catalog = load_catalog()
+    clients = ("plain", "tried", "web", "asked", "split", "failed", "none")
+    order = tuple(Job(server="s", client=one, case="sat", iteration=i) for one in clients for i in range(1, 9))
+    folder = RunFolder.create(path, run(path.name, {"sat": case("sat", iterations=8)}, order, started=1.5e9))
+    first = folder.artifacts(order[0])
+    shutil.copytree(RECORDINGS / "quinn_quinn/lossy/1", first.folder)
+    analyse(order[0], first, catalog.cases["goodput"], replace(catalog.cases["goodput"].record(), file_sizes=(102400,)))
+    for job in order[:-8]:
+        good = job.client != "failed" and (job.client, job.iteration) != ("tried", 8)
+        efficiency = 0.8 if job.client == "split" and job.iteration > 4 else 0.4 + job.iteration / 1000
+        finding = Finding(code="timeout", requirement="It ends.", expected="an end", actual="none")
+        reading = Reading(role="server", parameter="IW", asked="10", found="32", source="output", holds=False)
+        result = replace(
+            Result.of(job, Outcome.SUCCEEDED) if good else Result.of(job, Outcome.FAILED, finding),
+            protocol="h3" if job.client == "web" else "hq-interop",
+            sample=Sample(file_size=1_000_000, goodput=efficiency * 20e6, efficiency=efficiency, ttlb=1.4),
+            readings=(reading,) if job.client == "asked" else (),
+        )
+        folder.save_result(result)
+        if job != order[0]:
+            shutil.copyfile(first.series, folder.artifacts(job).series)
     return folder
 
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import paths_run, rare_run, recorded_run, two_protocols_run, variants_run
+from runner.tests.render.folders import paths_run, rare_run, recorded_run, two_protocols_run, variants_run, wide_run
 
 CHROMIUM = shutil.which("chromium")
 AXE = "axe-core@4.14.1"
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for result in recorded.results().values():
         earlier.save_result(result)
     others = [rare_run(tree / "rare"), two_protocols_run(tree / "both"), variants_run(tree / "variants")]
-    others.append(paths_run(tree / "paths", started=1.6e9))
+    others += [paths_run(tree / "paths", started=1.6e9), wide_run(tree / "wide")]
     render([recorded, earlier, *others], tree / "site")
     return tree / "site"
 
@@ -79,7 +79,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
 def every_page(site: Path) -> list[Path]:
     """One page of each kind of each run."""
     pages = [site / "index.html", site / "runs.html"]
-    for run in ("recorded", "rare", "both", "variants"):
+    for run in ("recorded", "rare", "both", "variants", "wide"):
         pages += [
             site / run / f"{name}/index.html" for name in ("figures", "downloads", "scenarios", "implementations")
         ]
@@ -176,6 +176,16 @@ _COVERED = """(chosen) => {
   const pairs = boxes.flatMap(([text, box], index) => boxes.slice(index + 1).map((other) => [text, box, ...other]));
   return pairs.filter(([, a, , b]) => across(a, b) > 0.5 && down(a, b) > 2).map(([one, , other]) => `${one}, ${other}`);
 }"""
+
+
+@pytest.mark.parametrize("fragment", ["", "#show=goodput", "#show=ttlb"])
+def test_cells_of_a_wide_matrix_hold_what_they_say(site: Path, tab: Tab, fragment: str) -> None:
+    page = tab.open(site / "wide/index.html", fragment)
+    page.wait_for_function("document.querySelectorAll('.wide .cells .spark').length === 5")
+    assert page.locator(".wide .cells tbody td[data-client]").count() == 7
+    assert page.locator(".wide .cells .cell-notes > span").all_inner_texts() == ["server: IW not 10", "two modes"]
+    assert page.evaluate(_OUTSIDE, [".wide .cells tbody td[data-client]", "*"]) == []
+    assert page.evaluate(_COVERED, ".cells td b, .cells .second, .cells .tried, .cells .cell-notes, .cells a > i") == []
 
 
 def test_the_congestion_window_is_drawn_as_the_qlog_tells_it_or_said_to_be_untold(site: Path, tab: Tab) -> None:
