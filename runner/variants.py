@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import product
 
 from runner.catalog import Catalog
 from runner.errors import UsageError
@@ -13,12 +14,27 @@ from runner.plan import Selection
 
 _MOST = {"IW": 10_000, "ACK_FREQUENCY": 1_000}
 _UNITS = {"IW": "a number of packets", "ACK_FREQUENCY": "a number of ack-eliciting packets"}
+_FREE = ("CLIENT_PARAMS", "SERVER_PARAMS")
 _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
 
 def parse_all(texts: Iterable[str], stacks: Mapping[str, Implementation]) -> tuple[Variant, ...]:
     """Every value of `--variant`, each variant once."""
-    return tuple(dict.fromkeys(parse(text, stacks) for text in texts))
+    return tuple(dict.fromkeys(parse(one, stacks) for text in texts for one in sweep(text)))
+
+
+def sweep(text: str) -> list[str]:
+    """One text for each of the values between slashes: `qpep:IW=10/32,CCA=bbr` asks for two variants.
+
+    Free text may hold slashes of its own, and so may what is quoted.
+    """
+    stack, colon, rest = text.partition(":")
+    choices = []
+    for part in split_values(text, rest):
+        name, equals, value = part.partition("=")
+        plain = name.strip().upper() in _FREE or '"' in value
+        choices.append([part] if plain else [f"{name}{equals}{one}" for one in value.split("/")])
+    return [f"{stack}{colon}{','.join(chosen)}" for chosen in product(*choices)]
 
 
 def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:

@@ -14,7 +14,7 @@ from runner.errors import UsageError
 from runner.model.implementation import Implementation
 from runner.model.path import ORIGIN, PathEntry
 from runner.model.run import CaseRecord, Kind, WorkloadRecord
-from runner.variants import split_values, unquote
+from runner.variants import split_values, sweep, unquote
 from testcases.base import link_parameters
 from testcases.pathlinks import LINKS, LOSS_SWEEP, PathLink
 from testcases.reference_page import TOTAL
@@ -77,7 +77,7 @@ def select_paths(catalog: PathCatalog, options: PathOptions) -> PathSelection:
         raise UsageError("implementations.json has no `paths`: add an entry as implementations/_path/README.md says.")
     names = _named(options.paths, list(catalog.paths), option="--path", what="path")
     paths = {name: catalog.paths[name] for name in names}
-    for text in options.variants:
+    for text in (one for given in options.variants for one in sweep(given)):
         variant = path_variant(text, catalog.paths)
         if variant.variant_of not in paths:
             raise UsageError(f"--variant {text}: {variant.variant_of} is not selected: add it to --path.")

@@ -64,6 +64,7 @@ class Axis:
     reference: float | None = None
     reference_label: str = ""
     dates: bool = False  # values are Unix times
+    named: Sequence[tuple[float, str]] = ()  # the only ticks: their places and what stands there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +209,8 @@ def _y_axis(drawing: Drawing, area: Area, axis: Axis) -> None:
 
 
 def _ticks(span: tuple[float, float], axis: Axis, *, room: float) -> list[tuple[float, str]]:
+    if axis.named:
+        return [(at, text) for at, text in axis.named if span[0] <= at <= span[1]]
     if axis.dates:
         from runner.render.words import moment  # noqa: PLC0415 - words needs the cells, which need no chart
 

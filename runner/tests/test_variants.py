@@ -48,6 +48,24 @@ def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("fast:IW=10/32", ["fast+iw=10", "fast+iw=32"]),
+        ("fast:CCA=bbr/cubic,IW=10/32", [f"fast+cca={cca}+iw={iw}" for cca in ("bbr", "cubic") for iw in (10, 32)]),
+        ('stranger:CCA="a/b"', ["stranger+cca=a-b"]),
+        ("stranger:SERVER_PARAMS=/a/b", ["stranger+server-params=a-b"]),
+    ],
+)
+def test_values_between_slashes_are_a_variant_each(catalog: Catalog, text: str, names: list[str]) -> None:
+    assert [one.name.partition("~")[0] for one in parse_all([text], catalog.implementations)] == names
+
+
+def test_a_sweep_with_a_value_missing_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(UsageError, match="--variant fast:IW=: IW has no value"):
+        parse_all(["fast:IW=10/"], catalog.implementations)
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("stranger:SERVER_PARAMS=-x --y=1", "-x --y=1"),

@@ -14,6 +14,7 @@ from runner.render import gather, words
 from runner.render.cells import Cell
 from runner.render.charts import Axis, Mark, curves, lines
 from runner.render.pages import Page, Pages
+from runner.render.sweeps import Scale, sweeps
 from runner.render.view import RunView
 from runner.stats import Attempts, Summary, summarise
 from runner.stats.winner import Winner, winners
@@ -75,6 +76,7 @@ def _told(view: RunView) -> dict[str, Any]:
         "by_size": _by_size(view, cases),
         "ecdf": _ecdf(view, cases),
         "by_loss": _by_loss(view, cases),
+        "by_parameter": _by_parameter(view, cases),
         "sights": _sights(view),
         "seen": seen(view),
         "sight_names": _sight_names(view.results.values()),
@@ -180,21 +182,49 @@ def _by_loss(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) 
     ]
 
 
-def _lines(view: RunView, cases: list[CaseRecord], at: Any, label: str, title: str) -> Markup:
+def _by_parameter(view: RunView, cases: Sequence[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, Markup]]:
+    """Medians by a parameter that variants of a path differ in alone, such as an ACK ratio; a line per case."""
+    variants = ((one.name, one.variant_of, one.parameters) for one in view.run.paths.values() if one.variant_of)
+    found = []
+    for sweep in sweeps(variants):
+        label = sweep.parameter + (f" ({sweep.unit})" if sweep.unit else "")
+        common = "".join(f", {name}={value}" for name, value in sweep.common)
+        scale = Scale.of([value for value, _ in sweep.settings], label)
+        for page in (False, True):
+            chosen = [case for case, workload in cases if workload.page is page]
+            series = {
+                case.name: [_mark(view, path, case, scale.at(value)) for value, path in sweep.settings]
+                for case in chosen
+            }
+            title = f"{sweep.base} by {sweep.parameter}{common}"
+            drawn = [(name, [one for one in marks if one]) for name, marks in series.items() if any(marks)]
+            if drawn:
+                found.append((title, lines(drawn, scale.axis, Axis(label=_unit(page)), title=title)))
+    return found
+
+
+def _unit(page: bool) -> str:
+    return "page load time (s)" if page else "goodput (Mbit/s)"
+
+
+def _mark(view: RunView, path: str, case: CaseRecord, at: float) -> Mark | None:
+    summary = summarise(_values(view, path, case), seed=view.run.seed)
+    if summary is None:
+        return None
+    told = f"{path}: median {summary.median:.3g}, n {summary.n}"
+    return Mark(x=at, y=summary.median, low=summary.low, high=summary.high, title=told)
+
+
+def _lines(view: RunView, cases: list[CaseRecord], of: Any, label: str, title: str) -> Markup:
     workload = cases[0].workload
     assert workload is not None
-    unit = "page load time (s)" if workload.page else "goodput (Mbit/s)"
+    scale = Scale.of([of(case) for case in cases], label)
     series = []
     for path in view.run.clients:
-        marks = []
-        for case in cases:
-            summary = summarise(_values(view, path, case), seed=view.run.seed)
-            if summary is not None:
-                told = f"{path}: median {summary.median:.3g}, n {summary.n}"
-                marks.append(Mark(x=at(case), y=summary.median, low=summary.low, high=summary.high, title=told))
-        if marks:
-            series.append((path, marks))
-    return lines(series, Axis(label=label), Axis(label=unit), title=title)
+        marks = [_mark(view, path, case, scale.at(of(case))) for case in cases]
+        if any(marks):
+            series.append((path, [one for one in marks if one]))
+    return lines(series, scale.axis, Axis(label=_unit(workload.page)), title=title)
 
 
 def _ecdf(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, Markup]]:

@@ -49,6 +49,11 @@ def test_a_variant_stands_beside_its_path() -> None:
     assert paths == ["plain", "pep-split", "pep-split+cca=bbr+iw=30"]
 
 
+def test_values_between_slashes_are_a_variant_each() -> None:
+    paths, _ = _select(paths=("qpep",), variants=("qpep:ACK_RATIO=1/10,MAX_ACK_DELAY=8s",))
+    assert paths == ["qpep", *(f"qpep+ack-ratio={ratio}+max-ack-delay=8s" for ratio in (1, 10))]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -206,10 +206,22 @@ def wide_run(path: Path) -> RunFolder:
     return folder
 
 
-def paths_run(path: Path, *, iterations: int = 4, started: float = 1.9e9) -> RunFolder:
+def paths_run(
+    path: Path,
+    *,
+    iterations: int = 4,
+    started: float = 1.9e9,
+    variants: tuple[str, ...] = (),
+    losses: tuple[str, ...] = (),
+) -> RunFolder:
     """Three paths with downloads, page loads and one workload that not all of them carry."""
     options = PathOptions(
-        paths=PATHS, workloads=("goodput", "page", "h3"), sizes=("500000,2000000",), iterations=iterations
+        paths=PATHS,
+        workloads=("goodput", "page", "h3"),
+        sizes=("500000,2000000",),
+        iterations=iterations,
+        variants=variants,
+        losses=losses,
     )
     made = path_run(path, select_paths(load_path_catalog(), options), MatrixOptions(seed=3), ids={})
     folder = RunFolder.create(path, replace(made, started_unix_s=started))
@@ -225,7 +237,7 @@ def _over_path(run: Run, job: Job) -> Result:
     case, entry = run.cases[job.case], run.paths[job.client]
     assert case.workload is not None
     size = sum(case.file_sizes)
-    took = (SECONDS[job.client] + 0.01 * job.iteration) * (1 + size / 1e7)
+    took = (SECONDS[entry.variant_of or job.client] + 0.01 * job.iteration) * (1 + size / 1e7)
     lost = case.workload.page and job.client == "plain" and job.iteration == 4
     page = PageLoad(response_start=1.0, first_contentful_paint=2.0, load=took, completed=75, attempted=75)
     sights = tuple(Sight(what=what, visible=not entry.encrypts, times=3) for what in ("client address", "content"))

@@ -77,6 +77,30 @@ def test_goodput_by_size_has_a_line_for_each_path(page: str) -> None:
     assert all(f">{path}</text>" in sizes for path in PATHS)
 
 
+def test_a_sweep_of_one_parameter_is_a_curve(tmp_path: Path) -> None:
+    swept = ("pep-split:IW=30/1/100,CCA=bbr", "pep-split:IW=10/32")
+    render([paths_run(tmp_path / "night", variants=swept)], tmp_path / "site")
+    page = (tmp_path / "site/night/paths.html").read_text()
+    drawn = page.split('id="parameters"')[1].split("</section>", maxsplit=1)[0]
+    captions = re.findall("<figcaption>(.*?):", drawn)
+    assert captions == ["pep-split by IW, CCA=bbr"] * 2  # downloads, page loads; two values of IW are none
+    for packets in (1, 30, 100):
+        assert f"pep-split+cca=bbr+iw={packets}: median" in drawn
+    assert "page load time (s)" in drawn
+    assert 'id="parameters"' not in (_page(tmp_path / "other", ())), "no sweep, no chart"
+
+
+def _page(tree: Path, losses: tuple[str, ...]) -> str:
+    render([paths_run(tree / "night", losses=losses)], tree / "site")
+    return (tree / "site/night/paths.html").read_text()
+
+
+def test_losses_over_decades_stand_apart(tmp_path: Path) -> None:
+    drawn = _page(tmp_path, ("0,0.000001,0.01",)).split('id="losses"')[1].split("</section>", maxsplit=1)[0]
+    ticks = re.findall(r'text-anchor="middle">([0-9.e-]+)<', drawn.split("</svg>")[0])
+    assert ticks == ["0", "0.0001", "0.001", "0.01", "0.1", "1"]
+
+
 def _sentences(folder: RunFolder) -> list[str]:
     stored = StoredRun.of(folder)
     view = RunView(stored, [stored])

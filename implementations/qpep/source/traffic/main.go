@@ -2,7 +2,7 @@
 //
 //	traffic serve PORT                      answers each connection, on this port and the next 19: 8 bytes say how many it wants
 //	traffic bulk ADDRESS CONNECTIONS TIME   downloads for that time, prints Mbit/s
-//	traffic hold ADDRESS COUNT TIME         COUNT connections at once, each downloads 10 kB, waits, downloads again
+//	traffic hold ADDRESS COUNT TIME         COUNT connections to those 20 ports, all open at once: each downloads 10 kB, waits, downloads again
 //	traffic short ADDRESS COUNT             COUNT connections to those 20 ports, 50 at once, 1 kB each, prints connections per second
 package main
 
@@ -152,25 +152,39 @@ func get(c net.Conn, size int64) error {
 }
 
 func hold(address string, count int, duration time.Duration) error {
+	const atOnce = 500 // being made or read: more would overflow the listeners' queues, and say nothing about the path
+	first, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
 	var all, ready sync.WaitGroup
 	failures := make(chan error, count)
+	turns := make(chan struct{}, atOnce)
 	together := make(chan struct{})
+	fetch := func(c net.Conn) error {
+		turns <- struct{}{}
+		defer func() { <-turns }()
+		return get(c, 10_000)
+	}
 	ready.Add(count)
-	for range count {
+	for i := range count {
+		turns <- struct{}{}
+		target := netip.AddrPortFrom(first.Addr(), first.Port()+uint16(i%ports)).String()
 		all.Go(func() {
 			failures <- func() error {
-				c, err := net.Dial("tcp", address)
+				c, err := net.Dial("tcp", target)
 				if err == nil {
 					defer c.Close()
 					err = get(c, 10_000)
 				}
+				<-turns
 				ready.Done()
 				if err != nil {
 					return err
 				}
 				<-together
 				time.Sleep(duration)
-				return get(c, 10_000)
+				return fetch(c)
 			}()
 		})
 	}
