@@ -272,10 +272,13 @@ def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, tit
     if not every:
         return Markup()
     begin, end = min(mark.x for mark in every), max(mark.x for mark in every)
+    if not (x.named or x.dates) and 0 < begin < end / 4:
+        begin = 0.0  # round ticks, and nearly nothing left empty
+    names = max(len(name) for name, _ in series)
     area = Area(
         left=58,
         top=16,
-        width=650,
+        width=min(650.0, max(380.0, 780 - _LABEL_CHARACTER * names)),
         height=300,
         x=(begin, max(end, begin + 1e-9)),
         y=(0.0, _upper((m.high or m.y for m in every), y)),
