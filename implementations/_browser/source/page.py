@@ -19,6 +19,7 @@ RESULT = Path("/logs/workload.json")
 BROWSER_LOG = Path("/logs/chromium.log")  # mostly about the desktop that it misses
 _CLOSE_SECONDS = 2.0
 _LOOK = 0.1  # s between looks
+_ERRORS_TOLD = 5
 _SETTLE = 0.3  # s after the load event, for the paint that may come after it
 _TIMES = """
 JSON.stringify((() => {
@@ -80,6 +81,8 @@ class Objects:
                 self._of(about).update(status=answer["status"], protocol=answer["protocol"])
             case "Network.loadingFinished":
                 self._of(about).update(size=about["encodedDataLength"], end=self._time(about))
+            case "Network.loadingFailed":
+                self._of(about).update(error=about["errorText"])
 
     def all(self) -> list[dict[str, object]]:
         """Every object, in the order of requests."""
@@ -150,10 +153,13 @@ def main() -> int:
         signal.setitimer(signal.ITIMER_REAL, 0)
         RESULT.write_text(json.dumps(times))
         browser.close(seconds=_CLOSE_SECONDS)
-    objects = times.get("objects")
-    good = sum(one.get("status") == 200 and "end" in one for one in objects) if isinstance(objects, list) else 0
+    found = times.get("objects")
+    objects: list[dict[str, object]] = found if isinstance(found, list) else []
+    good = sum(one.get("status") == 200 and "end" in one for one in objects)
     wanted = int(os.environ["OBJECTS"])
     print(f"{good} of {wanted} objects, load event at {times.get('load')} ms")
+    for failed in [one for one in objects if "error" in one][:_ERRORS_TOLD]:
+        print(f"{failed.get('name')}: {failed['error']}", file=sys.stderr)
     return 0 if times.get("load") and good == wanted else 1
 
 
