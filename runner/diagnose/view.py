@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from runner.decode.schema import SERVER
+from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.flight import Flight, Floats, flight
 from runner.diagnose.silence import Silence, black_hole, outage
 from runner.diagnose.window import Room
@@ -16,8 +16,10 @@ from runner.model.scenario import IP_PACKET
 from runner.trace.intervals import Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.transfer import StreamData, Transfer
+from runner.trace.vantage import NULL
 
-_EVIDENCE = 20  # packets that are named
+EVIDENCE = 20
+"""Packets that are named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +176,30 @@ class View:
         time, took = self._crossing
         return time, took - self.shift
 
+    def numbers_in(self, start: float, end: float) -> tuple[int, ...]:
+        """Packet numbers of the first few packets of the server that reached the client between two times of its axis,
+        or would have; when there are none, of the last few before and the first few after."""
+        at = self.flight.time + self.shift
+        first, last = np.searchsorted(at, start), np.searchsorted(at, end, side="right")
+        if first < last:
+            return self.numbers(self.flight.row[first:last])
+        few = EVIDENCE // 2
+        return self.numbers(self.flight.row[max(0, first - few) : last + few])
+
+    def client_numbers(self, start: float, end: float) -> tuple[int, ...]:
+        """Packet numbers of the first few 1-RTT packets that the client sent between two times."""
+        client = self.transfer.recording.client
+        assert client is not None  # there is received data
+        packets = client.packets
+        mine = (packets["sender"] == CLIENT) & (packets["connection"] == self.connection)
+        mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
+        at = self.seconds(client.packet_time)
+        found: list[int] = packets["packet_number"][mine & (at >= start) & (at <= end)][:EVIDENCE].tolist()
+        return tuple(found)
+
     def numbers(self, packets: Ints) -> tuple[int, ...]:
         """QUIC packet numbers of the first few of these rows of the server-side capture."""
         server = self.transfer.recording.server
         assert server is not None  # there is sent data
-        found: list[int] = server.packets["packet_number"][packets[:_EVIDENCE]].tolist()
+        found: list[int] = server.packets["packet_number"][packets[:EVIDENCE]].tolist()
         return tuple(found)

@@ -37,5 +37,5 @@ class Diagnosis:
     end: float
     share: float | None = None  # of what the sentence counts: of the time, the bytes or the packets, 0…1
     packets: tuple[int, ...] = ()  # QUIC packet numbers, the first few that prove it
-    vantage: str = ""  # client or server: where they were seen
+    vantage: str = ""  # client or server: who sent them
     section: str = ""  # such as `RFC 9002 §7.7`, `thesis §5.6.5`

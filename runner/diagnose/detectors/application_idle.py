@@ -25,5 +25,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         start=longest.start,
         end=longest.end,
         share=share,
+        packets=course.view.numbers_in(longest.start, longest.end),
+        vantage="server",
         section="RFC 9002 §7.8",
     )

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runner.decode.schema import CLIENT
+from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
+from runner.diagnose.view import EVIDENCE, View
 from runner.model.diagnosis import Diagnosis
-from runner.trace.vantage import APPLICATION
+from runner.trace.vantage import APPLICATION, NULL
 
 _LEAST_MARKS = 3
+_CE = 3  # RFC 3168
 _HEEDED = 0.9  # of what was in flight before; CUBIC keeps 0.7, NewReno 0.5
 
 
@@ -26,7 +28,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             sentence=f"{received.ce} packets reached the client with CE, and its ACKs report none.",
             start=view.first_byte,
             end=view.last_byte,
-            vantage="client",
+            packets=_marked(view),
+            vantage="server",
             section="RFC 9000 §13.4.1",
         )
         return
@@ -45,6 +48,19 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             sentence=f"The client reported CE from {first:.3f} s on, and the server kept as much in flight as before.",
             start=first + view.shift,
             end=view.last_byte,
+            packets=view.numbers_in(first + view.shift + cells.window, view.last_byte),
             vantage="server",
             section="RFC 9002 §7.1",
         )
+
+
+def _marked(view: View) -> tuple[int, ...]:
+    """Packet numbers of the first few packets that reached the client with CE."""
+    client = view.transfer.recording.client
+    assert client is not None  # it received them
+    packets = client.packets
+    mine = (packets["sender"] == SERVER) & (packets["connection"] == view.connection)
+    mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
+    mine &= client.datagrams["ecn"][packets["datagram"]] == _CE
+    found: list[int] = packets["packet_number"][mine][:EVIDENCE].tolist()
+    return tuple(found)

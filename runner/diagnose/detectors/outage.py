@@ -24,5 +24,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         start=begin,
         end=min(over, view.last_byte),
         share=sum(span.end - span.start for span in spans) / course.duration,
+        packets=view.numbers_in(begin, end),
+        vantage="server",
         section="RFC 9002 §6.2",
     )

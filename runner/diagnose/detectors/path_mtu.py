@@ -19,8 +19,9 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     server = view.transfer.recording.server
     if server is None:
         return
-    mine = np.unique(server.packets["datagram"][view.flight.row])
-    largest = int(server.datagrams["payload_length"][mine].max(initial=0))
+    carrier = server.packets["datagram"][view.flight.row]
+    mine, size = np.unique(carrier), server.datagrams["payload_length"]
+    largest = int(size[mine].max(initial=0))
     if len(mine) >= _LEAST_DATAGRAMS and _EVERY_PATH <= largest < _SMALL:
         yield Diagnosis(
             code="mtu-not-raised",
@@ -28,6 +29,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             start=view.begin,
             end=view.last_byte,
             share=1.0,
+            packets=view.numbers(view.flight.row[size[carrier] == largest]),
             vantage="server",
             section="RFC 9000 §14.3, thesis §5.6.9.3",
         )

@@ -53,13 +53,15 @@ def _standing(course: Course) -> Iterator[Diagnosis]:
         return
     chosen = np.flatnonzero(standing)
     holds = f", whose queue holds {format_duration(view.queue_seconds)}" if view.queue_seconds else ""
+    start, end = float(cells.edges[chosen[0]]), float(cells.edges[chosen[-1] + 1])
     yield Diagnosis(
         code="standing-queue",
         sentence=f"In {share:.0%} of the time packets waited for {format_duration(float(np.median(least[standing])))} "
         f"in front of the forward link{holds}.",
-        start=float(cells.edges[chosen[0]]),
-        end=float(cells.edges[chosen[-1] + 1]),
+        start=start,
+        end=end,
         share=share,
-        vantage="client",
+        packets=view.numbers_in(start, end),
+        vantage="server",
         section="RFC 7567 §1",
     )

@@ -48,6 +48,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         start=start,
         end=end,
         share=(end - start) / course.duration,
+        packets=view.numbers_in(start, end),
+        vantage="server",
         section="thesis §5.6.8",
     )
 

@@ -31,5 +31,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         start=spans[0].start,
         end=spans[-1].end,
         share=share,
+        packets=view.numbers_in(spans[0].start, spans[0].end),
+        vantage="server",
         section="RFC 9000 §4.1",
     )

@@ -40,6 +40,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             start=view.first_byte,
             end=view.last_byte,
             share=float(used.mean()),
+            packets=view.client_numbers(view.first_byte, view.last_byte),
             vantage="client",
             section="RFC 9000 §13.2.2, thesis §5.6.9.1",
         )
@@ -47,13 +48,15 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     share = float(full.mean()) * float(cells.edges[-1] - cells.edges[0]) / course.duration
     if share >= _LEAST_SHARE:
         chosen = np.flatnonzero(full)
+        start, end = float(cells.edges[chosen[0]]), float(cells.edges[chosen[-1] + 1])
         yield Diagnosis(
             code="return-link-full",
             sentence=f"The client sent at least {_FULL:.0%} of the return link's "
             f"{format_data_rate(view.return_.data_rate)} in {share:.0%} of the time, {used.max():.0%} at most.",
-            start=float(cells.edges[chosen[0]]),
-            end=float(cells.edges[chosen[-1] + 1]),
+            start=start,
+            end=end,
             share=share,
+            packets=view.client_numbers(start, end),
             vantage="client",
             section="RFC 9000 §13.2.2, thesis §5.6.9.1",
         )

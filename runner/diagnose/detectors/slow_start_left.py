@@ -27,12 +27,15 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     grew = level > _GREW * initial
     held = f"{format_size(round(level))} in flight for {last - first} RTTs without a loss before"
     start = float(rounds.start[first])
+    end = start + (last - first) * rounds.length
     yield Diagnosis(
         code="slow-start-left-early" if grew else "window-never-grew",
         sentence=(f"Slow start ended early: {held}" if grew else f"The congestion window never grew: {held}")
         + f"; the path holds {format_size(round(course.view.bdp))}.",
         start=start,
-        end=start + (last - first) * rounds.length,
-        share=(last - first) * rounds.length / course.duration,
+        end=end,
+        share=(end - start) / course.duration,
+        packets=course.view.numbers_in(start, end),
+        vantage="server",
         section="RFC 9002 §7.3.1",
     )

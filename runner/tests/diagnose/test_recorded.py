@@ -9,6 +9,7 @@ import pytest
 from runner.benchmarks.causes import Labelled, recorded
 from runner.benchmarks.labelled import case_of
 from runner.decode import load_tables
+from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose import Explanation, detectors
 from runner.disturbance import load_truth
 from runner.explain import explained, measured
@@ -32,6 +33,15 @@ def codes(name: str) -> set[str]:
     return {one.code for one in explanation(name).diagnoses}
 
 
+@cache
+def sent_by(name: str, sender: str) -> set[int]:
+    artifacts = artifacts_of(RECORDED[name])
+    tables, code = {"client": (artifacts.client_tables, CLIENT), "server": (artifacts.server_tables, SERVER)}[sender]
+    packets = load_tables(tables).packets
+    found = zip(packets["sender"].to_pylist(), packets["packet_number"].to_pylist(), strict=True)
+    return {number for one, number in found if one == code and number is not None}
+
+
 @pytest.mark.parametrize("one", RECORDED.values(), ids=RECORDED)
 def test_a_set_cause_is_found_and_nothing_else(one: Labelled) -> None:
     found = explanation(one.name)
@@ -40,6 +50,8 @@ def test_a_set_cause_is_found_and_nothing_else(one: Labelled) -> None:
     for diagnosis in found.diagnoses:
         assert found.spans[0].start <= diagnosis.start <= diagnosis.end
         assert diagnosis.section
+        assert diagnosis.packets
+        assert set(diagnosis.packets) <= sent_by(one.name, diagnosis.vantage)
         assert re.search(r"\d", diagnosis.sentence)
 
 
