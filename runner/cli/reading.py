@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from runner import campaign, store, terminal
 from runner.analyse import analyse
 from runner.campaign import LOGS
-from runner.catalog import implementations_schema, load_catalog
+from runner.catalog import Catalog, implementations_schema, load_catalog
 from runner.cli.base import SITE, draw_site, err, main, out
 from runner.errors import UsageError
 from runner.links import links_schema
@@ -29,23 +30,37 @@ def analyse_(name: str) -> None:
     folder = RunFolder.open(campaign.run_path(name))
     catalog = load_catalog()
     changes: list[tuple[Job, Result, Result]] = []
-    with folder.locked():
+    count = 0
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", style="dim"))
+    with folder.locked(), Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         results = folder.results()
-        for number, (job, before) in enumerate(results.items(), start=1):
-            artifacts = folder.artifacts(job)
-            record = folder.run.cases[job.case]
-            over_path = record.workload is not None and artifacts.client_capture.is_file()
-            case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
-            if not (over_path or case) or not artifacts.evidence.is_file():
-                continue  # of paths no tables are kept: without captures there is nothing to judge
-            judged = analyse(job, artifacts, case, record) if case else analyse_path(job, artifacts, None, record)
-            after = campaign.rejudged(before, judged)
+        task = progress.add_task("", total=len(results))
+        for job, before in results.items():
+            progress.update(task, description=str(job))
+            after = _judged_again(folder, catalog, job, before)
+            progress.advance(task)
+            if after is None:
+                continue
+            count += 1
             folder.save_result(after)
             if (before.outcome, before.findings) != (after.outcome, after.findings):
                 changes.append((job, before, after))
-            err.print(f"judged {number} of {len(results)}", end="\r")
-    err.print()
-    out.print(terminal.changes_table(changes) if changes else f"{len(results)} jobs judged again, no verdict changed.")
+    if count < len(results):
+        out.print(
+            f"{len(results) - count} of {len(results)} jobs keep their verdict: they have no packets to judge by."
+        )
+    out.print(terminal.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
+
+
+def _judged_again(folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
+    """None where nothing can be judged: of paths no tables are kept, so that it takes their captures."""
+    artifacts, record = folder.artifacts(job), folder.run.cases[job.case]
+    over_path = record.workload is not None and artifacts.client_capture.is_file()
+    case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
+    if not (over_path or case) or not artifacts.evidence.is_file():
+        return None
+    judged = analyse(job, artifacts, case, record) if case else analyse_path(job, artifacts, None, record)
+    return campaign.rejudged(before, judged)
 
 
 @main.command()
