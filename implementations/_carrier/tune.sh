@@ -27,6 +27,7 @@ edit connection.go 1 'c\.rttStats = utils\.NewRTTStats\(\)' \
 edit internal/utils/rtt_stats.go 1 '^type RTTStats struct' 's/^(type RTTStats struct.*)$/\1\n	Tuning Tuning\n/'
 edit internal/congestion/cubic_sender.go 1 '	initialCongestionWindow\*initialMaxDatagramSize,' \
     's/initialCongestionWindow(\*initialMaxDatagramSize,)/rttStats.Tuning.WindowPackets()\1/'
+edit internal/congestion/cubic_sender.go 1 'cubic: +NewCubic\(clock\),' 's/NewCubic\(clock\)/cubicOf(clock, rttStats.Tuning.FlowCount())/'
 edit internal/ackhandler/sent_packet_handler.go 2 'true, // use Reno' '/^		h\.connStats,/,/use Reno/ s/true, \/\/ use Reno/!h.rttStats.Tuning.Cubic,/'
 edit internal/ackhandler/sent_packet_handler.go 1 'true, // use Reno' 's/true, \/\/ use Reno/!rttStats.Tuning.Cubic,/'
 

@@ -17,6 +17,7 @@ import (
 type Options struct {
 	CCA              string        // congestion controller: "newreno" or "cubic"
 	IW               int           // initial window, in packets
+	Flows            int           // connections that the controller stands for; 0: one
 	AckRatio         int           // ack-eliciting packets per ACK, from packet AckAfter on
 	AckAfter         int           // packets acknowledged two by two first, so that slow start isn't starved of ACKs
 	MaxAckDelay      time.Duration // longest time for which an ACK is held back
@@ -39,6 +40,7 @@ const (
 	maxMaxAckDelay = (1<<14 - 1) * time.Millisecond // RFC 9000 §18.2
 	minIdleTimeout = 5 * time.Second                // quic-go takes no smaller one from its peer
 	maxWindow      = 10_000                         // packets; quic-go's congestion window never grows beyond
+	maxFlows       = 64                             // beyond, a loss costs less than a packet of most windows
 	controllers    = "newreno, cubic"               // what quic-go has code for
 )
 
@@ -46,6 +48,7 @@ const (
 func (o *Options) Register(flags *flag.FlagSet, prefix string) {
 	flags.StringVar(&o.CCA, prefix+"cca", o.CCA, "congestion `controller`: "+controllers)
 	flags.IntVar(&o.IW, prefix+"iw", o.IW, "initial window in `packets`")
+	flags.IntVar(&o.Flows, prefix+"flows", o.Flows, "`connections` that cubic stands for: as many share the tunnel's window")
 	flags.IntVar(&o.AckRatio, prefix+"ack-ratio", o.AckRatio, "ack-eliciting `packets` per ACK")
 	flags.IntVar(&o.AckAfter, prefix+"ack-after", o.AckAfter, "`packets` that are acknowledged two by two before -ack-ratio holds")
 	flags.Var((*duration)(&o.MaxAckDelay), prefix+"max-ack-delay", "longest `time` for which an ACK is held back (25ms, or a number of ms)")
@@ -87,6 +90,10 @@ func (o Options) validate() error {
 		return fmt.Errorf("cca %q is not a congestion controller of quic-go; take one of %s", o.CCA, controllers)
 	case o.IW < 0 || o.IW > maxWindow:
 		return fmt.Errorf("iw %d is not a number of packets from 1 to %d", o.IW, maxWindow)
+	case o.Flows < 0 || o.Flows > maxFlows:
+		return fmt.Errorf("flows %d is not a number of connections from 1 to %d", o.Flows, maxFlows)
+	case o.Flows > 1 && o.CCA != "cubic":
+		return fmt.Errorf("flows %d needs cca cubic: quic-go's newreno stands for one connection", o.Flows)
 	case o.AckRatio < 0 || o.AckAfter < 0:
 		return errors.New("ack-ratio and ack-after are numbers of packets and can't be negative")
 	case o.MaxAckDelay < 0 || o.MaxAckDelay > maxMaxAckDelay:
@@ -119,7 +126,11 @@ func (o Options) Applied() string {
 	if o.AckRatio != 0 {
 		ratio = o.AckRatio
 	}
-	return fmt.Sprintf("applied: cca=%s iw=%d ack_ratio=%d", cca, window, ratio)
+	applied := fmt.Sprintf("applied: cca=%s iw=%d ack_ratio=%d", cca, window, ratio)
+	if o.Flows > 1 {
+		applied += fmt.Sprintf(" flows=%d", o.Flows)
+	}
+	return applied
 }
 
 // FromEnvironment sets every flag whose variable is there: -max-ack-delay is MAX_ACK_DELAY. An empty one counts as absent.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,7 @@ type event struct {
 		Initiator   string `json:"initiator"`
 		MaxAckDelay int    `json:"max_ack_delay"`
 		Window      int    `json:"initial_congestion_window"`
+		Now         int    `json:"congestion_window"`
 		Header      struct {
 			Type string `json:"packet_type"`
 		} `json:"header"`
@@ -41,6 +43,17 @@ type event struct {
 // A pause after each block lets it be a packet of its own: what comes in a batch is acknowledged as one.
 func transfer(t *testing.T, options Options, blocks, size int, pause time.Duration) (client, server []event) {
 	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return transferOver(t, conn, options, blocks, size, pause)
+}
+
+// transferOver is the same from a server with a socket that may do as it likes.
+func transferOver(t *testing.T, conn net.PacketConn, options Options, blocks, size int, pause time.Duration) (client, server []event) {
+	t.Helper()
 	folder := t.TempDir()
 	logs, err := OpenLogs("", folder)
 	if err != nil {
@@ -54,7 +67,7 @@ func transfer(t *testing.T, options Options, blocks, size int, pause time.Durati
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := quic.ListenAddr("127.0.0.1:0", trust, config)
+	listener, err := quic.Listen(conn, trust, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +160,8 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"iw":            func(o *Options) { o.IW = -1 },
 		"ack-ratio":     func(o *Options) { o.AckRatio = -1 },
 		"max-ack-delay": func(o *Options) { o.MaxAckDelay = time.Minute },
+		"flows 65":      func(o *Options) { o.CCA, o.Flows = "cubic", 65 },
+		"flows 2":       func(o *Options) { o.CCA, o.Flows = "newreno", 2 },
 		"packet-size":   func(o *Options) { o.PacketSize = 1500 },
 		"idle-timeout":  func(o *Options) { o.IdleTimeout = time.Second },
 		"stream-window": func(o *Options) { o.StreamWindow = 0 },

@@ -17,6 +17,7 @@ func (o Options) tune(config *quic.Config) error {
 	config.Tuning = quic.Tuning{
 		InitialWindow: o.IW,
 		Cubic:         o.CCA == "cubic",
+		Flows:         o.Flows,
 		AckEvery:      o.AckRatio,
 		AckAfter:      o.AckAfter,
 		MaxAckDelay:   o.MaxAckDelay,

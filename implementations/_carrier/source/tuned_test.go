@@ -3,7 +3,9 @@
 package carrier
 
 import (
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -42,5 +44,44 @@ func TestInitialWindowAndMaxAckDelay(t *testing.T) {
 	}
 	if delay != 61 { // quic-go adds its timer's granularity
 		t.Errorf("max_ack_delay %d ms in the transport parameters, want 61", delay)
+	}
+}
+
+// gap is a socket that loses the datagram of that number.
+type gap struct {
+	net.PacketConn
+	number int64
+	sent   atomic.Int64
+}
+
+func (g *gap) WriteTo(data []byte, to net.Addr) (int, error) {
+	if g.sent.Add(1) == g.number {
+		return len(data), nil
+	}
+	return g.PacketConn.WriteTo(data, to)
+}
+
+func TestALossCostsOneFlowItsShare(t *testing.T) {
+	for flows, kept := range map[int]float64{1: 0.7, 8: (7 + 0.7) / 8} {
+		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := sane()
+		options.CCA, options.Flows = "cubic", flows
+		_, server := transferOver(t, &gap{PacketConn: conn, number: 300}, options, 100, 10_000, 0)
+		_ = conn.Close()
+		before, least := 0, 1.0
+		for _, e := range server {
+			if now := e.Data.Now; now > 0 {
+				if before > 0 {
+					least = min(least, float64(now)/float64(before))
+				}
+				before = now
+			}
+		}
+		if least < kept-0.02 || least > kept+0.02 {
+			t.Errorf("%d flows: a loss left %.3f of the congestion window, want %.3f", flows, least, kept)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 type Tuning struct {
 	InitialWindow int           // congestion window at the start (RFC 9002 §7.2), in packets; quic-go: 32
 	Cubic         bool          // CUBIC (RFC 9438) in place of NewReno (RFC 9002 §7)
+	Flows         int           // connections that CUBIC stands for (Chromium's N-connection emulation); quic-go: 1
 	AckEvery      int           // ack-eliciting packets per ACK (RFC 9000 §13.2.2), from packet AckAfter on; quic-go: 2
 	AckAfter      int           // packet number below which two packets make an ACK
 	MaxAckDelay   time.Duration // max_ack_delay (RFC 9000 §18.2); quic-go: 25 ms
@@ -28,6 +29,9 @@ func (t Tuning) WindowPackets() protocol.ByteCount {
 	}
 	return defaultInitialWindow
 }
+
+// FlowCount is the number of connections that CUBIC stands for.
+func (t Tuning) FlowCount() int { return max(t.Flows, 1) }
 
 // AckDelay is the longest time for which an ACK is held back.
 func (t Tuning) AckDelay() time.Duration {
