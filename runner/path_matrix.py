@@ -37,7 +37,9 @@ def is_path_run(options: MatrixOptions, paths: PathOptions) -> bool:
     folder = campaign.run_path(options.name)
     stored = RunFolder.open(folder).run if options.name and (folder / "run.json").is_file() else None
     if pairs and paths.given:
-        raise UsageError("--path, --workload, --link, --size and --loss don't go with --server, --client or --case.")
+        raise UsageError(
+            "--path, --workload, --link, --size, --loss and --warm don't go with --server, --client or --case."
+        )
     if stored is not None and stored.paths and pairs:
         raise UsageError(f"{folder} is a run of paths: pairs need another --run.")
     if stored is not None and not stored.paths and paths.given:

@@ -31,7 +31,7 @@ def show_crossing(console: Console, result: Result, case: CaseRecord | None) -> 
     if case is not None and case.workload is not None:
         workload = case.workload
         note = f" ({workload.note})" if workload.note else ""
-        console.print(f"{workload.name} over {workload.protocol}, link {workload.link}{note}")
+        console.print(f"{workload.title} over {workload.protocol}, link {workload.link}{note}")
     if crossing.page is not None:
         page = crossing.page
         start = "–" if page.response_start is None else format_duration(page.response_start)

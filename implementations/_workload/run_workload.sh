@@ -19,6 +19,15 @@ case $PROTOCOL in
     *) echo "PROTOCOL '$PROTOCOL' is none of http/1.1, h2, h3" >&2; exit 127 ;;
 esac
 
+download() {
+    curl "$version" --fail --silent --show-error --cacert /certs/ca.pem --header "Authorization: Bearer $SECRET" "$@"
+}
+
+# WARM: the same once before, uncounted, and a pause of so many seconds.
+if [[ -n ${WARM:-} ]]; then
+    for request in $REQUESTS; do download --output /dev/null "$request" || true; done
+    sleep "$WARM"
+fi
+date +%s.%N > /logs/began
 # shellcheck disable=SC2086  # a list separated by spaces
-exec curl "$version" --fail --silent --show-error --cacert /certs/ca.pem --header "Authorization: Bearer $SECRET" \
-    --output-dir /downloads --remote-name-all --write-out '%output{/logs/workload.json}%{json}' $REQUESTS
+download --output-dir /downloads --remote-name-all --write-out '%output{/logs/workload.json}%{json}' $REQUESTS

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-_OPTIONS = ("paths", "workloads", "sizes", "losses")
+_OPTIONS = ("paths", "workloads", "sizes", "losses", "warm")
 
 
 def path_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -16,11 +16,12 @@ def path_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Over paths. [goodput, page]"),
         click.option("--size", "sizes", multiple=True, metavar="BYTES|all", help="Of downloads over paths."),
         click.option("--loss", "losses", multiple=True, metavar="0…1|all", help="On the satellite link of paths."),
+        click.option("--warm", is_flag=True, help="Count what a path carries second: a tunnel then knows its link."),
     )
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
-def taken(options: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def taken(options: dict[str, Any]) -> dict[str, Any]:
     """The options of paths, taken out of `options`; `links` are those under paths only when paths are asked for."""
     found = {name: options.pop(name) for name in _OPTIONS}
     return {**found, "links": options.get("links", ())}

@@ -61,6 +61,12 @@ class WorkloadRecord:
     ground_return: LinkParameters
     origins: int = 1  # of a page's objects
     note: str = ""
+    warm: bool = False  # the path has carried the same once before, uncounted
+
+    @property
+    def title(self) -> str:
+        """Its name, and whether it is warm."""
+        return f"{self.name}+warm" if self.warm else self.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import ipaddress
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from runner import store
@@ -75,7 +76,7 @@ def _end_to_end(record: CaseRecord, workload: WorkloadRecord) -> CaseRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the captures and the client's own record show."""
+    """What the captures and the client's own record show. `lan`: at the client, of the round that counts."""
 
     lan: Exchange
     crossing: Crossing
@@ -92,7 +93,9 @@ class _Seen:
         _, at_client = read_packets(artifacts.lan_capture)
         data, on_link = read_packets(artifacts.client_capture)
         _, at_server = read_packets(artifacts.ground_captures[1])
-        lan = exchange(at_client, client, server)
+        began = _began(artifacts) if workload.warm else -inf
+        lan = exchange((one for one in at_client if one.time >= began), client, server)
+        at_all_times = exchange(at_client, client, server)
         files = served(record, path.seed)
         private = Private(
             client=client,
@@ -105,14 +108,22 @@ class _Seen:
         )
         measured = _measured(artifacts)
         crossing = Crossing(
-            **_split(lan, exchange(on_link, client, server).connections, connections(at_server)),
+            **_split(at_all_times, exchange(on_link, client, server).connections, connections(at_server)),
             inner_bytes=_bytes(on_link, client, server),
             outer_bytes=_bytes(on_link, terminal, gateway),
-            client_bytes=lan.bytes,
+            client_bytes=at_all_times.bytes,
             sights=sights(Recorded(data, on_link, _initial_names(artifacts)), private),
             page=_page(measured, len(files)) if workload.page else None,
         )
         return cls(lan=lan, crossing=crossing, measured=measured)
+
+
+def _began(artifacts: Artifacts) -> float:
+    """When the round that counts began, s since 1970; infinity when it did not."""
+    try:
+        return float((artifacts.folder / "client" / "began").read_text())
+    except (OSError, ValueError):
+        return inf
 
 
 def _initial_names(artifacts: Artifacts) -> frozenset[str]:

@@ -11,6 +11,7 @@ from testcases import reference_page
 WORKLOAD_IMAGE, BROWSER_IMAGE = "bentpipe/workload", "bentpipe/browser"
 PORTS = {"clear": 80, "tls": 443}
 _MORE_ORIGINS = 8441  # and up, all with TLS: implementations/_workload/source/nginx.conf
+_WARM_PAUSE = 2.0  # s between the two rounds of a warm case: a few round trips in which ends and ACKs arrive
 _BROWSER_SPARE = 10.0  # s of the time-out in which a browser that saw no load event can still say so
 
 
@@ -58,8 +59,11 @@ def material(case: CaseRecord, seed: int) -> Material:
         "SSLKEYLOGFILE": "/logs/keys.log",
         "TESTCASE": workload.name,
     }
+    if workload.warm:
+        environment["WARM"] = f"{_WARM_PAUSE:g}"
     if workload.page:
-        environment |= {"OBJECTS": str(len(files)), "TIMEOUT": f"{case.timeout - _BROWSER_SPARE:g}"}
+        once = case.timeout / 2 if workload.warm else case.timeout
+        environment |= {"OBJECTS": str(len(files)), "TIMEOUT": f"{once - _BROWSER_SPARE:g}"}
     return Material(
         files=files,
         expected=() if workload.page else files,

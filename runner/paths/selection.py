@@ -38,7 +38,10 @@ class PathCatalog:
 
 @dataclass(frozen=True, kw_only=True)
 class PathOptions:
-    """What was typed. `sizes`: `all` for the whole sweep, or bytes; `losses`: `all`, or fractions."""
+    """What was typed. `sizes`: `all` for the whole sweep, or bytes; `losses`: `all`, or fractions.
+
+    `warm`: every path carries the same once before, uncounted.
+    """
 
     paths: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
@@ -47,11 +50,12 @@ class PathOptions:
     losses: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     iterations: int | None = None
+    warm: bool = False
 
     @property
     def given(self) -> bool:
         """Whether anything of it asks for paths rather than for pairs."""
-        return bool(self.paths or self.workloads or self.sizes or self.losses)
+        return bool(self.paths or self.workloads or self.sizes or self.losses or self.warm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,7 @@ def select_paths(catalog: PathCatalog, options: PathOptions) -> PathSelection:
     links = _named(options.links or DEFAULT_LINKS, list(catalog.links), option="--link", what="link")
     over = [one for name in links for one in _with_losses(catalog.links[name], options.losses)]
     cases = [
-        _case(catalog.workloads[name], size, link, options.iterations)
+        _case(catalog.workloads[name], size, link, options)
         for name in workloads
         for size in _sizes(catalog.workloads[name], options.sizes)
         for link in over
@@ -170,8 +174,11 @@ def _number(text: str, *, option: str, top: float, example: str) -> float:
     return value
 
 
-def _case(workload: Workload, size: int, link: PathLink, iterations: int | None) -> CaseRecord:
+def _case(workload: Workload, size: int, link: PathLink, options: PathOptions) -> CaseRecord:
     what = workload.name if workload.page else f"{workload.name}-{size / 1000:g}kB"
+    timeout = PAGE_TIMEOUT if workload.page else 60 + 8 * size / _SLOWEST
+    if options.warm:
+        what, timeout = f"{what}+warm", 2 * timeout
     satellite, ground = link.satellite, link.ground
     return CaseRecord(
         name=f"{what}-{link.name}",
@@ -183,8 +190,8 @@ def _case(workload: Workload, size: int, link: PathLink, iterations: int | None)
         return_=link_parameters(satellite, satellite.return_),
         wire_names={"client": workload.name, "server": ORIGIN},
         file_sizes=(size,),
-        timeout=PAGE_TIMEOUT if workload.page else 60 + 8 * size / _SLOWEST,
-        iterations=iterations or workload.iterations,
+        timeout=timeout,
+        iterations=options.iterations or workload.iterations,
         host=workload.host,
         impairments=satellite.impairments,
         workload=WorkloadRecord(
@@ -197,6 +204,7 @@ def _case(workload: Workload, size: int, link: PathLink, iterations: int | None)
             ground_forward=link_parameters(ground, ground.forward),
             ground_return=link_parameters(ground, ground.return_),
             note=link.note,
+            warm=options.warm,
         ),
     )
 

@@ -12,12 +12,13 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Options are the transport settings of one QUIC connection. Zero values of CCA, IW, AckRatio and MaxAckDelay keep
-// quic-go's own; other values need the tuned library (see tune.sh).
+// Options are the transport settings of one QUIC connection. Zero values of the first seven keep quic-go's own; other
+// values need the tuned library (see tune.sh).
 type Options struct {
 	CCA              string        // congestion controller: "newreno" or "cubic"
 	IW               int           // initial window, in packets
 	Flows            int           // connections that the controller stands for; 0: one
+	SlowStart        string        // what ends slow start beside a loss: "hystart", "hystartpp" or "standard", which is nothing
 	AckRatio         int           // ack-eliciting packets per ACK, from packet AckAfter on
 	AckAfter         int           // packets acknowledged two by two first, so that slow start isn't starved of ACKs
 	MaxAckDelay      time.Duration // longest time for which an ACK is held back
@@ -42,6 +43,7 @@ const (
 	maxWindow      = 10_000                         // packets; quic-go's congestion window never grows beyond
 	maxFlows       = 64                             // beyond, a loss costs less than a packet of most windows
 	controllers    = "newreno, cubic"               // what quic-go has code for
+	slowStarts     = "hystart, hystartpp, standard" // quic-go's own, RFC 9406, RFC 9002
 )
 
 // Register adds a flag for every option, with o's values as the defaults. Their names begin with prefix.
@@ -49,6 +51,7 @@ func (o *Options) Register(flags *flag.FlagSet, prefix string) {
 	flags.StringVar(&o.CCA, prefix+"cca", o.CCA, "congestion `controller`: "+controllers)
 	flags.IntVar(&o.IW, prefix+"iw", o.IW, "initial window in `packets`")
 	flags.IntVar(&o.Flows, prefix+"flows", o.Flows, "`connections` that cubic stands for: as many share the tunnel's window")
+	flags.StringVar(&o.SlowStart, prefix+"slow-start", o.SlowStart, "what `ends` slow start beside a loss: "+slowStarts+" (nothing)")
 	flags.IntVar(&o.AckRatio, prefix+"ack-ratio", o.AckRatio, "ack-eliciting `packets` per ACK")
 	flags.IntVar(&o.AckAfter, prefix+"ack-after", o.AckAfter, "`packets` that are acknowledged two by two before -ack-ratio holds")
 	flags.Var((*duration)(&o.MaxAckDelay), prefix+"max-ack-delay", "longest `time` for which an ACK is held back (25ms, or a number of ms)")
@@ -94,6 +97,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("flows %d is not a number of connections from 1 to %d", o.Flows, maxFlows)
 	case o.Flows > 1 && o.CCA != "cubic":
 		return fmt.Errorf("flows %d needs cca cubic: quic-go's newreno stands for one connection", o.Flows)
+	case o.SlowStart != "" && !slices.Contains(strings.Split(slowStarts, ", "), o.SlowStart):
+		return fmt.Errorf("slow-start %q is none of %s", o.SlowStart, slowStarts)
 	case o.AckRatio < 0 || o.AckAfter < 0:
 		return errors.New("ack-ratio and ack-after are numbers of packets and can't be negative")
 	case o.MaxAckDelay < 0 || o.MaxAckDelay > maxMaxAckDelay:
@@ -129,6 +134,9 @@ func (o Options) Applied() string {
 	applied := fmt.Sprintf("applied: cca=%s iw=%d ack_ratio=%d", cca, window, ratio)
 	if o.Flows > 1 {
 		applied += fmt.Sprintf(" flows=%d", o.Flows)
+	}
+	if o.SlowStart != "" {
+		applied += " slow_start=" + o.SlowStart
 	}
 	return applied
 }

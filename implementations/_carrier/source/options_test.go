@@ -162,6 +162,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"max-ack-delay": func(o *Options) { o.MaxAckDelay = time.Minute },
 		"flows 65":      func(o *Options) { o.CCA, o.Flows = "cubic", 65 },
 		"flows 2":       func(o *Options) { o.CCA, o.Flows = "newreno", 2 },
+		"slow-start":    func(o *Options) { o.SlowStart = "prague" },
 		"packet-size":   func(o *Options) { o.PacketSize = 1500 },
 		"idle-timeout":  func(o *Options) { o.IdleTimeout = time.Second },
 		"stream-window": func(o *Options) { o.StreamWindow = 0 },

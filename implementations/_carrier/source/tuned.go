@@ -18,6 +18,7 @@ func (o Options) tune(config *quic.Config) error {
 		InitialWindow: o.IW,
 		Cubic:         o.CCA == "cubic",
 		Flows:         o.Flows,
+		SlowStart:     o.SlowStart,
 		AckEvery:      o.AckRatio,
 		AckAfter:      o.AckAfter,
 		MaxAckDelay:   o.MaxAckDelay,

@@ -85,3 +85,90 @@ func TestALossCostsOneFlowItsShare(t *testing.T) {
 		}
 	}
 }
+
+// link is a socket whose datagrams arrive in order after delay(time since the first), and at most one per `gap`.
+type link struct {
+	net.PacketConn
+	delay func(time.Duration) time.Duration
+	gap   time.Duration
+	queue chan parcel
+	first time.Time
+	last  time.Time
+}
+
+type parcel struct {
+	data []byte
+	to   net.Addr
+	due  time.Time
+}
+
+func newLink(t *testing.T, gap time.Duration, delay func(time.Duration) time.Duration) *link {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{PacketConn: conn, delay: delay, gap: gap, queue: make(chan parcel, 100_000)}
+	go func() {
+		for p := range l.queue {
+			time.Sleep(time.Until(p.due))
+			_, _ = conn.WriteTo(p.data, p.to)
+		}
+	}()
+	t.Cleanup(func() { close(l.queue); _ = conn.Close() })
+	return l
+}
+
+// WriteTo is called by one goroutine, quic-go's sender.
+func (l *link) WriteTo(data []byte, to net.Addr) (int, error) {
+	now := time.Now()
+	if l.first.IsZero() {
+		l.first = now
+	}
+	l.last = later(now, l.last.Add(l.gap))
+	l.queue <- parcel{append([]byte(nil), data...), to, l.last.Add(l.delay(now.Sub(l.first)))}
+	return len(data), nil
+}
+
+func later(one, other time.Time) time.Time {
+	if one.After(other) {
+		return one
+	}
+	return other
+}
+
+// largest is the largest congestion window of a download of 6 MB, in bytes.
+func largest(t *testing.T, slowStart string, gap time.Duration, delay func(time.Duration) time.Duration) (window int) {
+	t.Helper()
+	options := sane()
+	options.SlowStart, options.PacketSize, options.StreamWindow = slowStart, 1200, 16<<20
+	_, server := transferOver(t, newLink(t, gap, delay), options, 600, 10_000, 0)
+	for _, e := range server {
+		window = max(window, e.Data.Now)
+	}
+	return window
+}
+
+// The RTT is 60 ms, and once, for a round, 100.
+func TestHyStartPlusPlusGoesOnBehindABurst(t *testing.T) {
+	burst := func(since time.Duration) time.Duration {
+		if since > 150*time.Millisecond && since < 210*time.Millisecond {
+			return 100 * time.Millisecond
+		}
+		return 60 * time.Millisecond
+	}
+	own, plus := largest(t, "hystart", 0, burst), largest(t, "hystartpp", 0, burst)
+	if plus < 2*own {
+		t.Errorf("windows reach %d bytes with hystart, %d with hystartpp, want at least twice that", own, plus)
+	}
+}
+
+// A link of 24 Mbit/s with a queue that takes everything: its RTT rises in every round from the fourth on.
+func TestHyStartPlusPlusEndsBeforeAQueueIsLong(t *testing.T) {
+	steady := func(time.Duration) time.Duration { return 60 * time.Millisecond }
+	gap := 400 * time.Microsecond
+	standard, plus := largest(t, "standard", gap, steady), largest(t, "hystartpp", gap, steady)
+	if standard < 2*plus {
+		t.Errorf("windows reach %d bytes with standard slow start, want twice the %d with hystartpp", standard, plus)
+	}
+}

@@ -62,7 +62,7 @@ def rows_of(view: RunView) -> list[Row]:
 
 def _cases(view: RunView) -> list[tuple[CaseRecord, WorkloadRecord]]:
     cases = [(case, case.workload) for case in view.run.cases.values() if case.workload is not None]
-    return sorted(cases, key=lambda one: (one[1].name, one[1].link, one[0].file_sizes))
+    return sorted(cases, key=lambda one: (one[1].title, one[1].link, one[0].file_sizes))
 
 
 def _told(view: RunView) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _by_size(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) 
     groups: dict[str, list[CaseRecord]] = defaultdict(list)
     for case, workload in cases:
         if not workload.page:
-            groups[f"{workload.name} over {workload.link}"].append(case)
+            groups[f"{workload.title} over {workload.link}"].append(case)
     return [
         (name, _lines(view, chosen, lambda case: sum(case.file_sizes) / 1e6, "size of the file (MB)", name))
         for name, chosen in groups.items()

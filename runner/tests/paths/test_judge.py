@@ -29,7 +29,8 @@ from runner.tests.paths.captures import (
 
 SEED = 3
 OPTIONS = PathOptions(workloads=("goodput,goodput-ipv6,page",), sizes=("5000",))
-CASES = select_paths(load_path_catalog(), OPTIONS).cases
+CATALOG = load_path_catalog()
+CASES = select_paths(CATALOG, OPTIONS).cases | select_paths(CATALOG, replace(OPTIONS, warm=True)).cases
 CASE = CASES["goodput-5kB-geo"]
 FILE = served(CASE, SEED)[0]
 REQUEST = f"GET /{FILE.name} HTTP/1.1\r\nHost: server4\r\nAuthorization: Bearer {secret(SEED)}\r\n\r\n".encode()
@@ -41,8 +42,10 @@ PEP = replace(PLAIN, name="pep", splits=(Side.TERMINAL, Side.GATEWAY))
 INTEGRATED = replace(PLAIN, name="integrated", splits=(Side.GATEWAY,), sides=(Side.GATEWAY,))
 
 
-def _bare(initials: tuple[int, int] = AT_CLIENT, ends: tuple[str, str] = (CLIENT, SERVER)) -> list[Sent]:
-    return connection(*ends, initials=initials, request=REQUEST, response=FILE.content())
+def _bare(
+    initials: tuple[int, int] = AT_CLIENT, ends: tuple[str, str] = (CLIENT, SERVER), port: int = 40000
+) -> list[Sent]:
+    return connection(*ends, initials=initials, request=REQUEST, response=FILE.content(), port=port)
 
 
 def _sealed() -> list[Sent]:
@@ -76,6 +79,7 @@ def judged(tmp_path: Path) -> Make:
         case: str = CASE.name,
         ends: tuple[str, str] = (CLIENT, SERVER),
         measured: object = None,
+        began: float | None = None,
         **changes: object,
     ) -> Result:
         artifacts, job = Artifacts(tmp_path), Job(server=ORIGIN, client=entry.name, case=case, iteration=1)
@@ -85,6 +89,8 @@ def judged(tmp_path: Path) -> Make:
         for truth in (artifacts.link_truth, artifacts.ground_truth):
             truth.write_text(_truth())
         (tmp_path / "client" / "workload.json").write_text(json.dumps(measured or {"time_total": 0.7}))
+        if began is not None:
+            (tmp_path / "client" / "began").write_text(f"{began}\n")
         expected = material(CASES[case], SEED).expected
         evidence = Evidence(
             started_unix_s=1.8e9,
@@ -133,6 +139,15 @@ def test_ipv6_counts_where_ipv6_was_asked_for(judged: Make, case: str, ends: tup
         assert result.crossing is not None
         hidden = [sight.what for sight in result.crossing.sights if not sight.visible]
         assert (result.crossing.whole, hidden) == (1, ["server name"])  # the request is for server4
+
+
+@pytest.mark.parametrize(("began", "goodput"), [(0.75, 8 * 5000 / 0.7), (0.0, 8 * 5000 / 1.5), (None, None)])
+def test_of_a_warm_case_the_second_round_counts(judged: Make, began: float | None, goodput: float | None) -> None:
+    both = [*_bare(), *_bare(ELSEWHERE, port=40001)]
+    result = judged(VPN, case="goodput-5kB+warm-geo", lan=both, link=_sealed(), behind=ELSEWHERE, began=began)
+    assert result.sample is not None and result.crossing is not None
+    assert result.sample.goodput == (None if goodput is None else pytest.approx(goodput))
+    assert result.crossing.connections == 2
 
 
 def test_a_tunnel_that_hides_everything_succeeds(judged: Make) -> None:

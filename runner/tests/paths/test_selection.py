@@ -7,7 +7,7 @@ import pytest
 from runner.catalog import load_paths
 from runner.errors import UsageError
 from runner.model.path import Side
-from runner.paths.material import served
+from runner.paths.material import material, served
 from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths
 from testcases import reference_page
 from testcases.pathlinks import LINKS, LOSS_SWEEP
@@ -42,6 +42,18 @@ def test_loss_is_of_both_directions_of_the_satellite_alone() -> None:
     assert case.workload is not None
     assert (case.forward.loss, case.return_.loss) == (0.05, 0.05)
     assert (case.workload.ground_forward.loss, case.workload.ground_return.loss) == (0.0, 0.0)
+
+
+def test_a_warm_case_has_a_name_and_time_of_its_own() -> None:
+    cold, warm = (
+        next(iter(select_paths(load_path_catalog(), PathOptions(workloads=("page",), warm=warm)).cases.values()))
+        for warm in (False, True)
+    )
+    assert (cold.name, warm.name) == ("page-geo", "page+warm-geo")
+    assert warm.timeout == 2 * cold.timeout
+    environments = [material(case, 1).client for case in (cold, warm)]
+    assert ["WARM" in one for one in environments] == [False, True]
+    assert environments[0]["TIMEOUT"] == environments[1]["TIMEOUT"]
 
 
 def test_a_variant_stands_beside_its_path() -> None:

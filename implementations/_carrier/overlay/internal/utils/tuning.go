@@ -11,10 +11,17 @@ type Tuning struct {
 	InitialWindow int           // congestion window at the start (RFC 9002 §7.2), in packets; quic-go: 32
 	Cubic         bool          // CUBIC (RFC 9438) in place of NewReno (RFC 9002 §7)
 	Flows         int           // connections that CUBIC stands for (Chromium's N-connection emulation); quic-go: 1
+	SlowStart     string        // what ends slow start beside a loss; quic-go: a HyStart of its own
 	AckEvery      int           // ack-eliciting packets per ACK (RFC 9000 §13.2.2), from packet AckAfter on; quic-go: 2
 	AckAfter      int           // packet number below which two packets make an ACK
 	MaxAckDelay   time.Duration // max_ack_delay (RFC 9000 §18.2); quic-go: 25 ms
 }
+
+// Values of Tuning.SlowStart.
+const (
+	StandardSlowStart = "standard"  // nothing (RFC 9002 §7.3.1)
+	HyStartPlusPlus   = "hystartpp" // RTTs that rise for rounds (RFC 9406)
+)
 
 const (
 	defaultInitialWindow = 32
