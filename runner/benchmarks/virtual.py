@@ -36,12 +36,12 @@ from runner.model.result import DirectionTruth, Outcome, Result
 from runner.model.run import CaseRecord, LinkParameters, Run
 from runner.plan import job_seed
 from runner.store import RunFolder, save_evidence
+from runner.trace.packets import CE, ECT0, NOT_ECT
 
 _SOURCE = ROOT / "implementations" / f"_{MISBEHAVING}" / "source"
 _SEED = 7
 _HEADERS = 28  # bytes of IPv4 and UDP
 _MTU = 1500
-_NOT_ECT, _ECT0, _CE = 0, 2, 3
 _ADDRESS = {"client": "193.167.0.100", "server": "193.167.100.100"}
 _CLIENT_PORT, _SERVER_PORT = 40_001, 443
 _FAR = {"client": "server", "server": "client"}
@@ -99,9 +99,9 @@ class Direction:
         if self.random.random() < link.loss or any(first <= number <= last for first, last in more.loss_list):
             self.counts["dropped_loss"] += 1
             return None
-        if one.ecn == _ECT0 and 0 < more.mark_packets <= waiting:
+        if one.ecn == ECT0 and 0 < more.mark_packets <= waiting:
             self.counts["marked"] += 1
-            one = Datagram(one.sender, one.source, one.target, one.data, _CE)
+            one = Datagram(one.sender, one.source, one.target, one.data, CE)
         return self._free + link.delay, one
 
 
@@ -231,7 +231,7 @@ class Endpoints:
             def _open(self, port: int) -> VirtualSocket:
                 port = port or _CLIENT_PORT
                 network.listeners[role, port] = self._take
-                return VirtualSocket(port, _ECT0 if self._marked else _NOT_ECT)
+                return VirtualSocket(port, ECT0 if self._marked else NOT_ECT)
 
             def _take(self, one: Datagram) -> None:
                 acks.Acknowledgements.arriving = one.ecn

@@ -46,9 +46,8 @@ def analyse_(name: str) -> None:
             if (before.outcome, before.findings) != (after.outcome, after.findings):
                 changes.append((job, before, after))
     if count < len(results):
-        out.print(
-            f"{len(results) - count} of {len(results)} jobs keep their verdict: they have no packets to judge by."
-        )
+        kept = f"{len(results) - count} of {len(results)} jobs keep their verdict"
+        out.print(f"{kept}: their packets are gone, or nobody knows their test case any more.")
     out.print(terminal.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
 
 

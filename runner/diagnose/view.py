@@ -15,8 +15,9 @@ from runner.model.run import LinkParameters
 from runner.model.scenario import IP_PACKET
 from runner.trace.intervals import Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts
+from runner.trace.scope import Scope
 from runner.trace.transfer import StreamData, Transfer
-from runner.trace.vantage import NULL
+from runner.trace.vantage import NULL, Vantage
 
 EVIDENCE = 20
 """Packets that are named."""
@@ -190,12 +191,15 @@ class View:
         """Packet numbers of the first few 1-RTT packets that the client sent between two times."""
         client = self.transfer.recording.client
         assert client is not None  # there is received data
-        packets = client.packets
-        mine = (packets["sender"] == CLIENT) & (packets["connection"] == self.connection)
-        mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
-        at = self.seconds(client.packet_time)
-        found: list[int] = packets["packet_number"][mine & (at >= start) & (at <= end)][:EVIDENCE].tolist()
+        rows = self.numbered(client, CLIENT)
+        at = self.seconds(client.packet_time[rows])
+        found: list[int] = client.packets["packet_number"][rows[(at >= start) & (at <= end)]][:EVIDENCE].tolist()
         return tuple(found)
+
+    def numbered(self, vantage: Vantage, sender: int) -> Ints:
+        """Rows of the connection's 1-RTT packets with a known number that `sender` sent, at one vantage point."""
+        rows = Scope(self.transfer.recording, self.connection).packets(vantage, sender, "1rtt")
+        return rows[vantage.packets["packet_number"][rows] != NULL]
 
     def numbers(self, packets: Ints) -> tuple[int, ...]:
         """QUIC packet numbers of the first few of these rows of the server-side capture."""

@@ -1,4 +1,4 @@
-"""What a run sweeps: a loss from nothing to all, or one parameter of a stack or path, and the axis that shows it."""
+"""What a run of paths sweeps: a loss from nothing to all, or one parameter, and the axis that shows it."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _DECADES = 2.0  # from here on, a linear axis shows most of the values in one pl
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Variants of one path, or stack, that differ in `parameter` alone, and what they have in common besides.
+    """Variants of one path that differ in `parameter` alone, and what they have in common besides.
 
     `settings`: the value, in `unit`, and the variant's name, in order.
     """
@@ -48,8 +48,8 @@ class Scale:
     """Where a value stands on an axis: by itself, or by its logarithm when values span decades. Zero is left of all."""
 
     label: str
-    first: float = 0.0  # the lowest decade's exponent
-    last: float = 0.0
+    first: int = 0  # exponents of the lowest and the highest decade
+    last: int = 0
     zero: bool = False
     logarithmic: bool = False
 
@@ -59,7 +59,7 @@ class Scale:
         positive = [value for value in values if value > 0]
         if not positive or log10(max(positive) / min(positive)) < _DECADES:
             return cls(label)
-        first, last = (floor(log10(min(positive)) + 1e-9), ceil(log10(max(positive)) - 1e-9))
+        first, last = floor(log10(min(positive)) + 1e-9), ceil(log10(max(positive)) - 1e-9)
         return cls(label, first=first, last=last, zero=len(positive) < len(values), logarithmic=True)
 
     def at(self, value: float) -> float:
@@ -73,6 +73,6 @@ class Scale:
         """The axis to the places."""
         if not self.logarithmic:
             return Axis(label=self.label)
-        decades = range(int(self.first), int(self.last) + 1)
-        zero = [(self.first - 1, "0")] if self.zero else []
+        decades = range(self.first, self.last + 1)
+        zero = [(float(self.first - 1), "0")] if self.zero else []
         return Axis(label=self.label, named=[*zero, *((float(decade), f"{10.0**decade:g}") for decade in decades)])

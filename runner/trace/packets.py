@@ -7,7 +7,7 @@ from runner.trace.nouns import EcnCounts, EcnFacts, Place, SentLength
 from runner.trace.scope import Scope, values
 from runner.trace.vantage import APPLICATION, HANDSHAKE, INITIAL, Recording, Vantage
 
-_NOT_ECT, _ECT1, _ECT0, _CE = range(4)
+NOT_ECT, ECT1, ECT0, CE = range(4)  # codepoints of the IP header (RFC 3168 §5)
 
 
 def key_updates(scope: Scope, sender: int) -> int:
@@ -55,10 +55,8 @@ def _highest_report(scope: Scope, vantage: Vantage, rows: Ints) -> Place | None:
 
 def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
     marks = vantage.packet_ecn[scope.mine(vantage.packets, sender)]
-    counts = np.bincount(marks[(marks >= 0) & (marks <= _CE)], minlength=4)
-    return EcnCounts(
-        not_ect=int(counts[_NOT_ECT]), ect0=int(counts[_ECT0]), ect1=int(counts[_ECT1]), ce=int(counts[_CE])
-    )
+    counts = np.bincount(marks[(marks >= 0) & (marks <= CE)], minlength=4)
+    return EcnCounts(not_ect=int(counts[NOT_ECT]), ect0=int(counts[ECT0]), ect1=int(counts[ECT1]), ce=int(counts[CE]))
 
 
 def ip_versions(scope: Scope) -> frozenset[int]:

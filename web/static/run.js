@@ -95,14 +95,10 @@
     // Before the browser has told what is on the screen, it is the first one: a deep link shows no other number before.
     if (mine === 1 && !seen.size && waiting.length) draw(waiting.shift(), shown, chosen, () => true);
     for (const matrix of matrices) if (seen.has(matrix.section)) draw(matrix, shown, chosen, (row) => seen.has(row));
-    const next = () => {
-      if (mine !== turn || !waiting.length) return;
-      const matrix = waiting.shift();
+    inTurn(waiting, mine, (matrix) => {
       draw(matrix, shown, chosen, () => true);
       ahead(matrix.section);
-      soon(next);
-    };
-    soon(next);
+    });
   }
 
   // What the style sheet skips while it is far from the screen is laid out when there is time: it comes into view at once.
@@ -114,15 +110,17 @@
     section.style.contentVisibility = "";
   }
 
-  addEventListener("load", () => {
-    const waiting = [...matrices];
+  addEventListener("load", () => inTurn([...matrices], 0, (matrix) => ahead(matrix.section)));
+
+  // One after the other when there is time, until a later turn begins: a change does it for all.
+  function inTurn(waiting, mine, work) {
     const next = () => {
-      if (turn || !waiting.length) return; // a change does it for all
-      ahead(waiting.shift().section);
+      if (mine !== turn || !waiting.length) return;
+      work(waiting.shift());
       soon(next);
     };
     soon(next);
-  });
+  }
 
   function soon(work) {
     if (window.requestIdleCallback) requestIdleCallback(work, { timeout: 100 });

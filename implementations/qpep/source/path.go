@@ -26,6 +26,7 @@ func defaults() carrier.Options {
 	return carrier.Options{
 		CCA:              "cubic",
 		IW:               32,
+		SlowStart:        "hystartpp",
 		AckRatio:         10,
 		AckAfter:         100,
 		MaxAckDelay:      25 * time.Millisecond,
@@ -50,7 +51,8 @@ type side struct {
 func declareSide(flags *flag.FlagSet, peer string) *side {
 	s := &side{options: defaults(), trust: carrier.Trust{Peer: peer}}
 	if !carrier.Tuned {
-		s.options.CCA, s.options.IW, s.options.AckRatio, s.options.MaxAckDelay = "", 0, 0, 0
+		s.options.CCA, s.options.SlowStart = "", ""
+		s.options.IW, s.options.AckRatio, s.options.MaxAckDelay = 0, 0, 0
 	}
 	s.options.Register(flags, "")
 	s.trust.Register(flags, "")

@@ -8,10 +8,10 @@ from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
 from runner.diagnose.view import EVIDENCE, View
 from runner.model.diagnosis import Diagnosis
-from runner.trace.vantage import APPLICATION, NULL
+from runner.trace.packets import CE
+from runner.trace.vantage import APPLICATION
 
 _LEAST_MARKS = 3
-_CE = 3  # RFC 3168
 _HEEDED = 0.9  # of what was in flight before; CUBIC keeps 0.7, NewReno 0.5
 
 
@@ -58,9 +58,7 @@ def _marked(view: View) -> tuple[int, ...]:
     """Packet numbers of the first few packets that reached the client with CE."""
     client = view.transfer.recording.client
     assert client is not None  # it received them
-    packets = client.packets
-    mine = (packets["sender"] == SERVER) & (packets["connection"] == view.connection)
-    mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
-    mine &= client.datagrams["ecn"][packets["datagram"]] == _CE
-    found: list[int] = packets["packet_number"][mine][:EVIDENCE].tolist()
+    packets, rows = client.packets, view.numbered(client, SERVER)
+    marked = rows[client.datagrams["ecn"][packets["datagram"][rows]] == CE]
+    found: list[int] = packets["packet_number"][marked][:EVIDENCE].tolist()
     return tuple(found)

@@ -8,14 +8,14 @@ from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
 from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis
-from runner.trace.vantage import NULL, Vantage
+from runner.trace.packets import CE
+from runner.trace.vantage import Vantage
 from runner.units import format_data_rate
 
 _DENSE = 0.9  # ACKs per packet with data
 _COSTLY = 0.1  # of the return link
 _FULL = 0.8
 _LEAST_SHARE = 0.05
-_CE = 3  # RFC 3168
 _LEAST_CALM = 0.5  # of the packets
 
 
@@ -66,12 +66,11 @@ def _ratio(view: View, client: Vantage) -> float | None:
     """ACKs per packet, both without those packets that ask for one at once: after a gap, out of order, or with CE (RFC
     9000 §13.2.1). None when these are most."""
     packets, ratio = client.packets, view.sample.ack_ratio
-    mine = (packets["sender"] == SERVER) & (packets["connection"] == view.connection)
-    rows = np.flatnonzero(mine & packets.named("type", "1rtt") & (packets["packet_number"] != NULL))
+    rows = view.numbered(client, SERVER)
     if ratio is None or not len(rows):
         return None
     number = packets["packet_number"][rows]
     expected = np.append(number[0], np.maximum.accumulate(number)[:-1] + 1)
-    urgent = (number != expected) | (client.datagrams["ecn"][packets["datagram"][rows]] == _CE)
+    urgent = (number != expected) | (client.datagrams["ecn"][packets["datagram"][rows]] == CE)
     share = float(urgent.mean())
     return (ratio - share) / (1 - share) if share <= 1 - _LEAST_CALM else None

@@ -193,7 +193,7 @@ def _by_parameter(view: RunView, cases: Sequence[tuple[CaseRecord, WorkloadRecor
         for page in (False, True):
             chosen = [case for case, workload in cases if workload.page is page]
             series = {
-                _short(case): [_mark(view, path, case, scale.at(value)) for value, path in sweep.settings]
+                case.name: [_mark(view, path, case, scale.at(value)) for value, path in sweep.settings]
                 for case in chosen
             }
             title = f"{sweep.base} by {sweep.parameter}{common}"
@@ -201,11 +201,6 @@ def _by_parameter(view: RunView, cases: Sequence[tuple[CaseRecord, WorkloadRecor
             if drawn:
                 found.append((title, lines(drawn, scale.axis, Axis(label=_unit(page)), title=title)))
     return found
-
-
-def _short(case: CaseRecord) -> str:
-    assert case.workload is not None
-    return f"{case.abbreviation} {case.workload.link}"
 
 
 def _unit(page: bool) -> str:
