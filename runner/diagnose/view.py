@@ -199,7 +199,8 @@ class View:
     def numbered(self, vantage: Vantage, sender: int) -> Ints:
         """Rows of the connection's 1-RTT packets with a known number that `sender` sent, at one vantage point."""
         rows = Scope(self.transfer.recording, self.connection).packets(vantage, sender, "1rtt")
-        return rows[vantage.packets["packet_number"][rows] != NULL]
+        numbered: Ints = rows[vantage.packets["packet_number"][rows] != NULL]
+        return numbered
 
     def numbers(self, packets: Ints) -> tuple[int, ...]:
         """QUIC packet numbers of the first few of these rows of the server-side capture."""

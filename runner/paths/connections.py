@@ -1,9 +1,13 @@
 """TCP connections of a capture, and whether two captures show the same ones: a proxy can't keep sequence numbers."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from runner.paths.packets import TCP, UDP, Packet
+from runner.trace.intervals import new_bytes
 
 _HALF = 1 << 31
 
@@ -32,15 +36,16 @@ class Ends:
 class Exchange:
     """What a capture shows between two addresses. Times in seconds since the client's first packet; None: not seen."""
 
-    connections: tuple[Ends, ...]  # of TCP, those that carried data
+    begun: tuple[Ends, ...]  # of TCP, with or without data
+    connections: tuple[Ends, ...]  # those of them that carried data
     bytes: int  # of IP, both directions
     answered: float | None = None  # first SYN-ACK
     first: float | None = None  # first payload of the server
     last: float | None = None  # last new payload of the server
 
 
-def connections(packets: Iterable[Packet]) -> tuple[Ends, ...]:
-    """Every TCP connection that began in a capture and carried data, in order of the first SYN."""
+def connections(packets: Iterable[Packet], *, idle: bool = False) -> tuple[Ends, ...]:
+    """Every TCP connection that began in a capture and carried data, `idle`: or none, in order of the first SYN."""
     initials: dict[tuple[bytes, int, bytes, int], list[int | None]] = {}
     busy: set[tuple[bytes, int, bytes, int]] = set()
     for packet in packets:
@@ -54,7 +59,7 @@ def connections(packets: Iterable[Packet]) -> tuple[Ends, ...]:
             initials.setdefault(there, [None, None])[0] = packet.sequence
         elif packet.payload:
             busy |= {there, back}
-    return tuple(Ends(*ends, *found) for ends, found in initials.items() if ends in busy)
+    return tuple(Ends(*ends, *found) for ends, found in initials.items() if idle or ends in busy)
 
 
 def exchange(packets: Iterable[Packet], client: bytes, server: bytes) -> Exchange:
@@ -62,35 +67,40 @@ def exchange(packets: Iterable[Packet], client: bytes, server: bytes) -> Exchang
     between = [one for one in packets if {one.source, one.destination} == {client, server}]
     counted = [one for one in between if one.protocol in (TCP, UDP)]
     begin = next((one.time for one in counted if one.source == client), None)
-    answered = first = last = None
-    ahead: dict[tuple[int, int], int] = {}
-    for one in counted:
-        if one.source != server or begin is None:
-            continue
-        at = one.time - begin
-        if one.answers and answered is None:
-            answered = at
-        if not one.payload:
-            continue
-        if first is None:
-            first = at
-        if one.protocol == UDP or _advances(ahead, one):
-            last = at
+    answers = [one for one in counted if one.source == server and begin is not None and one.time >= begin]
+    payloads = [one for one in answers if one.payload]
+
+    def since(times: Iterable[float]) -> tuple[float, ...]:
+        return tuple(time - begin for time in times) if begin is not None else ()
+
+    answered = since(one.time for one in answers if one.answers)
+    arrived = since(one.time for one in payloads)
+    fresh = since(one.time for one in _fresh(payloads))
     return Exchange(
+        begun=connections(between, idle=True),
         connections=connections(between),
         bytes=sum(one.length for one in counted),
-        answered=answered,
-        first=first,
-        last=last,
+        answered=answered[0] if answered else None,
+        first=arrived[0] if arrived else None,
+        last=fresh[-1] if fresh else None,
     )
 
 
-def _advances(ahead: dict[tuple[int, int], int], packet: Packet) -> bool:
-    """Whether the segment has bytes beyond all before it of its connection (sequence numbers wrap, RFC 9293 §3.4)."""
-    key = packet.source_port, packet.destination_port
-    end = (packet.sequence + packet.payload) & 0xFFFFFFFF
-    before = ahead.get(key)
-    if before is not None and not 0 < (end - before) & 0xFFFFFFFF < _HALF:
-        return False
-    ahead[key] = end
-    return True
+def _fresh(payloads: Iterable[Packet]) -> list[Packet]:
+    """Those with a byte that none before them had of their connection, by time; of UDP all.
+
+    The last one is not always the one that reaches farthest: a repeated segment may fill a hole behind which everything
+    waits. Sequence numbers wrap (RFC 9293 §3.4); a connection carries less than 2 GiB here.
+    """
+    fresh, by_connection = [], defaultdict(list)
+    for one in payloads:
+        if one.protocol == UDP:
+            fresh.append(one)
+        else:
+            by_connection[one.source_port, one.destination_port].append(one)
+    for segments in by_connection.values():
+        base = segments[0].sequence - _HALF
+        starts = np.array([(one.sequence - base) % (2 * _HALF) for one in segments], dtype=np.int64)
+        ends = starts + np.array([one.payload for one in segments], dtype=np.int64)
+        fresh += [segments[row] for row in np.flatnonzero(new_bytes(starts, ends))]
+    return sorted(fresh, key=lambda one: one.time)

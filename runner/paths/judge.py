@@ -2,7 +2,7 @@
 
 import ipaddress
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -47,7 +47,10 @@ def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecor
         applied=applied_lines(artifacts, SIDES),
     )
     if evidence.error:
-        return base.ending(Outcome.ERROR, harness(evidence.error["code"], evidence.error["message"]))
+        code, message = evidence.error["code"], evidence.error["message"]
+        if code == "path-not-ready" and (record.forward.loss or record.return_.loss):
+            return base.ending(Outcome.FAILED, _not_ready(message))
+        return base.ending(Outcome.ERROR, harness(code, message))
     try:
         seen = _Seen.read(artifacts, record, evidence)
     except CaptureError as error:
@@ -61,9 +64,21 @@ def analyse_path(job: Job, artifacts: Artifacts, case: object, record: CaseRecor
     for truth in (base.truth, base.ground):
         if spoiled := disturbed(evidence, truth, _end_to_end(record, workload)):
             return base.ending(Outcome.ERROR, harness("disturbed", spoiled.why))
-    if unproven := tuple(_unproven(evidence.path.entry, seen, record)):
+    return _verdict(base, seen, evidence, client_end(evidence, record, artifacts), record)
+
+
+def _verdict(
+    base: Result, seen: "_Seen", evidence: Evidence, client_ended: Iterable[Finding], record: CaseRecord
+) -> Result:
+    """Of a job that nothing disturbed. `client_ended`: what is wrong with the client's end."""
+    ended, path = tuple(client_ended), evidence.path
+    assert path is not None
+    answered = not ended or seen.lan.first is not None  # nothing came: there is nothing of which to prove how it came
+    if answered and (unproven := tuple(_unproven(path.entry, seen, record))):
         return base.ending(Outcome.ERROR, *unproven)
-    failures = (*client_end(evidence, record, artifacts), *_incomplete(seen, evidence), *_leaks(evidence, seen))
+    if contradicted := tuple(_contradicted(base.invariants)):
+        return base.ending(Outcome.ERROR, *contradicted)
+    failures = (*ended, *_incomplete(seen, evidence), *_leaks(evidence, seen))
     return base.ending(Outcome.FAILED, *failures) if failures else base
 
 
@@ -108,7 +123,7 @@ class _Seen:
         )
         measured = _measured(artifacts)
         crossing = Crossing(
-            **_split(at_all_times, exchange(on_link, client, server).connections, connections(at_server)),
+            **_split(at_all_times, exchange(on_link, client, server).connections, connections(at_server, idle=True)),
             inner_bytes=_bytes(on_link, client, server),
             outer_bytes=_bytes(on_link, terminal, gateway),
             client_bytes=at_all_times.bytes,
@@ -143,9 +158,10 @@ def _measured(artifacts: Artifacts) -> dict[str, Any]:
 def _split(lan: Exchange, on_link: tuple[Ends, ...], behind: tuple[Ends, ...]) -> dict[str, int]:
     """Where the client's connections ended. Initial sequence numbers are random: the same ones, the same connection.
 
-    Ports prove nothing, for a proxy may open its own connection from another one of the client's.
+    Ports prove nothing, for a proxy may open its own connection from another one of the client's. A connection's data
+    may have been lost on the way, so it is looked for among all that began.
     """
-    at_client, at_server = ({one.initials for one in seen} for seen in (lan.connections, behind))
+    at_client, at_server = ({one.initials for one in seen} for seen in (lan.begun, behind))
     return {
         "connections": len(lan.connections),
         "whole": sum(one.initials in at_server for one in lan.connections),
@@ -212,6 +228,22 @@ def _invariants(seen: _Seen, workload: WorkloadRecord) -> Iterator[Invariant]:
         holds=holds,
         expected="curl's time of the transfer is that of the capture at the client, within 50 ms and 2 %",
         actual=f"curl {own} s, capture {captured} s",
+    )
+
+
+def _contradicted(invariants: Iterable[Invariant]) -> Iterator[Finding]:
+    """Numbers of ours that can't be true together: none of them counts."""
+    for one in invariants:
+        if one.holds is False:
+            yield harness(one.name, f"Expected: {one.expected}. Found: {one.actual}.")
+
+
+def _not_ready(message: str) -> Finding:
+    return Finding(
+        code="path-not-ready",
+        requirement="A path gets ready over the link that it is for, whatever that loses.",
+        expected="both sides ready in time",
+        actual=message,
     )
 
 

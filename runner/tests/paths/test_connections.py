@@ -32,6 +32,13 @@ def test_a_segment_that_came_before_does_not_move_the_end(tmp_path: Path) -> Non
     assert found.bytes == sum(len(packet.ip()) for packet in packets)
 
 
+def test_a_segment_that_fills_a_hole_is_the_end(tmp_path: Path) -> None:
+    packets = connection(CLIENT, SERVER, initials=(7, 9), request=b"GET", response=b"x" * 3000)
+    lost = packets.pop(4)
+    _, read = read_packets(write_capture(tmp_path / "a.pcap", [*packets, lost, lost]))
+    assert exchange(read, *ENDS).last == 0.5
+
+
 def test_sequence_numbers_wrap(tmp_path: Path) -> None:
     back = partial(Sent, source=SERVER, destination=CLIENT, ports=(80, 40000))
     packets = [

@@ -30,7 +30,9 @@ from runner.tests.paths.captures import (
 SEED = 3
 OPTIONS = PathOptions(workloads=("goodput,goodput-ipv6,page",), sizes=("5000",))
 CATALOG = load_path_catalog()
-CASES = select_paths(CATALOG, OPTIONS).cases | select_paths(CATALOG, replace(OPTIONS, warm=True)).cases
+LOSSY = "goodput-5kB-geo+loss=0.5"
+ASKED = (OPTIONS, replace(OPTIONS, warm=True), replace(OPTIONS, losses=("0.5",)))
+CASES = {name: case for options in ASKED for name, case in select_paths(CATALOG, options).cases.items()}
 CASE = CASES["goodput-5kB-geo"]
 FILE = served(CASE, SEED)[0]
 REQUEST = f"GET /{FILE.name} HTTP/1.1\r\nHost: server4\r\nAuthorization: Bearer {secret(SEED)}\r\n\r\n".encode()
@@ -76,6 +78,7 @@ def judged(tmp_path: Path) -> Make:
         lan: list[Sent] | None = None,
         link: list[Sent] | None = None,
         behind: tuple[int, int] = AT_CLIENT,
+        at_server: list[Sent] | None = None,
         case: str = CASE.name,
         ends: tuple[str, str] = (CLIENT, SERVER),
         measured: object = None,
@@ -85,7 +88,7 @@ def judged(tmp_path: Path) -> Make:
         artifacts, job = Artifacts(tmp_path), Job(server=ORIGIN, client=entry.name, case=case, iteration=1)
         write_capture(artifacts.lan_capture, _bare(ends=ends) if lan is None else lan)
         write_capture(artifacts.client_capture, _bare(ends=ends) if link is None else link)
-        write_capture(artifacts.ground_captures[1], _bare(behind, ends))
+        write_capture(artifacts.ground_captures[1], _bare(behind, ends) if at_server is None else at_server)
         for truth in (artifacts.link_truth, artifacts.ground_truth):
             truth.write_text(_truth())
         (tmp_path / "client" / "workload.json").write_text(json.dumps(measured or {"time_total": 0.7}))
@@ -144,7 +147,16 @@ def test_ipv6_counts_where_ipv6_was_asked_for(judged: Make, case: str, ends: tup
 @pytest.mark.parametrize(("began", "goodput"), [(0.75, 8 * 5000 / 0.7), (0.0, 8 * 5000 / 1.5), (None, None)])
 def test_of_a_warm_case_the_second_round_counts(judged: Make, began: float | None, goodput: float | None) -> None:
     both = [*_bare(), *_bare(ELSEWHERE, port=40001)]
-    result = judged(VPN, case="goodput-5kB+warm-geo", lan=both, link=_sealed(), behind=ELSEWHERE, began=began)
+    seconds = {"time_total": 8 * 5000 / goodput} if goodput else {}
+    result = judged(
+        VPN,
+        case="goodput-5kB+warm-geo",
+        lan=both,
+        link=_sealed(),
+        at_server=both,
+        began=began,
+        measured=seconds | {"num_connects": 1},
+    )
     assert result.sample is not None and result.crossing is not None
     assert result.sample.goodput == (None if goodput is None else pytest.approx(goodput))
     assert result.crossing.connections == 2
@@ -157,7 +169,7 @@ def test_a_tunnel_that_hides_everything_succeeds(judged: Make) -> None:
 
 def test_what_a_proxy_sends_to_the_client_again_need_not_have_crossed(judged: Make) -> None:
     again = [packet for packet in _bare() for _ in range(3)]
-    assert judged(VPN, lan=again, link=_sealed()).outcome is Outcome.SUCCEEDED
+    assert judged(VPN, lan=again, link=_sealed(), measured={"time_total": 2.1}).outcome is Outcome.SUCCEEDED
 
 
 def test_a_tunnel_that_shows_a_secret_has_failed(judged: Make) -> None:
@@ -214,6 +226,30 @@ def test_a_time_out_has_failed(judged: Make) -> None:
 def test_a_harness_that_stumbled_is_an_error(judged: Make) -> None:
     result = judged(PLAIN, error={"code": "path-not-ready", "message": "The gateway of the path ended."})
     assert (result.outcome, _codes(result)) == (Outcome.ERROR, ["path-not-ready"])
+
+
+def test_two_clocks_that_contradict_each_other_are_an_error(judged: Make) -> None:
+    assert _codes(judged(PLAIN, measured={"time_total": 0.9})) == ["client-clock"]
+
+
+@pytest.mark.parametrize(("case", "outcome"), [(CASE.name, Outcome.ERROR), (LOSSY, Outcome.FAILED)])
+def test_a_path_that_a_lossy_link_keeps_from_starting_has_failed(judged: Make, case: str, outcome: Outcome) -> None:
+    result = judged(VPN, case=case, error={"code": "path-not-ready", "message": "The gateway was not ready."})
+    assert (result.outcome, _codes(result)) == (outcome, ["path-not-ready"])
+
+
+def test_a_client_to_which_nothing_came_has_failed_whatever_the_path(judged: Make) -> None:
+    client, syn = EndpointRecord(image="x", image_id="x", exit_code=28), _bare()[:1]
+    for entry, link in ((PLAIN, syn), (VPN, _sealed()[:1]), (PEP, syn)):
+        assert _codes(judged(entry, case=LOSSY, lan=syn, link=link, client=client)) == ["client-exit"]
+
+
+def test_a_request_that_was_lost_is_no_bypass(judged: Make) -> None:
+    """The client has answers on one connection, and on another one a request that never came to the server."""
+    lost = _bare(ELSEWHERE, port=40001)[:3]
+    client = EndpointRecord(image="x", image_id="x", exit_code=28)
+    lan, behind = [*_bare(), *lost], [*_bare(), *lost[:2]]
+    assert _codes(judged(PLAIN, case=LOSSY, lan=lan, link=lan, at_server=behind, client=client)) == ["client-exit"]
 
 
 def test_a_disturbed_job_is_no_number(judged: Make) -> None:
