@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -14,11 +15,12 @@ Groups = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """The best median of `n` values, and the one after it.
+    """The best median of `n` values, and the one after it. A failed attempt is infinite time, or no goodput.
 
     `margin`: by how much of the runner-up's median the winner's is better, as a fraction, with its 95 % percentile
-    bootstrap interval where both have two values; None: nobody else. `p`: Mann-Whitney between the two. `q`: the same
-    after the correction for all questions that were asked with it; None where no values could have shown anything.
+    bootstrap interval where both have two values and no failure; None: nobody else, or one that failed mostly. `p`:
+    Mann-Whitney between the two. `q`: the same after the correction for all questions that were asked with it; None
+    where no values could have shown anything.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Winner:
     @property
     def doubt(self) -> str:
         """Why they don't, in words; empty when they do, or when there is no runner-up."""
+        if self.second and self.margin is None:
+            return "which failed in most attempts"
         if self.certain or self.margin is None:
             return ""
         if self.q is None:
@@ -49,7 +53,7 @@ class Winner:
 
 
 def winners(questions: Sequence[tuple[Groups, bool]], *, seed: int) -> list[Winner | None]:
-    """The best of each question's groups, None where none has a value; in each, whether the lowest median wins.
+    """The best of each question's groups, None where no median counts; in each, whether the lowest one wins.
 
     All rank tests that could show anything are corrected together (Benjamini-Hochberg). The runner-up is chosen by the
     same values that test it, so a small q between two of many is still the two best of many.
@@ -73,7 +77,7 @@ def _winner(groups: Groups, *, lowest: bool, seed: int) -> Winner | None:
         ((median(values), name) for name, values in groups.items() if values),
         key=lambda one: one[0] if lowest else -one[0],
     )
-    if not ranked:
+    if not ranked or not _counts(ranked[0][0]):
         return None
     value, name = ranked[0]
     if len(ranked) == 1:
@@ -86,18 +90,23 @@ def _winner(groups: Groups, *, lowest: bool, seed: int) -> Winner | None:
         n=len(groups[name]),
         second=second,
         second_n=len(groups[second]),
-        margin=abs(other - value) / other if other else None,
+        margin=abs(other - value) / other if _counts(other) else None,
         low=low,
         high=high,
         p=rank_test(groups[name], groups[second]),
     )
 
 
+def _counts(value: float) -> bool:
+    """Whether it was measured, rather than stands for a failure."""
+    return 0 < value < inf
+
+
 def _interval(
     best: Sequence[float], other: Sequence[float], *, lowest: bool, seed: int
 ) -> tuple[float, float] | tuple[None, None]:
     """Of the margin, both groups resampled independently of each other."""
-    if len(best) < 2 or len(other) < 2 or min(other) <= 0:
+    if len(best) < 2 or len(other) < 2 or not all(map(_counts, (*best, *other))):
         return None, None
     ours = resampled_medians(np.sort(np.asarray(best, dtype=np.float64)), seed=seed)
     theirs = resampled_medians(np.sort(np.asarray(other, dtype=np.float64)), seed=seed + 1)

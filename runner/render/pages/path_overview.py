@@ -62,11 +62,11 @@ def _leaders(rows: Sequence[Row]) -> Iterator[str]:
 
 def _clearest(rows: Sequence[Row]) -> Iterator[str]:
     """The greatest margin that the samples bear out."""
-    sure = [(best.margin or 0.0, row, best) for row, best in _decided(rows) if best.certain]
+    sure = [(row, best) for row, best in _decided(rows) if best.certain]
     if not sure:
         return
-    margin, row, best = max(sure, key=lambda one: one[0])
-    better = "less time" if row.workload.page else "more goodput"
+    row, best = max(sure, key=lambda one: _time_saved(*one))
+    better, margin = "less time" if row.workload.page else "more goodput", best.margin or 0.0
     span = (
         ""
         if best.low is None or best.high is None
@@ -76,6 +76,12 @@ def _clearest(rows: Sequence[Row]) -> Iterator[str]:
         f"The greatest such margin: {best.name} in {row.case.name}, {value(row, best)}, {_percent(margin)}{NARROW}% "
         f"{better} than {best.second}{span}."
     )
+
+
+def _time_saved(row: Row, best: Winner) -> float:
+    """The margin as a share of the runner-up's time, whatever the row measures."""
+    margin = best.margin or 0.0
+    return margin if row.workload.page else margin / (1 + margin)
 
 
 def value(row: Row, best: Winner) -> str:

@@ -1,8 +1,10 @@
 """The page of a run of paths: who wins over which link, goodput by size, page loads, and what an eavesdropper sees."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
+from statistics import median
 from typing import Any
 
 from markupsafe import Markup
@@ -17,6 +19,7 @@ from runner.render.pages import Page, Pages
 from runner.render.sweeps import Scale, sweeps
 from runner.render.view import RunView
 from runner.stats import Attempts, Summary, summarise
+from runner.stats.versus import Versus, versus
 from runner.stats.winner import Winner, winners
 
 NAV = (1, "Paths", "paths.html")
@@ -44,6 +47,15 @@ class Row:
     winner: Winner | None
 
 
+@dataclass(frozen=True)
+class Against:
+    """Every other path's times, case by case, against one path's."""
+
+    reference: str
+    others: list[str]
+    rows: list[tuple[CaseRecord, dict[str, Versus]]]
+
+
 def pages(view: RunView) -> Pages:
     """One page."""
     yield Page("paths.html", "paths.html", _told(view))
@@ -52,12 +64,9 @@ def pages(view: RunView) -> Pages:
 def rows_of(view: RunView) -> list[Row]:
     """Every workload over every link."""
     cases = _cases(view)
-    values = [({path: _values(view, path, case) for path in view.run.clients}, one.page) for case, one in cases]
+    values = [({path: _attempted(view, path, case) for path in view.run.clients}, one.page) for case, one in cases]
     best = winners(values, seed=view.run.seed)
-    return [
-        _row(view, case, workload, groups, first)
-        for (case, workload), (groups, _), first in zip(cases, values, best, strict=True)
-    ]
+    return [_row(view, case, workload, first) for (case, workload), first in zip(cases, best, strict=True)]
 
 
 def _cases(view: RunView) -> list[tuple[CaseRecord, WorkloadRecord]]:
@@ -72,6 +81,7 @@ def _told(view: RunView) -> dict[str, Any]:
         "downloads": [row for row in rows if not row.workload.page],
         "page_loads": [row for row in rows if row.workload.page],
         "page_times": [_page_times(view, row) for row in rows if row.workload.page],
+        "against": _against(view, cases),
         "links": _links(cases),
         "by_size": _by_size(view, cases),
         "ecdf": _ecdf(view, cases),
@@ -113,9 +123,35 @@ def _values(view: RunView, path: str, case: CaseRecord) -> list[float]:
     return [value for value in found if value is not None]
 
 
-def _row(
-    view: RunView, case: CaseRecord, workload: WorkloadRecord, values: Mapping[str, list[float]], best: Winner | None
-) -> Row:
+def _attempted(view: RunView, path: str, case: CaseRecord) -> list[float]:
+    """The same of every attempt. One that failed has the worst value that there is: nobody leads by what he lost."""
+    assert case.workload is not None
+    found, worst = _values(view, path, case), inf if case.workload.page else 0.0
+    return found + [worst] * (_attempts(view, path, case).attempts - len(found))
+
+
+def _times(view: RunView, path: str, case: CaseRecord) -> list[float]:
+    """Seconds of every attempt, of a page and of a download; infinite where it failed."""
+    counting = (one.sample for one in _results(view, path, case) if one.outcome is Outcome.SUCCEEDED)
+    found = [one.ttlb for one in counting if one is not None and one.ttlb is not None]
+    return found + [inf] * (_attempts(view, path, case).attempts - len(found))
+
+
+def _against(view: RunView, cases: Sequence[tuple[CaseRecord, WorkloadRecord]]) -> list[Against]:
+    """Every path against each that is no variant; those first that do nothing."""
+    times = [{path: _times(view, path, case) for path in view.run.clients} for case, _ in cases]
+    bases = [path for path in view.run.paths.values() if not path.variant_of]
+    bases.sort(key=lambda path: bool(path.encrypts or path.splits))
+    found = []
+    for path in bases if len(view.run.clients) > 1 else ():
+        answers = versus(times, path.name, seed=view.run.seed)
+        rows = [(case, answer) for (case, _), answer in zip(cases, answers, strict=True) if answer]
+        if rows:
+            found.append(Against(path.name, [name for name in view.run.clients if name != path.name], rows))
+    return found
+
+
+def _row(view: RunView, case: CaseRecord, workload: WorkloadRecord, best: Winner | None) -> Row:
     cells = []
     for path in view.run.clients:
         results = _results(view, path, case)
@@ -124,7 +160,7 @@ def _row(
                 path,
                 PathCell(
                     cell=_cell(view, path, case),
-                    summary=summarise(values[path], seed=view.run.seed),
+                    summary=summarise(_values(view, path, case), seed=view.run.seed),
                     attempts=_attempts(view, path, case),
                     unsupported=any(one.outcome is Outcome.UNSUPPORTED for one in results),
                     won=best is not None and best.name == path,
@@ -208,11 +244,14 @@ def _unit(page: bool) -> str:
 
 
 def _mark(view: RunView, path: str, case: CaseRecord, at: float) -> Mark | None:
-    summary = summarise(_values(view, path, case), seed=view.run.seed)
-    if summary is None:
+    """The median of all attempts; none where most page loads failed. An interval where all succeeded."""
+    values, attempts = _attempted(view, path, case), _attempts(view, path, case)
+    if not values or not isfinite(median(values)):
         return None
-    told = f"{path}: median {summary.median:.3g}, n {summary.n}"
-    return Mark(x=at, y=summary.median, low=summary.low, high=summary.high, title=told)
+    summary = summarise(values, seed=view.run.seed) if attempts.successes == attempts.attempts else None
+    low, high = (summary.low, summary.high) if summary is not None else (None, None)
+    told = f"{path}: median {median(values):.3g}, completed {attempts}"
+    return Mark(x=at, y=median(values), low=low, high=high, title=told)
 
 
 def _lines(view: RunView, cases: list[CaseRecord], of: Any, label: str, title: str) -> Markup:
@@ -233,34 +272,36 @@ def _ecdf(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> 
     for case, workload in cases:
         if not workload.page:
             continue
-        series = []
-        for path in view.run.clients:
-            tried = _attempts(view, path, case).attempts
-            times = sorted(_values(view, path, case))
-            if times:
-                series.append((path, _steps(times, tried)))
+        loads = {path: _times(view, path, case) for path in view.run.clients}
+        last = max((time for times in loads.values() for time in times if isfinite(time)), default=0.0)
+        series = [(path, _steps(times, last)) for path, times in loads.items() if times]
         chart = curves(series, Axis(label="page load time (s)"), Axis(label="share of loads", end=1.0), title=case.name)
         if chart:
             found.append((case.name, chart))
     return found
 
 
-def _steps(times: list[float], tried: int) -> list[tuple[float, float]]:
+def _steps(times: Sequence[float], last: float) -> list[tuple[float, float]]:
     points = [(0.0, 0.0)]
-    for done, time in enumerate(times, start=1):
-        points += [(time, points[-1][1]), (time, done / tried)]
-    return points
+    for done, time in enumerate(sorted(filter(isfinite, times)), start=1):
+        points += [(time, points[-1][1]), (time, done / len(times))]
+    return [*points, (last, points[-1][1])]
 
 
 def seen(view: RunView) -> dict[str, tuple[int, int]]:
     """By path: how much of what was looked for is visible in some job, and of how much."""
     looked: dict[str, dict[str, bool]] = {}
     for job, result in view.results.items():
-        for sight in result.crossing.sights if result.crossing is not None else ():
+        for sight in result.crossing.sights if _shows(result) and result.crossing is not None else ():
             known = looked.setdefault(job.client, {})
             known[sight.what] = known.get(sight.what, False) or sight.visible
     order = (path for path in view.run.clients if path in looked)
     return {path: (sum(looked[path].values()), len(looked[path])) for path in order}
+
+
+def _shows(result: Result) -> bool:
+    """Whether it says anything of the path: in a job that the harness spoiled the traffic may have gone beside it."""
+    return result.outcome is not Outcome.ERROR
 
 
 def _sight_names(results: Iterable[Result]) -> list[str]:
@@ -273,7 +314,7 @@ def _sights(view: RunView) -> list[tuple[str, str, dict[str, Sight], int]]:
     jobs: dict[tuple[str, str], int] = defaultdict(int)
     for job, result in view.results.items():
         workload = view.run.cases[job.case].workload
-        if result.crossing is None or workload is None:
+        if result.crossing is None or workload is None or not _shows(result):
             continue
         key = job.client, "TLS end to end" if workload.encrypted else "in the clear"
         jobs[key] += 1

@@ -55,6 +55,40 @@ def test_a_load_that_failed_counts_as_an_attempt(page: str) -> None:
     assert next(row[3].split()[-1] for row in _rows(page, "pages") if row[0] == "plain") == "3"
 
 
+def test_every_path_stands_against_the_others_by_time(page: str) -> None:
+    tables = page.split('id="against"')[1].split("</section>", maxsplit=1)[0].split("<details")[1:]
+    assert [re.findall(r"against <b>(.*?)</b>", table) for table in tables] == [["plain"], ["openvpn"], ["pep-split"]]
+    header, *rows = _rows(f'id="x"{tables[0]}</section>', "x")
+    assert header == ["workload", "link", "openvpn", "pep-split"]
+    small = next(row for row in rows if row[0] == "goodput-500kB")
+    assert small[3].startswith("−25 % −")
+    assert re.search(r"% [−+]\d+ to [−+]\d+$", small[2])
+
+
+def test_what_a_spoiled_job_showed_says_nothing_of_the_path(tmp_path: Path) -> None:
+    folder = paths_run(tmp_path / "run")
+    leaking = next(one for one in folder.results().values() if one.client == "openvpn" and one.crossing is not None)
+    sights = tuple(replace(one, visible=True) for one in leaking.crossing.sights)  # type: ignore[union-attr]
+    shown = replace(leaking, crossing=replace(leaking.crossing, sights=sights))  # type: ignore[type-var]
+    for outcome, sees in ((Outcome.ERROR, "○ nothing"), (Outcome.FAILED, "● 2 of 2 things")):
+        folder.save_result(replace(shown, outcome=outcome))
+        render([folder], tmp_path / "site")
+        last = _rows((tmp_path / "site/run/paths.html").read_text(), "downloads")[-1]
+        assert (last[0], last[3]) == ("an eavesdropper sees", sees)
+
+
+def test_who_lost_every_load_has_a_curve_at_zero(tmp_path: Path) -> None:
+    folder = paths_run(tmp_path / "run")
+    for result in folder.results().values():
+        if result.client == "plain" and result.outcome is Outcome.SUCCEEDED:
+            folder.save_result(replace(result, outcome=Outcome.FAILED))
+    render([folder], tmp_path / "site")
+    lost = (tmp_path / "site/run/paths.html").read_text()
+    chart = lost.split("Distribution of the page load time")[1].split("</figure>", maxsplit=1)[0]
+    assert ">plain</text>" in chart
+    assert "failed mostly" in lost and all(row[5] != "plain" for row in _rows(lost, "downloads")[1:-1])
+
+
 def test_what_the_harness_spoiled_is_no_load_that_was_lost(tmp_path: Path) -> None:
     folder = paths_run(tmp_path / "run")
     for result in folder.results().values():
@@ -111,7 +145,7 @@ def test_the_overview_says_the_run_in_sentences_about_paths(tmp_path: Path) -> N
     folder = paths_run(tmp_path / "night")
     assert _sentences(folder) == [
         "3 paths, 5 workloads over 1 link: 51 of 60 jobs succeeded, 1 failed, 8 unsupported.",
-        "Ahead by the median: over geo, of 5 rows, pep-split in 3 and plain in 2; 4 of 5 leads are more than chance.",
+        "Ahead by the median: over geo, of 5 rows, pep-split in 3 and plain in 2; 5 of 5 leads are more than chance.",
         "The greatest such margin: pep-split in goodput-2000kB-geo, 4.41 Mbit/s, 33 % more goodput than plain, "
         "95 % interval 32 to 34.",
         "An eavesdropper on the satellite link sees nothing of what was looked for in openvpn; some of it in "

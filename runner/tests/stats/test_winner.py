@@ -1,5 +1,7 @@
 """The best of several: margin with its interval, and what so few values can't say."""
 
+from math import inf
+
 from runner.stats.winner import winners
 
 
@@ -42,3 +44,14 @@ def test_one_alone_has_no_margin_and_none_no_winner() -> None:
     alone, nobody = winners([({"a": [1.0, 2.0], "b": []}, False), ({"a": []}, True)], seed=1)
     assert alone is not None and alone.margin is None and alone.doubt == "" and not alone.certain
     assert nobody is None
+
+
+def test_nobody_wins_by_the_attempts_that_he_lost() -> None:
+    fragile, steady = [4.0, 4.1, 4.2, 4.3, inf, inf, inf, inf, inf], [5.0 + 0.1 * step for step in range(9)]
+    (found,) = winners([({"fragile": fragile, "steady": steady}, True)], seed=1)
+    assert found is not None
+    assert (found.name, found.second, found.margin) == ("steady", "fragile", None)
+    assert found.doubt == "which failed in most attempts"
+    (found,) = winners([({"fragile": [4.0, 0.0, 0.0], "steady": [1.0, 1.1, 1.2]}, False)], seed=1)
+    assert found is not None and found.name == "steady"
+    assert winners([({"a": [inf, inf], "b": [inf]}, True)], seed=1) == [None]
