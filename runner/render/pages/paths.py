@@ -81,6 +81,7 @@ def _told(view: RunView) -> dict[str, Any]:
         "downloads": [row for row in rows if not row.workload.page],
         "page_loads": [row for row in rows if row.workload.page],
         "page_times": [_page_times(view, row) for row in rows if row.workload.page],
+        "warm": any(workload.warm for _, workload in cases),
         "against": _against(view, cases),
         "links": _links(cases),
         "by_size": _by_size(view, cases),
