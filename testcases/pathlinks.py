@@ -24,7 +24,8 @@ class PathLink:
         """The same with `loss`, a fraction, both ways on the satellite segment."""
         one = self.satellite
         lossy = replace(one, forward=replace(one.forward, loss=loss), return_=replace(one.return_, loss=loss))
-        return replace(self, name=f"{self.name}+loss={loss:g}", satellite=lossy)
+        digits = repr(float(loss)).removesuffix(".0")  # all of them: two losses never share a name
+        return replace(self, name=f"{self.name}+loss={digits}", satellite=lossy)
 
 
 def _link(name: str, *, delay: float, forward: LinkImpairments, return_: LinkImpairments, note: str = "") -> PathLink:

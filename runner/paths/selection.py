@@ -157,11 +157,15 @@ def _sizes(workload: Workload, sizes: Sequence[str]) -> tuple[int, ...]:
     if texts == ["all"]:
         return workload.sweep or workload.sizes
     example = "500000,2000000 (bytes), or all"
-    values = (_number(text, option="--size", top=1e9, example=example) for text in texts)
-    found = tuple(dict.fromkeys(round(value) for value in values))
+    found = []
+    for text in texts:
+        value = _number(text, option="--size", top=1e9, example=example)
+        if not value.is_integer():
+            raise UsageError(f"--size {text}: write a whole number of bytes.")
+        found.append(int(value))
     if min(found) < 1000:
         raise UsageError(f"--size {min(found)}: a transfer has at least 1000 bytes.")
-    return found
+    return tuple(dict.fromkeys(found))
 
 
 def _number(text: str, *, option: str, top: float, example: str) -> float:
@@ -174,8 +178,13 @@ def _number(text: str, *, option: str, top: float, example: str) -> float:
     return value
 
 
+def _in_name(size: int) -> str:
+    """A size without rounding: two sizes never share a name."""
+    return f"{size}B" if size % 1000 else f"{size // 1000}kB"
+
+
 def _case(workload: Workload, size: int, link: PathLink, options: PathOptions) -> CaseRecord:
-    what = workload.name if workload.page else f"{workload.name}-{size / 1000:g}kB"
+    what = workload.name if workload.page else f"{workload.name}-{_in_name(size)}"
     timeout = PAGE_TIMEOUT if workload.page else 60 + 8 * size / _SLOWEST
     if options.warm:
         what, timeout = f"{what}+warm", 2 * timeout

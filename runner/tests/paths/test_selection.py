@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runner.catalog import load_paths
 from runner.errors import UsageError
@@ -33,6 +35,37 @@ def test_the_sweeps_are_those_of_the_paper() -> None:
     _, sizes = _select(workloads=("goodput",), sizes=("all",))
     assert len(sizes) == 39 and sizes[0] == "goodput-500kB-geo" and sizes[-1] == "goodput-10000kB-geo"
     assert len(LOSS_SWEEP) == 28 and (LOSS_SWEEP[0], LOSS_SWEEP[-1]) == (1e-9, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"sizes": ("1234567,1234568",)}, ["goodput-1234567B-geo", "goodput-1234568B-geo"]),
+        ({"sizes": ("1e9,250000.0",)}, ["goodput-1000000kB-geo", "goodput-250kB-geo"]),
+        (
+            {"sizes": ("5000",), "losses": ("0.1000001,0.1,1e-09,1",)},
+            [f"goodput-5kB-geo+loss={loss}" for loss in ("0.1000001", "0.1", "1e-09", "1")],
+        ),
+    ],
+)
+def test_names_of_cases_are_not_rounded(options: dict[str, tuple[str, ...]], names: list[str]) -> None:
+    assert _select(paths=("plain",), workloads=("goodput",), **options)[1] == names
+
+
+def test_names_of_the_sweep_are_those_of_stored_runs() -> None:
+    _, cases = _select(paths=("plain",), workloads=("goodput",), sizes=("5000",), losses=("all",))
+    assert cases == ["goodput-5kB-geo", *(f"goodput-5kB-geo+loss={loss:g}" for loss in LOSS_SWEEP)]
+
+
+@given(
+    sizes=st.lists(st.integers(1000, 10**9), min_size=1, max_size=4, unique=True),
+    losses=st.lists(st.floats(0, 1, exclude_min=True), min_size=1, max_size=4, unique=True),
+)
+def test_no_two_cases_share_a_name(sizes: list[int], losses: list[float]) -> None:
+    _, cases = _select(
+        workloads=("goodput",), sizes=tuple(str(one) for one in sizes), losses=tuple(repr(one) for one in losses)
+    )
+    assert len(cases) == len(sizes) * len(losses)
 
 
 def test_loss_is_of_both_directions_of_the_satellite_alone() -> None:
@@ -74,6 +107,7 @@ def test_values_between_slashes_are_a_variant_each() -> None:
         ({"links": ("geos",)}, "--link: there is no link 'geos'. Did you mean geo?"),
         ({"losses": ("2",)}, "--loss: '2' is no number from 0 to 1"),
         ({"sizes": ("ten",)}, "--size: 'ten' is no number"),
+        ({"sizes": ("1000.5",)}, "--size 1000.5: write a whole number of bytes."),
         ({"sizes": ("10",)}, "a transfer has at least 1000 bytes"),
         ({"variants": ("plain:CCA=bbr",)}, "plain has no knob 'CCA'. Choices: none."),
         ({"variants": ("pep-split:CCA=a b",)}, "letters, digits, dots and hyphens only"),
