@@ -3,6 +3,7 @@
 import importlib
 import json
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,11 +11,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 import testcases
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation, Role
+from runner.model.knob import FORMS, Knob
 from runner.model.path import SIDES, PathEntry, Side
 from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
@@ -28,6 +30,7 @@ CATALOG_SCHEMA = 1
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 Truth = Annotated[bool, Field(strict=True)]
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class _CongestionControl(BaseModel):
@@ -69,8 +72,22 @@ class _Entry(BaseModel):
     receive_window: dict[str, Any] = {}
 
 
+def _knobs(texts: dict[str, str]) -> dict[str, str]:
+    for name, text in texts.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"'{name}' is no variable: write capitals, digits and '_'")
+        try:
+            Knob.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return texts
+
+
 class _Path(BaseModel):
-    """One path. `splits`: the sides where TCP connections end; `carries`: what goes through it; `knobs`: variables."""
+    """One path. `splits`: the sides where TCP connections end; `carries`: what goes through it.
+
+    `knobs`: variables that a variant may set, and what each takes (model/knob.py).
+    """
 
     model_config = ConfigDict(extra="forbid")
     image: str = Field(min_length=1)
@@ -83,7 +100,7 @@ class _Path(BaseModel):
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
     encrypts: Truth = False
     poses_as_server: Truth = False
-    knobs: list[str] = []
+    knobs: Annotated[dict[str, str], AfterValidator(_knobs)] = Field(default={}, description=f"such as {FORMS}")
 
 
 class _File(BaseModel):
@@ -174,6 +191,14 @@ def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
     }
 
 
+def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
+    """By path and variable, what a variant may set. Raises UsageError as `load_implementations` does."""
+    return {
+        name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()}
+        for name, entry in _read(path).paths.items()
+    }
+
+
 Document = TypeVar("Document", bound=BaseModel)
 _FORMS = {
     "model_type": "write an object, { … }",
@@ -226,7 +251,7 @@ def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
         return f"{field} is not known: " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}.")
     if first["type"] == "missing":
         return f"{field} is missing."
-    expected = _FORMS.get(first["type"], first["msg"])
+    expected = _FORMS.get(first["type"], first["msg"].removeprefix("Value error, "))
     unit = around.get(place[-1], {}).get("description") if place else None
     found = "" if isinstance(value, dict | list) else f" is {json.dumps(value)}"
     return f"{field}{found}: {expected}{f' ({unit})' if unit else ''}."

@@ -48,16 +48,22 @@ def show_crossing(console: Console, result: Result, case: CaseRecord | None) -> 
         console.print(f"{side} applied {escape(said)}")
 
 
-def paths_tables(catalog: PathCatalog, where: Mapping[str, str]) -> tuple[Table, Table, Table]:
-    """The paths, the workloads and the links under paths that can be chosen. `where`: each path's image, in words."""
+def paths_tables(catalog: PathCatalog, where: Mapping[str, str]) -> tuple[Table, ...]:
+    """The paths, what their variants may set, the workloads and the links under paths that can be chosen.
+
+    `where`: each path's image, in words.
+    """
     paths = Table(
         Column("path", no_wrap=True), "TCP ends", "carries", "hides", Column("image", no_wrap=True), "", box=None
     )
     for entry in catalog.paths.values():
         ends = "both" if len(entry.splits) > 1 else "".join(entry.splits) or "–"
-        knobs = f" [dim]Knobs: {', '.join(entry.knobs)}.[/dim]" if entry.knobs else ""
         hides = "all" if entry.encrypts else "–"
-        paths.add_row(entry.name, ends, " ".join(entry.carries), hides, where[entry.name], escape(entry.note) + knobs)
+        paths.add_row(entry.name, ends, " ".join(entry.carries), hides, where[entry.name], escape(entry.note))
+    knobs = Table(Column("knob of a path", no_wrap=True), "", Column("takes", no_wrap=True), box=None)
+    for name, declared in catalog.knobs.items():
+        for number, (variable, knob) in enumerate(declared.items()):
+            knobs.add_row("" if number else name, variable, knob.text)
     workloads = Table(Column("workload", no_wrap=True), "", "sizes, kB", box=None)
     for one in catalog.workloads.values():
         sizes = "page" if one.page else ", ".join(f"{size / 1000:g}" for size in one.sizes)
@@ -66,4 +72,4 @@ def paths_tables(catalog: PathCatalog, where: Mapping[str, str]) -> tuple[Table,
     for link in catalog.links.values():
         delays = (format_duration(segment.forward.delay) for segment in (link.satellite, link.ground))
         links.add_row(link.name, *(f"{delay} one way" for delay in delays), link.note)
-    return paths, workloads, links
+    return paths, knobs, workloads, links

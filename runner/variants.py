@@ -1,6 +1,6 @@
 """`--variant STACK:NAME=VALUE,…`: parsed once, checked against the catalogue, and put beside its stack."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import product
@@ -8,12 +8,12 @@ from itertools import product
 from runner.catalog import Catalog
 from runner.errors import UsageError
 from runner.model.implementation import Implementation, Role
+from runner.model.knob import Knob
 from runner.model.run import Run
 from runner.model.variant import PARAMETERS, Variant
 from runner.plan import Selection
 
-_MOST = {"IW": 10_000, "ACK_FREQUENCY": 1_000}
-_UNITS = {"IW": "a number of packets", "ACK_FREQUENCY": "a number of ack-eliciting packets"}
+_NUMBERS = {"IW": Knob.parse("1..10000 packets"), "ACK_FREQUENCY": Knob.parse("1..1000 ack-eliciting packets")}
 _FREE = ("CLIENT_PARAMS", "SERVER_PARAMS")
 _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
@@ -48,18 +48,36 @@ def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
         raise _wrong(text, f"{_EXAMPLE}.")
     if stack not in stacks:
         raise _wrong(text, f"there is no stack '{stack}'.{_choices(stack, stacks)}")
+    given = assignments(text, rest, PARAMETERS, unknown="there is no parameter", example=_EXAMPLE)
+    found = {name: _checked(text, stacks[stack], name, value) for name, value in given.items()}
+    return Variant.of(stack, found)
+
+
+def assignments(text: str, rest: str, names: Collection[str], *, unknown: str, example: str) -> dict[str, str]:
+    """NAME → value of `NAME=VALUE,…`, which is the `rest` of a variant's `text`.
+
+    Raises UsageError for a name that isn't among `names` (`unknown` says so), stands twice, or has no value.
+    """
     found: dict[str, str] = {}
     for part in split_values(text, rest):
-        given, equals, value = part.partition("=")
+        given, _, value = part.partition("=")
         name = given.strip().upper()
-        if name not in PARAMETERS:
-            raise _wrong(text, f"there is no parameter '{given.strip()}'.{_choices(name, PARAMETERS)}")
+        if name not in names:
+            raise _wrong(text, f"{unknown} '{given.strip()}'.{_choices(name, names)}")
         if name in found:
             raise _wrong(text, f"{name} is given twice.")
-        if not equals or not (plain := unquote(value.strip())):
-            raise _wrong(text, f"{name} has no value: {_EXAMPLE}.")
-        found[name] = _checked(text, stacks[stack], name, plain)
-    return Variant.of(stack, found)
+        found[name] = unquote(value.strip())
+        if not found[name]:
+            raise _wrong(text, f"{name} has no value: {example}.")
+    return found
+
+
+def taken(text: str, name: str, knob: Knob, value: str) -> str:
+    """`value` as it is handed on. Raises UsageError with what `name` takes."""
+    plain = knob.read(value)
+    if plain is None:
+        raise _wrong(text, f"{name} is {knob}, not '{value}'.")
+    return plain
 
 
 def _wrong(text: str, sentence: str) -> UsageError:
@@ -69,7 +87,7 @@ def _wrong(text: str, sentence: str) -> UsageError:
 def _choices(wanted: str, choices: Iterable[str]) -> str:
     names = list(choices)
     near = get_close_matches(wanted, names, n=1)
-    return (f" Did you mean {near[0]}?" if near else "") + f" Choices: {', '.join(names)}."
+    return (f" Did you mean {near[0]}?" if near else "") + f" Choices: {', '.join(names) or 'none'}."
 
 
 def split_values(text: str, rest: str) -> list[str]:
@@ -108,10 +126,8 @@ def _checked(text: str, stack: Implementation, name: str, value: str) -> str:
     if name == "CCA" and stack.congestion_controls and value not in stack.congestion_controls:
         choices = _choices(value, stack.congestion_controls)
         raise _wrong(text, f"{stack.name} can't be asked for congestion controller '{value}'.{choices}")
-    if name in _MOST:
-        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST[name]):
-            raise _wrong(text, f"{name} is {_UNITS[name]}, 1 to {_MOST[name]}, not '{value}'.")
-        return str(int(value))
+    if name in _NUMBERS:
+        return taken(text, name, _NUMBERS[name], value)
     return value
 
 

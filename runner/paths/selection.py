@@ -1,7 +1,6 @@
 """`run --path … --workload … --link …`: names resolved, cases made, the record of a run of paths."""
 
 import pkgutil
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -9,12 +8,13 @@ from importlib import import_module
 from pathlib import Path
 
 import testcases.workloads
-from runner.catalog import IMPLEMENTATIONS, load_paths, split
+from runner.catalog import IMPLEMENTATIONS, load_knobs, load_paths, split
 from runner.errors import UsageError
 from runner.model.implementation import Implementation
+from runner.model.knob import Knob
 from runner.model.path import ORIGIN, PathEntry
 from runner.model.run import CaseRecord, Kind, WorkloadRecord
-from runner.variants import split_values, sweep, unquote
+from runner.variants import assignments, sweep, taken
 from testcases.base import link_parameters
 from testcases.pathlinks import LINKS, LOSS_SWEEP, PathLink
 from testcases.reference_page import TOTAL
@@ -24,14 +24,15 @@ DEFAULT_WORKLOADS = ("goodput", "page")
 DEFAULT_LINKS = ("geo",)
 PAGE_TIMEOUT = 120.0  # s
 _SLOWEST = 200_000  # bit/s: what a transfer must reach within its time-out
-_SAFE = re.compile(r"^[A-Za-z0-9.-]+$")
+_EXAMPLE = "write PATH:NAME=VALUE,… such as pep-split:CCA=bbr,IW=100"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PathCatalog:
-    """Everything that a selection of paths can name."""
+    """Everything that a selection of paths can name. `knobs`: of each path, what a variant may set."""
 
     paths: dict[str, PathEntry]
+    knobs: dict[str, dict[str, Knob]]
     workloads: dict[str, Workload]
     links: dict[str, PathLink]
 
@@ -72,7 +73,12 @@ def load_path_catalog(path: Path = IMPLEMENTATIONS) -> PathCatalog:
     modules = [import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
     found: list[Workload] = [module.WORKLOAD for module in modules if hasattr(module, "WORKLOAD")]
     found.sort(key=lambda one: (one.page, one.name))
-    return PathCatalog(paths=load_paths(path), workloads={one.name: one for one in found}, links=dict(LINKS))
+    return PathCatalog(
+        paths=load_paths(path),
+        knobs=load_knobs(path),
+        workloads={one.name: one for one in found},
+        links=dict(LINKS),
+    )
 
 
 def select_paths(catalog: PathCatalog, options: PathOptions) -> PathSelection:
@@ -82,7 +88,7 @@ def select_paths(catalog: PathCatalog, options: PathOptions) -> PathSelection:
     names = _named(options.paths, list(catalog.paths), option="--path", what="path")
     paths = {name: catalog.paths[name] for name in names}
     for text in (one for given in options.variants for one in sweep(given)):
-        variant = path_variant(text, catalog.paths)
+        variant = path_variant(text, catalog)
         if variant.variant_of not in paths:
             raise UsageError(f"--variant {text}: {variant.variant_of} is not selected: add it to --path.")
         paths[variant.name] = variant
@@ -116,26 +122,18 @@ def _beside(paths: Mapping[str, PathEntry]) -> dict[str, PathEntry]:
     return {name: paths[name] for name in order}
 
 
-def path_variant(text: str, paths: Mapping[str, PathEntry]) -> PathEntry:
+def path_variant(text: str, catalog: PathCatalog) -> PathEntry:
     """A path with other parameters, of `PATH:NAME=VALUE,…`. Raises UsageError for what the path can't be asked."""
     name, colon, rest = text.partition(":")
     if not colon or not rest.strip():
-        raise UsageError(f"--variant {text}: write PATH:NAME=VALUE,… such as pep-split:CCA=bbr,IW=100.")
-    if name not in paths:
-        raise UsageError(f"--variant {text}: there is no path '{name}'. Choices: {', '.join(paths)}.")
-    found: dict[str, str] = {}
-    for part in split_values(text, rest):
-        given, _, value = part.partition("=")
-        knob, plain = given.strip().upper(), unquote(value.strip())
-        if knob not in paths[name].knobs:
-            choices = ", ".join(paths[name].knobs) or "none"
-            raise UsageError(f"--variant {text}: {name} has no knob '{given.strip()}'. Choices: {choices}.")
-        if not _SAFE.match(plain):
-            raise UsageError(f"--variant {text}: {knob} is '{plain}': letters, digits, dots and hyphens only.")
-        found[knob] = plain
-    ordered = {knob: found[knob] for knob in paths[name].knobs if knob in found}
+        raise UsageError(f"--variant {text}: {_EXAMPLE}.")
+    if name not in catalog.paths:
+        raise UsageError(f"--variant {text}: there is no path '{name}'. Choices: {', '.join(catalog.paths)}.")
+    knobs = catalog.knobs[name]
+    given = assignments(text, rest, knobs, unknown=f"{name} has no knob", example=_EXAMPLE)
+    ordered = {knob: taken(text, knob, knobs[knob], given[knob]) for knob in knobs if knob in given}
     suffix = "+".join(f"{knob.lower().replace('_', '-')}={value}" for knob, value in ordered.items())
-    return replace(paths[name], name=f"{name}+{suffix}", variant_of=name, parameters=ordered)
+    return replace(catalog.paths[name], name=f"{name}+{suffix}", variant_of=name, parameters=ordered)
 
 
 def _with_losses(link: PathLink, losses: Sequence[str]) -> list[PathLink]:

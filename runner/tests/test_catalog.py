@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import Catalog, load_cases, load_catalog, load_implementations
+from runner.catalog import Catalog, load_cases, load_catalog, load_implementations, load_knobs
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Role
+from runner.model.knob import Knob
 
 
 def test_the_shipped_catalogue_is_valid() -> None:
@@ -88,6 +89,43 @@ def test_a_broken_catalogue_is_refused_with_file_and_field(tmp_path: Path, text:
         load_implementations(path)
     assert str(path) in str(caught.value)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "sentence"),
+    [
+        ({"IW": "10..1"}, "paths.p.knobs': IW: '10..1' ends before it begins (such as cubic|newreno, 1..10000 packets"),
+        ({"IW": "1-10, 20"}, "IW: '1-10, 20' is neither choices nor a range (such as "),
+        ({"IW": "1s..10"}, "IW: '1s..10' is neither choices nor a range"),
+        ({"IW": "1..2|3"}, "IW: '1..2|3' is neither choices nor a range"),
+        ({"IW": ""}, "IW: '' is neither choices nor a range"),
+        ({"iw": "1..10"}, "'iw' is no variable: write capitals, digits and '_'"),
+        ({"IW": 10}, "paths.p.knobs.IW' is 10: write text, in quotes"),
+        (["IW"], "paths.p.knobs': write an object, { … }"),
+    ],
+)
+def test_a_knob_says_what_it_takes_or_is_refused(tmp_path: Path, knobs: object, sentence: str) -> None:
+    path = tmp_path / "implementations.json"
+    entry = {"image": "i", "knobs": knobs}
+    path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "paths": {"p": entry}}))
+    with pytest.raises(UsageError) as caught:
+        load_knobs(path)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "read", "refused"),
+    [
+        ("cubic|bbr2.1", {"cubic": "cubic", "bbr2.1": "bbr2.1"}, ["", "Cubic", "1", "cubic|bbr2.1"]),
+        ("1..64", {"1": "1", "064": "64"}, ["0", "65", "1.0", "-1", "1e1", "٣", "9" * 5000]),
+        ("0|1200..1452 bytes", {"0": "0", "1452": "1452"}, ["1", "1453", "1200 bytes"]),
+        ("5s..1h", {"5000": "5000", "5s": "5s", "0.5m": "0.5m", "60m": "60m"}, ["4999ms", "61m", "1.5", "s", "-5s"]),
+    ],
+)
+def test_a_knob_takes_what_it_says(form: str, read: dict[str, str], refused: list[str]) -> None:
+    knob = Knob.parse(form)
+    assert {value: knob.read(value) for value in read} == read
+    assert [value for value in refused if knob.read(value) is not None] == []
 
 
 def test_a_missing_catalogue_is_one_sentence(tmp_path: Path) -> None:

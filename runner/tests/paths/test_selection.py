@@ -99,6 +99,11 @@ def test_values_between_slashes_are_a_variant_each() -> None:
     assert paths == ["qpep", *(f"qpep+ack-ratio={ratio}+max-ack-delay=8s" for ratio in (1, 10))]
 
 
+def test_a_variant_has_one_name_however_its_number_is_written() -> None:
+    paths, _ = _select(paths=("qpep",), variants=("qpep:IW=010/10/20,keep_alive=0",))
+    assert paths == ["qpep", "qpep+iw=10+keep-alive=0", "qpep+iw=20+keep-alive=0"]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -110,7 +115,18 @@ def test_values_between_slashes_are_a_variant_each() -> None:
         ({"sizes": ("1000.5",)}, "--size 1000.5: write a whole number of bytes."),
         ({"sizes": ("10",)}, "a transfer has at least 1000 bytes"),
         ({"variants": ("plain:CCA=bbr",)}, "plain has no knob 'CCA'. Choices: none."),
-        ({"variants": ("pep-split:CCA=a b",)}, "letters, digits, dots and hyphens only"),
+        ({"variants": ("qpep",)}, "write PATH:NAME=VALUE,… such as pep-split:CCA=bbr,IW=100."),
+        ({"variants": ("qpap:IW=3",)}, "there is no path 'qpap'. Choices: plain, "),
+        ({"variants": ("qpep:IWX=3",)}, "qpep has no knob 'IWX'. Did you mean IW? Choices: CCA, IW, FLOWS, "),
+        ({"variants": ("qpep:CCA=bbr",)}, "--variant qpep:CCA=bbr: CCA is cubic or newreno, not 'bbr'."),
+        ({"variants": ("pep-split:CCA=a b",)}, "CCA is bbr or cubic or reno, not 'a b'."),
+        ({"variants": ("qpep:IW=abc",)}, "IW is a number of packets, 1 to 10000, not 'abc'."),
+        ({"variants": ("qpep:IW=10,IW=20",)}, "IW is given twice."),
+        ({"variants": ("qpep:IW",)}, "IW has no value: write PATH:NAME=VALUE,… such as pep-split:CCA=bbr,IW=100."),
+        ({"variants": ("qpep:IW=1/",)}, "--variant qpep:IW=: IW has no value"),
+        ({"variants": ("qpep:MAX_ACK_DELAY=20s",)}, "MAX_ACK_DELAY is a time, 1ms to 16383ms, not '20s'."),
+        ({"variants": ("qpep:PACKET_SIZE=1500",)}, "PACKET_SIZE is 0 or a number of bytes, 1200 to 1452, not '1500'."),
+        ({"variants": ("qpep:ZERO_RTT=yes",)}, "ZERO_RTT is true or false, not 'yes'."),
         ({"paths": ("plain",), "variants": ("pep-split:IW=3",)}, "pep-split is not selected"),
     ],
 )
