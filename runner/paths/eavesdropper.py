@@ -1,8 +1,9 @@
 """What somebody who records the satellite link learns: every captured byte is searched for what should stay private.
 
-A search, not a reading of what a path claims: headers, payloads, whatever lies inside a tunnel without encryption, and
-bytes of a TCP stream across its segments, also as hexadecimal digits or base64. QUIC's Initials are opened, for their
-keys follow from what everybody sees (RFC 9001 §5.2).
+A search, not a reading of what a path claims: headers, payloads, whatever lies inside a tunnel without encryption.
+Names and secrets are looked for across the segments of a TCP stream, too, and as hexadecimal digits or base64; of every
+file that was transferred samples, as they are. QUIC's Initials are opened, for their keys follow from what everybody
+sees (RFC 9001 §5.2).
 """
 
 import base64
@@ -17,14 +18,14 @@ from runner.paths.packets import TCP, UDP, Packet
 
 _NEAR = 40  # bytes between two addresses of one hidden header: IPv6's hold 16 each
 _PIECE = 16  # bytes of content that can't be there by chance: 2^-128 at each place
-_PIECES = 64
+_PIECES = 128  # of all files together, but of each at least one: each is a search through the whole capture
 _MOST = 1000  # occurrences of a needle that are counted
 _CLEAR = "in the clear"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """What an eavesdropper looks for. Addresses packed; `content` is a file that was transferred."""
+    """What an eavesdropper looks for. Addresses packed; `files` are the contents that were transferred."""
 
     client: bytes
     server: bytes
@@ -32,7 +33,7 @@ class Private:
     name: str
     url: str
     header: str
-    content: bytes
+    files: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
         _address("server address", private.server, private.client, recorded),
         _ports(private, recorded),
         *(_text(what, text.encode(), recorded, streams) for what, text in texts.items()),
-        _content(private.content, recorded),
+        _content(private.files, recorded),
     )
 
 
@@ -133,9 +134,8 @@ def _forms(needle: bytes) -> Iterator[tuple[str, bytes]]:
             yield "as base64", whole
 
 
-def _content(content: bytes, recorded: Recorded) -> Sight:
-    step = max(1, (len(content) - _PIECE) // _PIECES)
-    pieces = {content[at : at + _PIECE] for at in range(0, max(1, len(content) - _PIECE), step)}
+def _content(files: Sequence[bytes], recorded: Recorded) -> Sight:
+    pieces = set(_samples(files))
     found = sorted({number for piece in pieces for number in _numbers(recorded, _places(recorded.data, piece))})
     return Sight(
         what="content",
@@ -144,6 +144,15 @@ def _content(content: bytes, recorded: Recorded) -> Sight:
         packet=found[0] if found else None,
         how=_CLEAR if found else "",
     )
+
+
+def _samples(files: Sequence[bytes]) -> Iterator[bytes]:
+    """Pieces of every file, evenly over all bytes; the first one at a file's middle, for beginnings are alike."""
+    every = max(1, sum(map(len, files)) // _PIECES)
+    for content in files:
+        last = max(0, len(content) - _PIECE)
+        for at in range(min(len(content) // 2 % every, last), last + 1, every):
+            yield content[at : at + _PIECE]
 
 
 def _places(data: bytes, needle: bytes) -> Iterator[int]:

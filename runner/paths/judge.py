@@ -119,7 +119,7 @@ class _Seen:
             name=record.host,
             url=files[0].name,
             header=secret(path.seed),
-            content=files[0].content(),
+            files=tuple(one.content() for one in files),
         )
         measured = _measured(artifacts)
         crossing = Crossing(

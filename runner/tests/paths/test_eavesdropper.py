@@ -16,6 +16,7 @@ from runner.tests.conftest import RECORDINGS
 from runner.tests.paths.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture
 
 CONTENT = hashlib.shake_256(b"content").digest(20_000)
+OTHERS = tuple(hashlib.shake_256(f"other {number}".encode()).digest(500 + 100 * number) for number in range(70))
 PRIVATE = Private(
     client=ipaddress.ip_address(CLIENT).packed,
     server=ipaddress.ip_address(SERVER).packed,
@@ -23,7 +24,7 @@ PRIVATE = Private(
     name="server4",
     url="0123456789abcdef",
     header="deadbeefcafe0123deadbeefcafe4567",
-    content=CONTENT,
+    files=(CONTENT, *OTHERS),
 )
 REQUEST = f"GET /{PRIVATE.url} HTTP/1.1\r\nHost: server4\r\nAuthorization: Bearer {PRIVATE.header}\r\n\r\n".encode()
 EVERYTHING = {
@@ -55,7 +56,12 @@ def test_everything_is_visible_in_the_clear(tmp_path: Path) -> None:
     seen = _seen(tmp_path, INNER)
     assert _visible(seen) == EVERYTHING
     assert seen["secret in the URL"].packet == 3
-    assert seen["content"].times == 20
+    assert seen["content"].times == 9  # 128 samples of 296,500 bytes; this file has 20,000 of them
+
+
+@pytest.mark.parametrize("number", range(0, 70, 10))
+def test_every_file_is_looked_for_however_small(tmp_path: Path, number: int) -> None:
+    assert _visible(_seen(tmp_path, _tunnel([b"\x17" * 9 + OTHERS[number]]))) == {"content"}
 
 
 def test_a_tunnel_without_encryption_hides_nothing(tmp_path: Path) -> None:
