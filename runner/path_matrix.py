@@ -14,7 +14,7 @@ from runner.model.path import ORIGIN, PathEntry
 from runner.model.result import Result
 from runner.model.run import ImplementationRecord, Run
 from runner.paths.judge import analyse_path
-from runner.paths.material import WORKLOAD_IMAGE, images, material
+from runner.paths.material import BROWSER_IMAGE, WORKLOAD_IMAGE, images, material
 from runner.paths.selection import (
     PathOptions,
     PathSelection,
@@ -29,6 +29,8 @@ from runner.session import MatrixOptions, run_remaining, work_off
 from runner.store import RunFolder
 from runner.terminal import RunWatch
 from runner.width import Width
+
+_BROWSER = "browser"  # of page loads; recorded so that loads of two builds don't share a cell
 
 
 def is_path_run(options: MatrixOptions, paths: PathOptions) -> bool:
@@ -80,15 +82,19 @@ def _selection(options: MatrixOptions, asked: PathOptions, path: Path) -> PathSe
 
 def path_run(path: Path, selection: PathSelection, options: MatrixOptions, *, ids: dict[str, str]) -> Run:
     """The record of a run of paths that begins now. `ids` of the images by name; empty when nothing is to run."""
-    origin = ImplementationRecord(
-        name=ORIGIN, version="", url="", image=WORKLOAD_IMAGE, image_id=ids.get(WORKLOAD_IMAGE, "")
-    )
+    ends = {WORKLOAD_IMAGE: ORIGIN, BROWSER_IMAGE: _BROWSER}
+    both = {
+        ends[one.image]: ImplementationRecord(
+            name=ends[one.image], version="", url="", image=one.image, image_id=ids.get(one.image, "")
+        )
+        for one in images(selection.cases)
+    }
     records = {name: _record(entry, ids.get(name, "")) for name, entry in selection.paths.items()}
     run = campaign.begin_run(
         path,
         plan.Selection(servers=(ORIGIN,), clients=tuple(selection.paths), cases=tuple(selection.cases)),
         selection.cases,
-        {ORIGIN: origin, **records},
+        both | records,
         seed=options.seed,
         shuffled=options.shuffle,
         timeout_scale=options.timeout_scale,

@@ -1,16 +1,21 @@
 """Names of paths, workloads, links, sizes and losses → cases."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.campaign import extend_run
 from runner.catalog import load_paths
 from runner.errors import UsageError
 from runner.model.path import Side
+from runner.path_matrix import path_run
 from runner.paths.material import material, served
 from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths
+from runner.session import MatrixOptions
+from runner.store import RunFolder
 from testcases import reference_page
 from testcases.pathlinks import LINKS, LOSS_SWEEP
 
@@ -87,6 +92,20 @@ def test_a_warm_case_has_a_name_and_time_of_its_own() -> None:
     environments = [material(case, 1).client for case in (cold, warm)]
     assert ["WARM" in one for one in environments] == [False, True]
     assert environments[0]["TIMEOUT"] == environments[1]["TIMEOUT"]
+
+
+def test_loads_of_two_browsers_do_not_share_a_run(tmp_path: Path) -> None:
+    selection = select_paths(load_path_catalog(), PathOptions(paths=("plain",), workloads=("page",)))
+    first, second = (
+        path_run(tmp_path / "run", selection, MatrixOptions(seed=1), ids={"bentpipe/browser": browser})
+        for browser in ("sha256:1", "sha256:2")
+    )
+    folder = RunFolder.create(tmp_path / "run", first)
+    assert extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
+    with pytest.raises(UsageError, match="The image of browser has changed"):
+        extend_run(folder, second)
+    downloads = select_paths(load_path_catalog(), PathOptions(paths=("plain",), workloads=("goodput",)))
+    assert "browser" not in path_run(tmp_path / "b", downloads, MatrixOptions(seed=1), ids={}).implementations
 
 
 def test_a_variant_stands_beside_its_path() -> None:
