@@ -20,6 +20,7 @@ from runner.paths.selection import (
     PathSelection,
     as_stack,
     load_path_catalog,
+    more_paths,
     refusal,
     select_paths,
 )
@@ -39,9 +40,7 @@ def is_path_run(options: MatrixOptions, paths: PathOptions) -> bool:
     folder = campaign.run_path(options.name)
     stored = RunFolder.open(folder).run if options.name and (folder / "run.json").is_file() else None
     if pairs and paths.given:
-        raise UsageError(
-            "--path, --workload, --link, --size, --loss and --warm don't go with --server, --client or --case."
-        )
+        raise UsageError("--path, --workload, --size, --loss and --warm don't go with --server, --client or --case.")
     if stored is not None and stored.paths and pairs:
         raise UsageError(f"{folder} is a run of paths: pairs need another --run.")
     if stored is not None and not stored.paths and paths.given:
@@ -54,30 +53,36 @@ def run_paths(options: MatrixOptions, asked: PathOptions, *, out: Console, err: 
     width = Width.parse(options.lanes)
     options.parsed_pause()  # refused before anything is built
     path = campaign.run_path(options.name)
-    selection = _selection(options, asked, path)
+    selection, scale = choose(options, asked, path)
     clients = images(selection.cases)
     stacks = [*(as_stack(entry) for entry in selection.paths.values()), *clients]
     ready = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
-    wanted = path_run(path, selection, options, ids=ready.ids)
+    wanted = path_run(path, selection, replace(options, timeout_scale=scale), ids=ready.ids)
     return run_remaining(
         path,
         wanted,
         options,
-        wider=bool(asked.given or asked.variants or options.iterations),
+        wider=asked.wider,
         execute=lambda folder, todo: _execute(folder, todo, options=options, width=width, out=out),
         out=out,
     )
 
 
-def _selection(options: MatrixOptions, asked: PathOptions, path: Path) -> PathSelection:
-    """What is selected; without any selection on a run that exists, what that run has."""
-    if (path / "run.json").is_file() and not (asked.given or asked.variants):
-        run = RunFolder.open(path).run
-        cases = run.cases
-        if options.iterations:
-            cases = {name: replace(case, iterations=options.iterations) for name, case in cases.items()}
-        return PathSelection(paths={name: run.paths[name] for name in run.clients}, cases=cases)
-    return select_paths(load_path_catalog(options.implementations), asked)
+def choose(options: MatrixOptions, asked: PathOptions, path: Path) -> tuple[PathSelection, float]:
+    """What is selected, and the scale of its time-outs. On a run that exists, what isn't named is what that run has."""
+    catalog = load_path_catalog(options.implementations)
+    if not (path / "run.json").is_file():
+        return select_paths(catalog, asked), options.timeout_scale
+    run = RunFolder.open(path).run
+    return more_paths(catalog, asked, run), _timeout_scale(options.timeout_scale, run)
+
+
+def _timeout_scale(asked: float, run: Run) -> float:
+    """That of the run. Raises UsageError when another one is asked for."""
+    before = run.options.get("timeout_scale", "1")
+    if asked != 1 and f"{asked:g}" != before:
+        raise UsageError(f"--timeout-scale {asked:g}: {run.name} began with {before}, and keeps it.")
+    return float(before)
 
 
 def path_run(path: Path, selection: PathSelection, options: MatrixOptions, *, ids: dict[str, str]) -> Run:
@@ -99,7 +104,8 @@ def path_run(path: Path, selection: PathSelection, options: MatrixOptions, *, id
         shuffled=options.shuffle,
         timeout_scale=options.timeout_scale,
     )
-    return replace(run, paths=selection.paths)
+    kept = {name: selection.cases[name] for name in selection.kept}
+    return replace(run, paths=selection.paths, cases={**run.cases, **kept})
 
 
 def _record(entry: PathEntry, image_id: str) -> ImplementationRecord:

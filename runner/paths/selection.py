@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import testcases.workloads
@@ -13,7 +14,7 @@ from runner.errors import UsageError
 from runner.model.implementation import Implementation
 from runner.model.knob import Knob
 from runner.model.path import ORIGIN, PathEntry
-from runner.model.run import CaseRecord, Kind, WorkloadRecord
+from runner.model.run import CaseRecord, Kind, Run, WorkloadRecord
 from runner.variants import assignments, sweep, taken
 from testcases.base import link_parameters
 from testcases.pathlinks import LINKS, LOSS_SWEEP, PathLink
@@ -58,13 +59,38 @@ class PathOptions:
         """Whether anything of it asks for paths rather than for pairs."""
         return bool(self.paths or self.workloads or self.sizes or self.losses or self.warm)
 
+    @property
+    def wider(self) -> bool:
+        """Whether it asks a run of paths for more than a variant of what it has."""
+        return bool(self.given or self.links or self.iterations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What tells one case from another. `size` in bytes; `link` without its loss, which is a fraction."""
+
+    workload: str
+    size: int
+    link: str
+    loss: float
+    warm: bool
+
+    @classmethod
+    def of(cls, case: CaseRecord) -> "_Question":
+        """That of a recorded case."""
+        assert case.workload is not None
+        link, lossy, _ = case.workload.link.partition("+loss=")
+        loss = case.forward.loss if lossy else 0.0
+        return cls(workload=case.workload.name, size=case.file_sizes[0], link=link, loss=loss, warm=case.workload.warm)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PathSelection:
-    """Resolved: paths with their variants, cases in order."""
+    """Resolved: paths with their variants, cases in order. `kept`: those of a run, with the time-outs that it has."""
 
     paths: dict[str, PathEntry]
     cases: dict[str, CaseRecord]
+    kept: frozenset[str] = frozenset()
 
 
 def load_path_catalog(path: Path = IMPLEMENTATIONS) -> PathCatalog:
@@ -82,27 +108,92 @@ def load_path_catalog(path: Path = IMPLEMENTATIONS) -> PathCatalog:
 
 
 def select_paths(catalog: PathCatalog, options: PathOptions) -> PathSelection:
-    """Names resolved. Raises UsageError with the choices when one is unknown."""
+    """What a new run gets; names resolved. Raises UsageError with the choices when one is unknown."""
     if not catalog.paths:
         raise UsageError("implementations.json has no `paths`: add an entry as implementations/_path/README.md says.")
-    names = _named(options.paths, list(catalog.paths), option="--path", what="path")
-    paths = {name: catalog.paths[name] for name in names}
-    for text in (one for given in options.variants for one in sweep(given)):
+    links = _links(catalog, options.links or DEFAULT_LINKS)
+    questions = [
+        _Question(workload=workload.name, size=size, link=link, loss=loss, warm=options.warm)
+        for workload in _workloads(catalog, options.workloads or DEFAULT_WORKLOADS)
+        for size in _sizes(workload, options.sizes)
+        for link in links
+        for loss in _losses(options.losses) or (0.0,)
+    ]
+    cases = [_case(catalog, question, options.iterations) for question in questions]
+    return PathSelection(
+        paths=_with_variants(catalog, _paths(catalog, options.paths), options.variants),
+        cases={case.name: case for case in cases},
+    )
+
+
+def more_paths(catalog: PathCatalog, options: PathOptions, run: Run) -> PathSelection:
+    """What is asked of a run that exists: paths, workloads, sizes, links and losses that aren't named are the run's.
+
+    So are the iterations, and whether it is warm; a workload that is new to the run begins with its own sizes and
+    iterations, cold. Raises UsageError as `select_paths` does.
+    """
+    paths = _paths(catalog, options.paths) if options.paths else {name: run.paths[name] for name in run.clients}
+    stored = {_Question.of(case): case for case in run.cases.values()}
+    counts = {name: case.iterations for name, case in run.cases.items()}
+    for job in run.order:  # a case that got more later is recorded with those that it began with
+        counts[job.case] = max(counts[job.case], job.iteration)
+    kept, new = {}, {}
+    for question, origin in _more_questions(catalog, options, list(stored)).items():
+        if before := stored.get(question):
+            kept[before.name] = replace(before, iterations=options.iterations or counts[before.name])
+        else:
+            case = _case(catalog, question, options.iterations or (counts[stored[origin].name] if origin else None))
+            new[case.name] = case
+    variants = _with_variants(catalog, paths, options.variants)
+    return PathSelection(paths=variants, cases={**kept, **new}, kept=frozenset(kept))
+
+
+def _more_questions(
+    catalog: PathCatalog, options: PathOptions, stored: Sequence[_Question]
+) -> dict[_Question, _Question | None]:
+    """The questions that are asked, and the one of the run from which each comes; None: its workload is new."""
+    known = dict.fromkeys(one.workload for one in stored)
+    names = [one.name for one in _workloads(catalog, options.workloads)] if options.workloads else list(known)
+    links, losses = _links(catalog, options.links) if options.links else (), _losses(options.losses)
+    found: dict[_Question, _Question | None] = {}
+    for name in names:
+        workload = catalog.workloads.get(name)  # None: its module is gone
+        asked = workload is not None and (name not in known or (bool(options.sizes) and not workload.page))
+        sizes = _sizes(workload, options.sizes) if workload and asked else ()
+        for one in stored:
+            if name in known and one.workload != name:
+                continue
+            origin = one if name in known else None
+            warm = options.warm or (origin is not None and one.warm)
+            for size, link, loss in product(sizes or (one.size,), links or (one.link,), losses or (one.loss,)):
+                found.setdefault(_Question(workload=name, size=size, link=link, loss=loss, warm=warm), origin)
+    return found
+
+
+def _paths(catalog: PathCatalog, names: Iterable[str]) -> dict[str, PathEntry]:
+    return {name: catalog.paths[name] for name in _named(names, list(catalog.paths), option="--path", what="path")}
+
+
+def _workloads(catalog: PathCatalog, names: Iterable[str]) -> list[Workload]:
+    chosen = _named(names, list(catalog.workloads), option="--workload", what="workload")
+    return [catalog.workloads[name] for name in chosen]
+
+
+def _links(catalog: PathCatalog, names: Iterable[str]) -> list[str]:
+    return _named(names, list(catalog.links), option="--link", what="link")
+
+
+def _with_variants(
+    catalog: PathCatalog, paths: Mapping[str, PathEntry], variants: Iterable[str]
+) -> dict[str, PathEntry]:
+    """Each variant after its path. Raises UsageError for one whose path isn't there."""
+    found = dict(paths)
+    for text in (one for given in variants for one in sweep(given)):
         variant = path_variant(text, catalog)
         if variant.variant_of not in paths:
             raise UsageError(f"--variant {text}: {variant.variant_of} is not selected: add it to --path.")
-        paths[variant.name] = variant
-    asked = options.workloads or DEFAULT_WORKLOADS
-    workloads = _named(asked, list(catalog.workloads), option="--workload", what="workload")
-    links = _named(options.links or DEFAULT_LINKS, list(catalog.links), option="--link", what="link")
-    over = [one for name in links for one in _with_losses(catalog.links[name], options.losses)]
-    cases = [
-        _case(catalog.workloads[name], size, link, options)
-        for name in workloads
-        for size in _sizes(catalog.workloads[name], options.sizes)
-        for link in over
-    ]
-    return PathSelection(paths=_beside(paths), cases={case.name: case for case in cases})
+        found[variant.name] = variant
+    return _beside(found)
 
 
 def _named(given: Iterable[str], choices: Sequence[str], *, option: str, what: str) -> list[str]:
@@ -136,14 +227,13 @@ def path_variant(text: str, catalog: PathCatalog) -> PathEntry:
     return replace(catalog.paths[name], name=f"{name}+{suffix}", variant_of=name, parameters=ordered)
 
 
-def _with_losses(link: PathLink, losses: Sequence[str]) -> list[PathLink]:
-    if not losses:
-        return [link]
+def _losses(losses: Sequence[str]) -> tuple[float, ...]:
+    """Fractions, 0 for the link as it is declared; empty when none is given."""
     texts = split(losses)
     if texts == ["all"]:
-        return [link, *(link.with_loss(loss) for loss in LOSS_SWEEP)]
-    values = [_number(text, option="--loss", top=1.0, example="0,0.001,0.01, or all") for text in texts]
-    return [link.with_loss(loss) if loss else link for loss in dict.fromkeys(values)]
+        return (0.0, *LOSS_SWEEP)
+    values = (_number(text, option="--loss", top=1.0, example="0,0.001,0.01, or all") for text in texts)
+    return tuple(dict.fromkeys(values))
 
 
 def _sizes(workload: Workload, sizes: Sequence[str]) -> tuple[int, ...]:
@@ -181,10 +271,14 @@ def _in_name(size: int) -> str:
     return f"{size}B" if size % 1000 else f"{size // 1000}kB"
 
 
-def _case(workload: Workload, size: int, link: PathLink, options: PathOptions) -> CaseRecord:
+def _case(catalog: PathCatalog, question: _Question, iterations: int | None) -> CaseRecord:
+    """The case of a question. Raises UsageError when a run asks for what the catalogue has no more."""
+    (workload,), (name,) = _workloads(catalog, (question.workload,)), _links(catalog, (question.link,))
+    size, link = question.size, catalog.links[name]
+    link = link.with_loss(question.loss) if question.loss else link
     what = workload.name if workload.page else f"{workload.name}-{_in_name(size)}"
     timeout = PAGE_TIMEOUT if workload.page else 60 + 8 * size / _SLOWEST
-    if options.warm:
+    if question.warm:
         what, timeout = f"{what}+warm", 2 * timeout
     satellite, ground = link.satellite, link.ground
     return CaseRecord(
@@ -198,7 +292,7 @@ def _case(workload: Workload, size: int, link: PathLink, options: PathOptions) -
         wire_names={"client": workload.name, "server": ORIGIN},
         file_sizes=(size,),
         timeout=timeout,
-        iterations=options.iterations or workload.iterations,
+        iterations=iterations or workload.iterations,
         host=workload.host,
         impairments=satellite.impairments,
         workload=WorkloadRecord(
@@ -211,7 +305,7 @@ def _case(workload: Workload, size: int, link: PathLink, options: PathOptions) -
             ground_forward=link_parameters(ground, ground.forward),
             ground_return=link_parameters(ground, ground.return_),
             note=link.note,
-            warm=options.warm,
+            warm=question.warm,
         ),
     )
 
