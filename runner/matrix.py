@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from runner import campaign
-from runner.catalog import Catalog
+from runner.catalog import Catalog, split
 from runner.deploy.emulated import Emulated
 from runner.deploy.remote.real import RealLinks
 from runner.deploy.setup import prepare
@@ -26,6 +26,7 @@ from runner.terminal import RunWatch
 from runner.units import format_size
 from runner.variants import Placed, doubts, parse_all, place, with_variants_of
 from runner.width import Width
+from testcases import pathlinks
 
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
@@ -71,7 +72,14 @@ def _links(options: MatrixOptions, path: Path) -> tuple[RealLink, ...]:
     if not names and (path / "run.json").is_file():
         records = RunFolder.open(path).run.cases.values()
         names = tuple(dict.fromkeys(record.real_link.name for record in records if record.real_link))
-    return select_links(load_links(options.links_file), names) if names else ()
+    if not names:
+        return ()
+    under_paths = [name for name in split(names) if name in pathlinks.LINKS]
+    links = {} if under_paths and not options.links_file.exists() else load_links(options.links_file)
+    for name in under_paths:
+        if name not in links:
+            raise UsageError(f"--link {name}: that link is under paths: add --path.")
+    return select_links(links, names)
 
 
 def _one_lane_per_link(options: MatrixOptions, links: tuple[RealLink, ...]) -> Width:

@@ -24,6 +24,8 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "--case", "satt"), "there is no case 'satt'. Did you mean sat?"),
         (("run", "--case", "astra"), "--case astra: it runs over a real link: name one of links.json with --link."),
         (("run", "--link", "roof", "--links", "/nonexistent.json"), "is missing: copy links.example.json to it"),
+        (("run", "--link", "geo", "--links", "/nonexistent.json"), "--link geo: that link is under paths: add --path."),
+        (("plan", "--link", "roof,leo", "--links", "/nonexistent.json"), "--link leo: that link is under paths"),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
         (("run", "--retry", "all"), "'all' is not one of"),

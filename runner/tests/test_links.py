@@ -166,6 +166,13 @@ def test_the_command_says_the_sentence_and_ends_with_2(tmp_path: Path) -> None:
     assert 'is "20000000": write a whole number, without quotes (bit/s).' in " ".join(process.stderr.split())
 
 
+def test_a_real_link_may_be_called_as_one_under_paths_is(tmp_path: Path) -> None:
+    links = str(_file(tmp_path / "links.json"))
+    real, other = (bentpipe("plan", "--link", name, "--links", links) for name in ("leo", "geo"))
+    assert real.returncode == 0, real.stderr
+    assert (other.returncode, other.stderr) == (2, "bentpipe: --link geo: that link is under paths: add --path.\n")
+
+
 def test_a_missing_file_and_one_that_is_not_json(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"copy links\.example\.json to it"):
         load_links(tmp_path / "links.json")
