@@ -70,11 +70,13 @@ def run_paths(options: MatrixOptions, asked: PathOptions, *, out: Console, err: 
 
 def choose(options: MatrixOptions, asked: PathOptions, path: Path) -> tuple[PathSelection, float]:
     """What is selected, and the scale of its time-outs. On a run that exists, what isn't named is what that run has."""
-    catalog = load_path_catalog(options.implementations)
-    if not (path / "run.json").is_file():
-        return select_paths(catalog, asked), options.timeout_scale
-    run = RunFolder.open(path).run
-    return more_paths(catalog, asked, run), _timeout_scale(options.timeout_scale, run)
+    catalog, scale = load_path_catalog(options.implementations), options.timeout_scale
+    if (path / "run.json").is_file():
+        run = RunFolder.open(path).run
+        selection, scale = more_paths(catalog, asked, run), _timeout_scale(scale, run)
+    else:
+        selection = select_paths(catalog, asked)
+    return selection, scale
 
 
 def _timeout_scale(asked: float, run: Run) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from runner import campaign, plan, terminal
-from runner.campaign import LEDGER, LOGS
+from runner.campaign import LEDGER
 from runner.catalog import split
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
 from runner.cli.path_options import path_options, taken
@@ -22,7 +22,7 @@ from runner.matrix import choose, run_matrix
 from runner.model.implementation import Role
 from runner.model.result import Outcome
 from runner.model.run import protocol_key
-from runner.paths.selection import PathOptions, load_path_catalog, select_paths
+from runner.paths.selection import PathOptions
 from runner.retention import Retention
 from runner.session import MatrixOptions
 from runner.store import RunFolder
@@ -83,11 +83,13 @@ def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take; of real links, what volume."""
-    asked_paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
-    if asked_paths.given:
-        _plan_paths(implementations, asked_paths, options)
-        return
+    from runner.path_matrix import is_path_run  # noqa: PLC0415 - docker is slow to import
+
+    paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
     asked, path = MatrixOptions(implementations=implementations, **options), campaign.run_path(None)
+    if is_path_run(asked, paths):
+        _plan_paths(asked, paths, path)
+        return
     placed, over, links = choose(asked, path, out)
     catalog, selection = placed.catalog, placed.selection
     run = campaign.new_run(
@@ -121,12 +123,11 @@ def plan_(implementations: Path, /, **options: Any) -> None:
                 out.print(sentence, soft_wrap=True)
 
 
-def _plan_paths(implementations: Path, asked: PathOptions, options: dict[str, Any]) -> None:
-    from runner.path_matrix import path_run, presets  # noqa: PLC0415
+def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
+    from runner.path_matrix import choose, path_run, presets  # noqa: PLC0415
 
-    chosen = MatrixOptions(seed=options["seed"], shuffle=options["shuffle"])
-    selection = select_paths(load_path_catalog(implementations), asked)
-    run = path_run(LOGS / "plan", selection, chosen, ids={})
+    selection, _ = choose(options, asked, path)
+    run = path_run(path, selection, options, ids={})
     unsupported = presets(run, run.order)
     todo = tuple(job for job in run.order if job not in unsupported)
     cases = plan.Selection(servers=run.servers, clients=run.clients, cases=tuple(run.cases))

@@ -112,9 +112,11 @@ def select_paths(catalog: PathCatalog, options: PathOptions) -> PathSelection:
     if not catalog.paths:
         raise UsageError("implementations.json has no `paths`: add an entry as implementations/_path/README.md says.")
     links = _links(catalog, options.links or DEFAULT_LINKS)
+    workloads = _workloads(catalog, options.workloads or DEFAULT_WORKLOADS)
+    _refuse_sizes_of_pages(options.sizes, workloads)
     questions = [
         _Question(workload=workload.name, size=size, link=link, loss=loss, warm=options.warm)
-        for workload in _workloads(catalog, options.workloads or DEFAULT_WORKLOADS)
+        for workload in workloads
         for size in _sizes(workload, options.sizes)
         for link in links
         for loss in _losses(options.losses) or (0.0,)
@@ -154,6 +156,7 @@ def _more_questions(
     """The questions that are asked, and the one of the run from which each comes; None: its workload is new."""
     known = dict.fromkeys(one.workload for one in stored)
     names = [one.name for one in _workloads(catalog, options.workloads)] if options.workloads else list(known)
+    _refuse_sizes_of_pages(options.sizes, [catalog.workloads[name] for name in names if name in catalog.workloads])
     links, losses = _links(catalog, options.links) if options.links else (), _losses(options.losses)
     found: dict[_Question, _Question | None] = {}
     for name in names:
@@ -197,7 +200,10 @@ def _with_variants(
 
 
 def _named(given: Iterable[str], choices: Sequence[str], *, option: str, what: str) -> list[str]:
+    given = list(given)
     wanted = split(given)
+    if given and not wanted:
+        raise UsageError(f"{option} names no {what}. Choices: {', '.join(choices)}.")
     for name in wanted:
         if name not in choices:
             near = get_close_matches(name, choices, n=1)
@@ -229,22 +235,23 @@ def path_variant(text: str, catalog: PathCatalog) -> PathEntry:
 
 def _losses(losses: Sequence[str]) -> tuple[float, ...]:
     """Fractions, 0 for the link as it is declared; empty when none is given."""
-    texts = split(losses)
+    example = "0,0.001,0.01, or all"
+    texts = _values(losses, option="--loss", example=example)
     if texts == ["all"]:
         return (0.0, *LOSS_SWEEP)
-    values = (_number(text, option="--loss", top=1.0, example="0,0.001,0.01, or all") for text in texts)
+    values = (_number(text, option="--loss", top=1.0, example=example) for text in texts)
     return tuple(dict.fromkeys(values))
 
 
 def _sizes(workload: Workload, sizes: Sequence[str]) -> tuple[int, ...]:
     if workload.page:
         return (TOTAL,)
-    texts = split(sizes)
+    example = "500000,2000000 (bytes), or all"
+    texts = _values(sizes, option="--size", example=example)
     if not texts:
         return workload.sizes
     if texts == ["all"]:
         return workload.sweep or workload.sizes
-    example = "500000,2000000 (bytes), or all"
     found = []
     for text in texts:
         value = _number(text, option="--size", top=1e9, example=example)
@@ -254,6 +261,22 @@ def _sizes(workload: Workload, sizes: Sequence[str]) -> tuple[int, ...]:
     if min(found) < 1000:
         raise UsageError(f"--size {min(found)}: a transfer has at least 1000 bytes.")
     return tuple(dict.fromkeys(found))
+
+
+def _refuse_sizes_of_pages(sizes: Sequence[str], workloads: Sequence[Workload]) -> None:
+    if sizes and all(workload.page for workload in workloads):
+        names = ", ".join(workload.name for workload in workloads)
+        raise UsageError(f"--size is of downloads, not of {names}: leave it out, or add a workload such as goodput.")
+
+
+def _values(given: Sequence[str], *, option: str, example: str) -> list[str]:
+    """The texts of an option, none when it isn't there; `all` is the only one."""
+    texts = split(given)
+    if given and not texts:
+        raise UsageError(f"{option} has no value: write {option} {example}.")
+    if "all" in texts and set(texts) != {"all"}:
+        raise UsageError(f"{option} {','.join(texts)}: all stands alone.")
+    return list(dict.fromkeys(texts))
 
 
 def _number(text: str, *, option: str, top: float, example: str) -> float:

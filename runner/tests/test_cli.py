@@ -26,6 +26,13 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "--link", "roof", "--links", "/nonexistent.json"), "is missing: copy links.example.json to it"),
         (("run", "--link", "geo", "--links", "/nonexistent.json"), "--link geo: that link is under paths: add --path."),
         (("plan", "--link", "roof,leo", "--links", "/nonexistent.json"), "--link leo: that link is under paths"),
+        (("plan", "--path", "plain", "--server", "quic-go"), "--warm don't go with --server, --client or --case."),
+        (
+            ("plan", "--path", "plain", "--workload", "page", "--size", "5"),
+            "--size is of downloads, not of page: leave",
+        ),
+        (("plan", "--size", ""), "--size has no value: write --size 500000,2000000 (bytes), or all."),
+        (("plan", "--path", "qpep", "--variant", "qpep:CCA=bbr"), "CCA is cubic or newreno, not 'bbr'."),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
         (("run", "--retry", "all"), "'all' is not one of"),

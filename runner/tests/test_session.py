@@ -134,6 +134,12 @@ def test_more_iterations_are_for_all_that_the_run_has_and_stay(begun: Path) -> N
     assert max(job[2] for job in _asked(begun, PathOptions(links=("leo",)))) == 3
 
 
+def test_a_run_of_pages_has_no_sizes(tmp_path: Path) -> None:
+    _asked(tmp_path / "night", PAGE)
+    with pytest.raises(UsageError, match="--size is of downloads, not of page: leave it out"):
+        _asked(tmp_path / "night", PathOptions(sizes=("5000",)))
+
+
 def test_a_run_keeps_the_scale_of_its_time_outs(tmp_path: Path) -> None:
     path = tmp_path / "night"
     _asked(path, DOWNLOAD, timeout_scale=1.1)
