@@ -23,6 +23,7 @@ from runner.paths.selection import (
     more_paths,
     refusal,
     select_paths,
+    uncarried,
 )
 from runner.retention import Retention
 from runner.run import Campaign
@@ -53,7 +54,7 @@ def run_paths(options: MatrixOptions, asked: PathOptions, *, out: Console, err: 
     width = Width.parse(options.lanes)
     options.parsed_pause()  # refused before anything is built
     path = campaign.run_path(options.name)
-    selection, scale = choose(options, asked, path)
+    selection, scale = choose(options, asked, path, out)
     clients = images(selection.cases)
     stacks = [*(as_stack(entry) for entry in selection.paths.values()), *clients]
     ready = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
@@ -68,7 +69,7 @@ def run_paths(options: MatrixOptions, asked: PathOptions, *, out: Console, err: 
     )
 
 
-def choose(options: MatrixOptions, asked: PathOptions, path: Path) -> tuple[PathSelection, float]:
+def choose(options: MatrixOptions, asked: PathOptions, path: Path, out: Console) -> tuple[PathSelection, float]:
     """What is selected, and the scale of its time-outs. On a run that exists, what isn't named is what that run has."""
     catalog, scale = load_path_catalog(options.implementations), options.timeout_scale
     if (path / "run.json").is_file():
@@ -76,6 +77,8 @@ def choose(options: MatrixOptions, asked: PathOptions, path: Path) -> tuple[Path
         selection, scale = more_paths(catalog, asked, run), _timeout_scale(scale, run)
     else:
         selection = select_paths(catalog, asked)
+    for sentence in uncarried(catalog, selection):
+        out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
     return selection, scale
 
 

@@ -126,7 +126,7 @@ def plan_(implementations: Path, /, **options: Any) -> None:
 def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
     from runner.path_matrix import choose, path_run, presets  # noqa: PLC0415
 
-    selection, _ = choose(options, asked, path)
+    selection, _ = choose(options, asked, path, out)
     run = path_run(path, selection, options, ids={})
     unsupported = presets(run, run.order)
     todo = tuple(job for job in run.order if job not in unsupported)

@@ -338,6 +338,18 @@ def as_stack(entry: PathEntry) -> Implementation:
     return Implementation(name=entry.name, image=entry.image, url=entry.url, version=entry.version, build=entry.build)
 
 
+def uncarried(catalog: PathCatalog, selection: PathSelection) -> list[str]:
+    """A sentence for each path that carries nothing of the selection: which workloads it carries."""
+    sentences = []
+    for entry in selection.paths.values():
+        if not entry.variant_of and all(refusal(entry, case) for case in selection.cases.values()):
+            able = [one.name for one in catalog.workloads.values() if one.transport in entry.carries]
+            sentences.append(
+                f"{entry.name} carries {' and '.join(entry.carries)} only: add --workload {','.join(able)}"
+            )
+    return sentences
+
+
 def refusal(entry: PathEntry, case: CaseRecord) -> str | None:
     """Why a path can't be asked for a case, None when it can."""
     assert case.workload is not None

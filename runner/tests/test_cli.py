@@ -80,6 +80,12 @@ def test_the_plan_says_jobs_time_and_disk() -> None:
     assert "with one lane" in process.stdout
 
 
+def test_the_plan_says_which_workloads_a_path_carries() -> None:
+    process = bentpipe("plan", "--path", "quic-pep")
+    assert process.returncode == 0
+    assert process.stdout.startswith("quic-pep carries udp only: add --workload h3,page-h3\n")
+
+
 def test_the_list_names_stacks_cases_and_queues() -> None:
     process = bentpipe("list")
     assert process.returncode == 0

@@ -72,7 +72,7 @@ def _asked(path: Path, asked: PathOptions, **options: float) -> set[tuple[str, s
         return {}
 
     typed = MatrixOptions(seed=3, **options)  # type: ignore[arg-type]
-    selection, scale = choose(typed, asked, path)
+    selection, scale = choose(typed, asked, path, Console(quiet=True))
     wanted = path_run(path, selection, replace(typed, timeout_scale=scale), ids={})
     run_remaining(path, wanted, typed, wider=asked.wider, execute=note, out=Console(quiet=True))
     return left

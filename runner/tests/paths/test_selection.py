@@ -13,7 +13,7 @@ from runner.errors import UsageError
 from runner.model.path import Side
 from runner.path_matrix import path_run
 from runner.paths.material import material, served
-from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths
+from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths, uncarried
 from runner.session import MatrixOptions
 from runner.store import RunFolder
 from testcases import reference_page
@@ -171,6 +171,21 @@ def test_what_a_path_does_not_carry_is_refused() -> None:
     assert refusal(catalog.paths["pep-split"], h3) == "pep-split carries tcp only, and h3 is udp"
     assert refusal(catalog.paths["openvpn"], h3) is None
     assert catalog.paths["pep-split-gateway"].sides == (Side.GATEWAY,)
+
+
+def test_a_path_that_carries_nothing_of_a_selection_says_what_it_carries() -> None:
+    catalog = load_path_catalog()
+
+    def said(**options: tuple[str, ...]) -> list[str]:
+        return uncarried(catalog, select_paths(catalog, PathOptions(**options)))  # type: ignore[arg-type]
+
+    sentence = "quic-pep carries udp only: add --workload h3,page-h3"
+    assert said() == [sentence]
+    assert said(paths=("quic-pep",), variants=("quic-pep:IW=20",)) == [sentence]
+    assert said(paths=("plain,quic-pep",), workloads=("goodput,h3",)) == []
+    assert said(paths=("pep-split",), workloads=("h3",)) == [
+        "pep-split carries tcp only: add --workload goodput,goodput-ipv6,h1,h2,page,page-h2,page-origins"
+    ]
 
 
 def test_the_reference_page_has_the_sizes_of_keplers() -> None:
