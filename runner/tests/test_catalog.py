@@ -1,10 +1,12 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runner.catalog import Catalog, load_cases, load_catalog, load_implementations, load_knobs
+from runner.catalog import ROOT, Catalog, load_cases, load_catalog, load_implementations, load_knobs
+from runner.deploy.path_emulated import KERNEL_CONTROLLERS
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Role
 from runner.model.knob import Knob
@@ -126,6 +128,26 @@ def test_a_knob_takes_what_it_says(form: str, read: dict[str, str], refused: lis
     knob = Knob.parse(form)
     assert {value: knob.read(value) for value in read} == read
     assert [value for value in refused if knob.read(value) is not None] == []
+
+
+def test_knobs_take_what_their_images_take() -> None:
+    knobs = load_knobs()
+    go = (ROOT / "implementations/_carrier/source/options.go").read_text()
+    rust = (ROOT / "implementations/path-tcp-over-quic-quinn/source/src/transport.rs").read_text()
+    said = dict(re.findall(r'^\t(\w+) += "?([\w ,]+?)"? +//', go, re.MULTILINE))
+    for path in ("qpep", "quic-pep"):
+        assert set(knobs[path]["CCA"].words) == set(said["controllers"].split(", "))
+        assert set(knobs[path]["SLOW_START"].words) == set(said["slowStarts"].split(", "))
+        assert (knobs[path]["PACKET_SIZE"].low, knobs[path]["PACKET_SIZE"].high) == (
+            said["minPacketSize"],
+            said["maxPacketSize"],
+        )
+        assert (knobs[path]["IW"].high, knobs[path]["FLOWS"].high) == (
+            said["maxWindow"].replace("_", ""),
+            said["maxFlows"],
+        )
+    assert set(knobs["tcp-over-quic-quinn"]["CCA"].words) == set(re.findall(r'Controller { name: "(\w+)"', rust))
+    assert knobs["pep-split"]["CCA"].words == KERNEL_CONTROLLERS
 
 
 def test_a_missing_catalogue_is_one_sentence(tmp_path: Path) -> None:
