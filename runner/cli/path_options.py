@@ -16,7 +16,7 @@ def path_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Over paths. [goodput, page]"),
         click.option("--size", "sizes", multiple=True, metavar="BYTES|all", help="Of downloads over paths."),
         click.option("--loss", "losses", multiple=True, metavar="0…1|all", help="On the satellite link of paths."),
-        click.option("--warm", is_flag=True, help="Count what a path carries second: a tunnel then knows its link."),
+        click.option("--warm", is_flag=True, help="Everything over paths twice; the second time counts."),
     )
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
