@@ -8,7 +8,7 @@ from runner.render import words
 from runner.render.metrics import NARROW, digits
 from runner.render.pages import Page, Pages
 from runner.render.pages.overview import news
-from runner.render.pages.paths import Row, rows_of, seen
+from runner.render.pages.paths import Row, rows_of, seen, without_loss
 from runner.render.view import RunView
 from runner.stats.change import FALSE_DISCOVERY_RATE, least_n
 from runner.stats.winner import Winner
@@ -21,7 +21,8 @@ _MOST_NAMED = 3
 def pages(view: RunView) -> Pages:
     """The one page that a run opens with."""
     rows = rows_of(view)
-    told = {"sentences": sentences(view, rows), "rows": rows, "seen": seen(view)}
+    by_link = sorted(rows, key=lambda row: (without_loss(row.workload.link), row.case.forward.loss))
+    told = {"sentences": sentences(view, rows), "rows": by_link, "seen": seen(view)}
     yield Page("index.html", "path_run.html", news(view) | told)
 
 
@@ -37,7 +38,7 @@ def sentences(view: RunView, rows: Sequence[Row]) -> list[str]:
 
 def _decided(rows: Sequence[Row]) -> list[tuple[Row, Winner]]:
     """Rows in which one path was measured against another."""
-    return [(row, row.winner) for row in rows if row.winner is not None and row.winner.margin is not None]
+    return [(row, row.winner) for row in rows if row.winner is not None and row.winner.second]
 
 
 def _leaders(rows: Sequence[Row]) -> Iterator[str]:
@@ -46,8 +47,8 @@ def _leaders(rows: Sequence[Row]) -> Iterator[str]:
     if not decided:
         return
     parts = []
-    for link in dict.fromkeys(row.workload.link for row, _ in decided):
-        ahead = Counter(best.name for row, best in decided if row.workload.link == link)
+    for link in dict.fromkeys(without_loss(row.workload.link) for row, _ in decided):
+        ahead = Counter(best.name for row, best in decided if without_loss(row.workload.link) == link)
         named = [f"{path} in {times}" for path, times in ahead.most_common(_MOST_NAMED)]
         parts.append(f"over {link}, of {words.amount(ahead.total(), 'row')}, {_listed(named)}")
     sure = sum(best.certain for _, best in decided)
@@ -62,7 +63,7 @@ def _leaders(rows: Sequence[Row]) -> Iterator[str]:
 
 def _clearest(rows: Sequence[Row]) -> Iterator[str]:
     """The greatest margin that the samples bear out."""
-    sure = [(row, best) for row, best in _decided(rows) if best.certain]
+    sure = [(row, best) for row, best in _decided(rows) if best.certain and best.margin is not None]
     if not sure:
         return
     row, best = max(sure, key=lambda one: _time_saved(*one))

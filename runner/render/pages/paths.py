@@ -71,7 +71,14 @@ def rows_of(view: RunView) -> list[Row]:
 
 def _cases(view: RunView) -> list[tuple[CaseRecord, WorkloadRecord]]:
     cases = [(case, case.workload) for case in view.run.cases.values() if case.workload is not None]
-    return sorted(cases, key=lambda one: (one[1].title, one[1].link, one[0].file_sizes))
+    return sorted(
+        cases, key=lambda one: (one[1].title, without_loss(one[1].link), one[0].forward.loss, one[0].file_sizes)
+    )
+
+
+def without_loss(link: str) -> str:
+    """The link itself, of one that a sweep gave a loss."""
+    return link.partition("+")[0]
 
 
 def _told(view: RunView) -> dict[str, Any]:
@@ -211,7 +218,7 @@ def _by_loss(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) 
     """The same by loss on the satellite link, in percent."""
     groups: dict[str, list[CaseRecord]] = defaultdict(list)
     for case, workload in cases:
-        groups[f"{case.abbreviation} over {workload.link.partition('+')[0]}"].append(case)
+        groups[f"{case.abbreviation} over {without_loss(workload.link)}"].append(case)
     return [
         (name, _lines(view, chosen, lambda case: 100 * case.forward.loss, "loss, both ways (%)", name))
         for name, chosen in groups.items()

@@ -99,6 +99,17 @@ def test_what_the_harness_spoiled_is_no_load_that_was_lost(tmp_path: Path) -> No
     assert next(row[2] for row in _rows(spoiled, "pages") if row[0].startswith("page")).endswith("3/3 ?")
 
 
+def test_a_sweep_of_losses_is_one_link_and_in_order(tmp_path: Path) -> None:
+    folder = paths_run(tmp_path / "run", losses=("0,0.1,0.00001,0.02",))
+    assert _sentences(folder)[1].startswith("Ahead by the median: over geo, of 20 rows, pep-split in ")
+    render([folder], tmp_path / "site")
+    rows = _rows((tmp_path / "site/run/index.html").read_text(), "winners")[1:]
+    assert list(dict.fromkeys(row[0] for row in rows)) == [
+        "geo",
+        *(f"geo+loss={loss}" for loss in ("1e-05", 0.02, 0.1)),
+    ]
+
+
 def test_the_eavesdropper_stands_beside_the_numbers(page: str) -> None:
     last = next(row for row in _rows(page, "downloads") if row[0] == "an eavesdropper sees")
     assert last[2:5] == ["● 2 of 2 things", "○ nothing", "● 2 of 2 things"]
