@@ -147,10 +147,12 @@ def _content(files: Sequence[bytes], recorded: Recorded) -> Sight:
 
 
 def _samples(files: Sequence[bytes]) -> Iterator[bytes]:
-    """Pieces of every file, evenly over all bytes; the first one at a file's middle, for beginnings are alike."""
+    """Pieces of every file, evenly over all bytes; a small one's is at its middle, for beginnings are alike."""
     every = max(1, sum(map(len, files)) // _PIECES)
     for content in files:
-        last = max(0, len(content) - _PIECE)
+        last = len(content) - _PIECE
+        if last < 0:
+            continue
         for at in range(min(len(content) // 2 % every, last), last + 1, every):
             yield content[at : at + _PIECE]
 
