@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runner.paths.packets import TCP, UDP, Packet
+from runner.paths.packets import TCP, UDP, Packet, offsets
 from runner.trace.intervals import new_bytes
-
-_HALF = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def _fresh(payloads: Iterable[Packet]) -> list[Packet]:
     """Those with a byte that none before them had of their connection, by time; of UDP all.
 
     The last one is not always the one that reaches farthest: a repeated segment may fill a hole behind which everything
-    waits. Sequence numbers wrap (RFC 9293 §3.4); a connection carries less than 2 GiB here.
+    waits.
     """
     fresh, by_connection = [], defaultdict(list)
     for one in payloads:
@@ -99,8 +97,7 @@ def _fresh(payloads: Iterable[Packet]) -> list[Packet]:
         else:
             by_connection[one.source_port, one.destination_port].append(one)
     for segments in by_connection.values():
-        base = segments[0].sequence - _HALF
-        starts = np.array([(one.sequence - base) % (2 * _HALF) for one in segments], dtype=np.int64)
+        starts = np.array(offsets(segments), dtype=np.int64)
         ends = starts + np.array([one.payload for one in segments], dtype=np.int64)
         fresh += [segments[row] for row in np.flatnonzero(new_bytes(starts, ends))]
     return sorted(fresh, key=lambda one: one.time)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.model.path import Sight
-from runner.paths.packets import TCP, UDP, Packet
+from runner.paths.packets import TCP, UDP, Packet, offsets
 
 _NEAR = 40  # bytes between two addresses of one hidden header: IPv6's hold 16 each
 _PIECE = 16  # bytes of content that can't be there by chance: 2^-128 at each place
@@ -178,12 +178,15 @@ def _numbers(recorded: Recorded, places: Iterable[int]) -> list[int]:
 
 
 def _streams(recorded: Recorded) -> Iterator[bytes]:
-    """The bytes of every TCP stream in order, each place once as far as it was captured."""
-    segments: dict[tuple[bytes, int, bytes, int], dict[int, Packet]] = defaultdict(dict)
+    """The bytes of every TCP stream in order, each once as far as it was captured; holes are closed up."""
+    streams: dict[tuple[bytes, int, bytes, int], list[Packet]] = defaultdict(list)
     for one in recorded.packets:
         if one.protocol == TCP and one.payload:
-            key = one.source, one.source_port, one.destination, one.destination_port
-            segments[key].setdefault(one.sequence, one)
-    for of_stream in segments.values():
-        ordered = (of_stream[sequence] for sequence in sorted(of_stream))
-        yield b"".join(recorded.data[one.payload_at : one.end] for one in ordered)
+            streams[one.source, one.source_port, one.destination, one.destination_port].append(one)
+    for segments in streams.values():
+        parts, reached = [], 0
+        for start, one in sorted(zip(offsets(segments), segments, strict=True), key=lambda pair: pair[0]):
+            known = max(0, reached - start)
+            parts.append(recorded.data[one.payload_at + known : one.end])
+            reached = max(reached, start + one.payload)
+        yield b"".join(parts)

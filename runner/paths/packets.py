@@ -1,6 +1,6 @@
 """Packets of an Ethernet capture of ours as plain records, TCP's sequence numbers among them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,16 @@ class Packet:
     def answers(self) -> bool:
         """A SYN that acknowledges another."""
         return self.syn and bool(self.flags & _ACK)
+
+
+def offsets(segments: Sequence[Packet]) -> list[int]:
+    """Where each segment of one TCP stream begins, in bytes from 2 GiB before the first one.
+
+    Sequence numbers wrap (RFC 9293 §3.4), and the first one that was captured need not be the stream's first. No
+    stream has more than 2 GiB here.
+    """
+    base = segments[0].sequence - (1 << 31)
+    return [(one.sequence - base) % (1 << 32) for one in segments]
 
 
 def read_packets(path: Path) -> tuple[bytes, list[Packet]]:

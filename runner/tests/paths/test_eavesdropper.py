@@ -98,6 +98,19 @@ def test_a_secret_across_two_segments_is_found(tmp_path: Path) -> None:
     assert _seen(tmp_path, parts)["secret in a header"].how == "in the clear, across segments"
 
 
+@pytest.mark.parametrize("first", [100, 0xFFFFFFFF - 60])
+def test_a_secret_across_segments_that_were_repeated_otherwise_is_found(tmp_path: Path, first: int) -> None:
+    """Both halves came, then the first one once more with other borders; sequence numbers may wrap between."""
+    there = partial(Sent, source=CLIENT, destination=SERVER, ports=(40000, 80))
+    cut = len(REQUEST) - 20
+    parts = [
+        there(sequence=first, payload=REQUEST[:cut]),
+        there(sequence=(first + cut) & 0xFFFFFFFF, payload=REQUEST[cut:]),
+        there(sequence=(first + 5) & 0xFFFFFFFF, payload=REQUEST[5:40]),
+    ]
+    assert _seen(tmp_path, parts)["secret in a header"].how == "in the clear, across segments"
+
+
 def test_a_name_in_a_quic_initial_is_found() -> None:
     """A recording of a real pair: the name is nowhere in the clear."""
     capture = RECORDINGS / "quinn_quinn" / "transfer" / "1" / "sim" / "left.pcap"
