@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -9,7 +10,8 @@ import (
 )
 
 // Policy says which destinations terminals may reach. The zero Policy allows every address outside the gateway itself:
-// nothing unspecified, loopback, link-local or multicast, so that nobody gets at what only the gateway's host may see.
+// nothing unspecified, loopback, link-local or multicast, and none of the host's own, so that nobody gets at what only the
+// gateway's host may see: its firewall takes what comes to an own address from the host for local.
 type Policy struct {
 	allowed []rule
 }
@@ -96,9 +98,19 @@ func (p Policy) Allows(destination netip.AddrPort) bool {
 	address := destination.Addr()
 	if len(p.allowed) == 0 {
 		return !(address.IsUnspecified() || address.IsLoopback() || address.IsLinkLocalUnicast() || address.IsMulticast() ||
-			address == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || address.Is4() && address.As4()[0] == 0)
+			address == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || address.Is4() && address.As4()[0] == 0 || own(address))
 	}
 	return slices.ContainsFunc(p.allowed, func(r rule) bool { return r.matches(destination) })
+}
+
+// own says whether the host itself has the address: it would be the source, too. A UDP socket is asked, which sends nothing.
+func own(address netip.Addr) bool {
+	probe, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 9)))
+	if err != nil {
+		return false // nothing leads there; the dial will say so
+	}
+	defer probe.Close()
+	return probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap() == address
 }
 
 func (r rule) matches(destination netip.AddrPort) bool {

@@ -53,3 +53,11 @@ func TestBrokenPolicies(t *testing.T) {
 		}
 	}
 }
+
+func TestOwnAddresses(t *testing.T) {
+	for address, mine := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false, "2001:db8::1": false} {
+		if found := own(netip.MustParseAddr(address)); found != mine {
+			t.Errorf("%s is the host's own: %v, want %v", address, found, mine)
+		}
+	}
+}
