@@ -47,8 +47,8 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "variants",
             multiple=True,
             metavar="STACK:NAME=VALUE,…",
-            help="One more row or column: the stack with CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS or SERVER_PARAMS; a path "
-            "with its knobs (see `list`). IW=10/32 are two.",
+            help="One more row or column: the stack with CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS or SERVER_PARAMS; "
+            "a path with its knobs (see `list`). IW=10/32 are two.",
         ),
         click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Of links, files and order. [drawn, recorded]"),
         click.option("--shuffle", is_flag=True, help="Random order by the seed."),
