@@ -9,6 +9,7 @@ import re
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 
 from runner.deploy import holders
 from runner.deploy.containers import ContainerSpec, Engine
@@ -48,6 +49,7 @@ class Lane(LaneBase):
         self.shape = shape
         self._new = ""  # what there was to see before the first job
         self._used = self._fit = False
+        self._wirings = count()
 
     def release(self, *, fit: bool) -> None:
         """The job in it is over; `prepare` makes it as new. Unless `fit`, it gets new holders."""
@@ -90,7 +92,7 @@ class Lane(LaneBase):
         return holders.server_holder(self.volumes(role), ask=self.shape.ask_server)
 
     def _script(self, pids: dict[str, int]) -> str:
-        return pair_wiring_script(pids)
+        return pair_wiring_script(pids, before=next(self._wirings))
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
         """Whether the server answered within `timeout` seconds; returns at once when it has ended."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from runner.deploy.addresses import (
     CLIENT4,
@@ -20,6 +21,8 @@ from runner.deploy.addresses import (
 
 CLIENT, SIM, SERVER = "client", "sim", "server"
 LOOKED = "bentpipe: looked"
+_FIRST_INDEX = 10  # of interfaces; 1 is the loopback's
+_LOOKS = 300  # of 10 ms
 
 
 @dataclass(frozen=True)
@@ -43,27 +46,34 @@ CABLES: tuple[Cable, ...] = (
 )
 
 
-def pair_wiring_script(pids: Mapping[str, int]) -> str:
+def pair_wiring_script(pids: Mapping[str, int], *, before: int = 0) -> str:
     """A shell script that wires the lane of a pair. `pids`: of the holders by role, as the host numbers them."""
     routes = {CLIENT: routes_via(LEFT4, LEFT6, LANE4, LANE6), SERVER: routes_via(RIGHT4, RIGHT6, LANE4, LANE6)}
-    return wiring_script(pids, CABLES, routes)
+    return wiring_script(pids, CABLES, routes, before=before)
 
 
-def wiring_script(pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[str]]) -> str:
+def wiring_script(
+    pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[str]], *, before: int = 0
+) -> str:
     """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host.
 
-    `routes`, by role, are commands of `ip -batch`. Simulators have none: they forward frames.
+    `routes`, by role, are commands of `ip -batch`. Simulators have none: they forward frames. `before`: how often the
+    same namespaces were wired; by its new number the captures know a new cable.
     """
     lines = ["set -eu"]
-    for one, other in cables:
+    # Numbers of their own: an end with the number of its other end passes for a device that stands on no other, and
+    # Linux looks after the carriers of such at most once a second. Until then whatever it is to send is dropped.
+    first = _FIRST_INDEX + 2 * len(cables) * before
+    for number, (one, other) in zip(count(first, 2), cables, strict=False):
         # Made in its two namespaces at once.
         lines.append(
-            f"ip link add {one.name} netns {pids[one.role]} address {one.mac} type veth"
-            f" peer name {other.name} netns {pids[other.role]} address {other.mac}"
+            f"ip link add {one.name} index {number} netns {pids[one.role]} address {one.mac} type veth"
+            f" peer name {other.name} index {number + 1} netns {pids[other.role]} address {other.mac}"
         )
     for role, pid in pids.items():
         ends = [end for cable in cables for end in cable if end.role == role]
         lines.append(_inside(pid, ends, routes.get(role, ())))
+    lines += [_until_up(role, pid) for role, pid in pids.items()]
     return "\n".join(lines)
 
 
@@ -104,6 +114,15 @@ def _inside(pid: int, ends: Sequence[End], routes: Sequence[str]) -> str:
     commands = [command for end in ends for command in _up(end)]
     batch = "\n".join((*commands, *routes))
     return f"nsenter --net=/proc/{pid}/ns/net sh -euc '{offloads}; ip -batch -' <<END\n{batch}\nEND"
+
+
+def _until_up(role: str, pid: int) -> str:
+    """Ends when all interfaces of a process' namespace carry packets, with 1 when they don't in a few seconds."""
+    wait = f"for _ in $(seq {_LOOKS}); do ip -brief link show up type veth | grep -qvw UP || exit 0; sleep 0.01; done"
+    return (
+        f"nsenter --net=/proc/{pid}/ns/net sh -c '{wait}; exit 1'"
+        f" || {{ echo an interface of the {role} stays without a carrier; exit 1; }}"
+    )
 
 
 def _up(end: End) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def test_numbers_have_no_exponent_and_keep_their_value(loss: float, delay: float
 def test_the_wiring_is_valid_shell() -> None:
     script = pair_wiring_script({CLIENT: 11, SIM: 22, SERVER: 33})
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
-    assert script.count("nsenter --net=/proc/22/ns/net") == 1
+    assert len(set(re.findall(r" index (\d+)", script))) == 4, "no end has the number of its other end"
     left, right = re.findall(r"ip link add .*", script)
     assert "netns 11 address 02:bb:00:00:00:01" in left and "netns 22 address 02:bb:00:00:00:02" in left
     assert "netns 33 address 02:bb:00:00:00:02" in right and "netns 22 address 02:bb:00:00:00:01" in right

@@ -9,8 +9,10 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,12 @@ import pytest
 from runner.catalog import ROOT
 from runner.deploy import containers, pressure
 from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
+from runner.deploy.holders import TOOLS
 from runner.deploy.lanes import Lanes
 from runner.deploy.owner import Owner
+from runner.deploy.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
 from runner.deploy.request import EndpointSpec
+from runner.deploy.wiring import CLIENT, SERVER, SIM, pair_wiring_script
 from runner.errors import LaneError
 from runner.model.artifacts import Artifacts
 from runner.model.implementation import Role
@@ -74,6 +79,42 @@ def test_ipv6_crosses_the_link_like_ipv4(lanes: Lanes, ask: Ask) -> None:
     assert [file.equal for file in evidence.files] == [True, True]
     capture = Artifacts(job.folder).client_capture.read_bytes()
     assert bytes.fromhex("fd00cafecafe00000000000000000100") in capture
+
+
+@pytest.mark.parametrize(
+    ("roles", "wired"),
+    [
+        ((CLIENT, SIM, SERVER), pair_wiring_script),
+        ((CLIENT, TERMINAL, SATELLITE, GATEWAY, GROUND, SERVER), partial(path_wiring_script, controllers={})),
+    ],
+)
+def test_a_lane_that_is_wired_carries_packets(
+    engine: docker.DockerClient, roles: tuple[str, ...], wired: Callable[[dict[str, int]], str]
+) -> None:
+    """Linux may see a carrier a second late: what is sent until then is lost, and Chromium drops what it loads."""
+    plumber = engine.containers.run(
+        TOOLS,
+        entrypoint=["sleep", "60"],
+        detach=True,
+        network_mode="none",
+        cap_add=["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"],
+        security_opt=["apparmor=unconfined"],
+    )
+
+    def run(*command: str) -> str:
+        exit_code, output = plumber.exec_run(list(command))
+        assert exit_code == 0 and isinstance(output, bytes)
+        return output.decode()
+
+    try:
+        spaces = "for _ in $(seq $0); do unshare -n sleep 60 > /dev/null 2>&1 & echo $!; done; sleep 0.3"
+        pids = run("sh", "-c", spaces, str(len(roles))).split()
+        run("sh", "-c", wired(dict(zip(roles, map(int, pids), strict=True))))
+        look = "for pid; do nsenter --net=/proc/$pid/ns/net ip -brief link show type veth; done"
+        ends = run("sh", "-c", look, "look", *pids).splitlines()
+        assert [end.split()[1] for end in ends] == ["UP"] * 2 * (len(roles) - 1)
+    finally:
+        plumber.remove(force=True)
 
 
 def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
