@@ -17,7 +17,7 @@ import testcases
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation, Role
 from runner.model.knob import FORMS, Knob
-from runner.model.path import SIDES, PathEntry, Side
+from runner.model.path import BROWSER, ORIGIN, SIDES, PathEntry, Side
 from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
 from testcases.base import Case
@@ -273,6 +273,9 @@ def _read(path: Path) -> _File:
     for name in (*file.implementations, *file.paths):
         if not name or set(name) & set("_/ ") or name.startswith("."):
             raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")
+    for name in file.paths:
+        if name in (ORIGIN, BROWSER):
+            raise UsageError(f"{path}: paths.{name}: a run calls one of the ends of its paths so; take another name.")
     return file
 
 

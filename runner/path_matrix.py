@@ -10,7 +10,7 @@ from runner.deploy.path_emulated import PathEmulated
 from runner.deploy.setup import prepare
 from runner.errors import UsageError
 from runner.model.job import Job
-from runner.model.path import ORIGIN, PathEntry
+from runner.model.path import BROWSER, ORIGIN, PathEntry
 from runner.model.result import Result
 from runner.model.run import ImplementationRecord, Run
 from runner.paths.judge import analyse_path
@@ -31,8 +31,6 @@ from runner.session import MatrixOptions, run_remaining, work_off
 from runner.store import RunFolder
 from runner.terminal import RunWatch
 from runner.width import Width
-
-_BROWSER = "browser"  # of page loads; recorded so that loads of two builds don't share a cell
 
 
 def is_path_run(options: MatrixOptions, paths: PathOptions) -> bool:
@@ -92,7 +90,7 @@ def _timeout_scale(asked: float, run: Run) -> float:
 
 def path_run(path: Path, selection: PathSelection, options: MatrixOptions, *, ids: dict[str, str]) -> Run:
     """The record of a run of paths that begins now. `ids` of the images by name; empty when nothing is to run."""
-    ends = {WORKLOAD_IMAGE: ORIGIN, BROWSER_IMAGE: _BROWSER}
+    ends = {WORKLOAD_IMAGE: ORIGIN, BROWSER_IMAGE: BROWSER}
     both = {
         ends[one.image]: ImplementationRecord(
             name=ends[one.image], version="", url="", image=one.image, image_id=ids.get(one.image, "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 ORIGIN = "origin"  # the server that workloads ask (RFC 9110 §3.6), the same behind every path
+BROWSER = "browser"  # of page loads; recorded so that loads of two builds don't share a cell
 
 
 def ends(client: str, server: str) -> str:

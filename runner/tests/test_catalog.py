@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import ROOT, Catalog, load_cases, load_catalog, load_implementations, load_knobs
+from runner.catalog import ROOT, Catalog, load_cases, load_catalog, load_implementations, load_knobs, load_paths
 from runner.deploy.path_emulated import KERNEL_CONTROLLERS
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Role
@@ -148,6 +148,14 @@ def test_knobs_take_what_their_images_take() -> None:
         )
     assert set(knobs["tcp-over-quic-quinn"]["CCA"].words) == set(re.findall(r'Controller { name: "(\w+)"', rust))
     assert knobs["pep-split"]["CCA"].words == KERNEL_CONTROLLERS
+
+
+@pytest.mark.parametrize("name", ["origin", "browser"])
+def test_a_path_is_not_called_as_an_end_of_paths(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "implementations.json"
+    path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "paths": {name: {"image": "i"}}}))
+    with pytest.raises(UsageError, match=f"paths.{name}: a run calls one of the ends of its paths so"):
+        load_paths(path)
 
 
 def test_a_missing_catalogue_is_one_sentence(tmp_path: Path) -> None:
