@@ -32,6 +32,7 @@ edit internal/congestion/cubic_sender.go 1 '^	hybridSlowStart HybridSlowStart$' 
 edit internal/congestion/cubic_sender.go 1 '^		rttStats: +rttStats,' 's/^(		rttStats: +rttStats,)$/		hybridSlowStart: slowStartOf(rttStats.Tuning),\n\1/'
 edit internal/congestion/cubic_sender.go 1 '// TCP slow start, exponential growth' \
     '/TCP slow start, exponential growth/,/return/ s/(congestionWindow \+= )c\.maxDatagramSize/\1c.hybridSlowStart.growth(c.maxDatagramSize)/'
+edit internal/ackhandler/sent_packet_handler.go 2 'congestion\.NewCubicSender\(' 's/NewCubicSender/NewSender/'
 edit internal/ackhandler/sent_packet_handler.go 2 'true, // use Reno' '/^		h\.connStats,/,/use Reno/ s/true, \/\/ use Reno/!h.rttStats.Tuning.Cubic,/'
 edit internal/ackhandler/sent_packet_handler.go 1 'true, // use Reno' 's/true, \/\/ use Reno/!rttStats.Tuning.Cubic,/'
 

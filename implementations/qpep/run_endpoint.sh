@@ -3,7 +3,7 @@ set -eu
 
 # The contract asks for ACK_FREQUENCY; what quic-go has no code for stays as it is.
 export ACK_RATIO=${ACK_FREQUENCY:-${ACK_RATIO:-}}
-case ${CCA:-} in newreno | cubic) ;; *) unset CCA ;; esac
+case ${CCA:-} in newreno | cubic | bbr) ;; *) unset CCA ;; esac
 
 # shellcheck disable=SC2086  # both are lists separated by spaces
 if [[ $ROLE == client ]]; then

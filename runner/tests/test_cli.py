@@ -32,7 +32,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
             "--size is of downloads, not of page: leave",
         ),
         (("plan", "--size", ""), "--size has no value: write --size 500000,2000000 (bytes), or all."),
-        (("plan", "--path", "qpep", "--variant", "qpep:CCA=bbr"), "CCA is cubic or newreno, not 'bbr'."),
+        (("plan", "--path", "qpep", "--variant", "qpep:CCA=vegas"), "CCA is bbr or cubic or newreno, not 'vegas'."),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
         (("run", "--retry", "all"), "'all' is not one of"),

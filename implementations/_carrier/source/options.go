@@ -15,7 +15,7 @@ import (
 // Options are the transport settings of one QUIC connection. Zero values of the first seven keep quic-go's own; other
 // values need the tuned library (see tune.sh).
 type Options struct {
-	CCA              string        // congestion controller: "newreno" or "cubic"
+	CCA              string        // congestion controller: one of controllers
 	IW               int           // initial window, in packets
 	Flows            int           // connections that the controller stands for; 0: one
 	SlowStart        string        // what ends slow start beside a loss: "hystart", "hystartpp" or "standard", which is nothing
@@ -42,7 +42,7 @@ const (
 	minIdleTimeout = 5 * time.Second                // quic-go takes no smaller one from its peer
 	maxWindow      = 10_000                         // packets; quic-go's congestion window never grows beyond
 	maxFlows       = 64                             // beyond, a loss costs less than a packet of most windows
-	controllers    = "newreno, cubic"               // what quic-go has code for
+	controllers    = "newreno, cubic, bbr"          // quic-go's first two, and ours
 	slowStarts     = "hystart, hystartpp, standard" // quic-go's own, RFC 9406, RFC 9002
 )
 
@@ -90,13 +90,13 @@ func (o Options) Config(logs *Logs) (*quic.Config, error) {
 func (o Options) validate() error {
 	switch {
 	case o.CCA != "" && !slices.Contains(strings.Split(controllers, ", "), o.CCA):
-		return fmt.Errorf("cca %q is not a congestion controller of quic-go; take one of %s", o.CCA, controllers)
+		return fmt.Errorf("cca %q is not a congestion controller; take one of %s", o.CCA, controllers)
 	case o.IW < 0 || o.IW > maxWindow:
 		return fmt.Errorf("iw %d is not a number of packets from 1 to %d", o.IW, maxWindow)
 	case o.Flows < 0 || o.Flows > maxFlows:
 		return fmt.Errorf("flows %d is not a number of connections from 1 to %d", o.Flows, maxFlows)
 	case o.Flows > 1 && o.CCA != "cubic":
-		return fmt.Errorf("flows %d needs cca cubic: quic-go's newreno stands for one connection", o.Flows)
+		return fmt.Errorf("flows %d needs cca cubic, which alone can stand for several connections", o.Flows)
 	case o.SlowStart != "" && !slices.Contains(strings.Split(slowStarts, ", "), o.SlowStart):
 		return fmt.Errorf("slow-start %q is none of %s", o.SlowStart, slowStarts)
 	case o.AckRatio < 0 || o.AckAfter < 0:
@@ -135,7 +135,7 @@ func (o Options) Applied() string {
 	if o.Flows > 1 {
 		applied += fmt.Sprintf(" flows=%d", o.Flows)
 	}
-	if o.SlowStart != "" {
+	if o.SlowStart != "" && o.CCA != "bbr" { // whose slow start is its own
 		applied += " slow_start=" + o.SlowStart
 	}
 	return applied

@@ -17,6 +17,7 @@ func (o Options) tune(config *quic.Config) error {
 	config.Tuning = quic.Tuning{
 		InitialWindow: o.IW,
 		Cubic:         o.CCA == "cubic",
+		BBR:           o.CCA == "bbr",
 		Flows:         o.Flows,
 		SlowStart:     o.SlowStart,
 		AckEvery:      o.AckRatio,

@@ -86,11 +86,14 @@ func TestALossCostsOneFlowItsShare(t *testing.T) {
 	}
 }
 
-// link is a socket whose datagrams arrive in order after delay(time since the first), and at most one per `gap`.
+// link is a socket whose datagrams arrive in order after delay(time since the first), and at most one per `gap`; every
+// `lossy`th doesn't, unless that is 0.
 type link struct {
 	net.PacketConn
 	delay func(time.Duration) time.Duration
 	gap   time.Duration
+	lossy int
+	sent  int
 	queue chan parcel
 	first time.Time
 	last  time.Time
@@ -126,6 +129,9 @@ func (l *link) WriteTo(data []byte, to net.Addr) (int, error) {
 		l.first = now
 	}
 	l.last = later(now, l.last.Add(l.gap))
+	if l.sent++; l.lossy > 0 && l.sent%l.lossy == 0 {
+		return len(data), nil
+	}
 	l.queue <- parcel{append([]byte(nil), data...), to, l.last.Add(l.delay(now.Sub(l.first)))}
 	return len(data), nil
 }

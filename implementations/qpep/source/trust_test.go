@@ -99,7 +99,7 @@ func TestWhoNamesNobodyIsNotStarted(t *testing.T) {
 		"unknown argument": {[]string{"-nonsense"}, "-nonsense"},
 		"broken policy":    {append(own, "-allow", "example.net"), "10.0.0.0/8:80"},
 		"small packets":    {append(own, "-ca", folder+"/ca.pem", "-packet-size", "500"), "1200"},
-		"no controller":    {append(own, "-ca", folder+"/ca.pem", "-cca", "bbr"), "newreno, cubic"},
+		"no controller":    {append(own, "-ca", folder+"/ca.pem", "-cca", "vegas"), "newreno, cubic"},
 		"address in use":   {append(own, "-ca", folder+"/ca.pem", "-listen", "nowhere"), "-listen"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -148,7 +148,7 @@ def test_a_variant_has_one_name_however_its_number_is_written() -> None:
         ({"variants": ("qpep",)}, "write PATH:NAME=VALUE,… such as pep-split:CCA=bbr,IW=100."),
         ({"variants": ("qpap:IW=3",)}, "there is no path 'qpap'. Choices: plain, "),
         ({"variants": ("qpep:IWX=3",)}, "qpep has no knob 'IWX'. Did you mean IW? Choices: CCA, IW, FLOWS, "),
-        ({"variants": ("qpep:CCA=bbr",)}, "--variant qpep:CCA=bbr: CCA is cubic or newreno, not 'bbr'."),
+        ({"variants": ("qpep:CCA=vegas",)}, "--variant qpep:CCA=vegas: CCA is bbr or cubic or newreno, not 'vegas'."),
         ({"variants": ("pep-split:CCA=a b",)}, "CCA is bbr or cubic or reno, not 'a b'."),
         ({"variants": ("qpep:IW=abc",)}, "IW is a number of packets, 1 to 10000, not 'abc'."),
         ({"variants": ("qpep:IW=10,IW=20",)}, "IW is given twice."),

@@ -157,7 +157,7 @@ def test_list_has_the_paths_at_80_columns_too(paths: list[Implementation]) -> No
     tables = paths_tables(load_path_catalog(), where)
     lines = _printed(*tables, width=80).splitlines()
     assert not [line for line in lines if "…" in line]
-    assert any(line.split() == ["qpep", "CCA", "cubic|newreno"] for line in lines)
+    assert any(line.split() == ["qpep", "CCA", "bbr|cubic|newreno"] for line in lines)
     rows = {line.split()[0]: line for line in _printed(tables[0], width=80).splitlines() if line.split()}
     assert all(words in rows[name] for name, words in where.items())
 

@@ -10,6 +10,7 @@ import (
 type Tuning struct {
 	InitialWindow int           // congestion window at the start (RFC 9002 §7.2), in packets; quic-go: 32
 	Cubic         bool          // CUBIC (RFC 9438) in place of NewReno (RFC 9002 §7)
+	BBR           bool          // BBR in place of both
 	Flows         int           // connections that CUBIC stands for (Chromium's N-connection emulation); quic-go: 1
 	SlowStart     string        // what ends slow start beside a loss; quic-go: a HyStart of its own
 	AckEvery      int           // ack-eliciting packets per ACK (RFC 9000 §13.2.2), from packet AckAfter on; quic-go: 2
