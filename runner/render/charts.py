@@ -14,6 +14,7 @@ from runner.render.drawing import ticks
 from runner.render.metrics import digits
 
 GROUPS = 8
+_DASHES = 4  # of lines; with the colours 32 that differ
 """Colours and shapes that differ; a ninth group has those of the first."""
 _R = 3.6
 _D = 2 * _R
@@ -29,6 +30,7 @@ _SHAPES = (
     (-_R, -_R, f"h{_D}l{-_D},{_D}h{_D}z"),
 )
 _LABEL_CHARACTER = 7.4  # width of one at 12 px in bold, about
+_LABEL_LINE = 18  # px
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,19 +313,30 @@ def curves(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis,
         return Markup()
     ends = [_upper((point[place] for point in every), axis) for place, axis in ((0, x), (1, y))]
     area = Area(left=58, top=16, width=788, height=250, x=(0.0, ends[0]), y=(0.0, ends[1]))
-    drawing = Drawing(width=860, height=340, title=title)
+    labels = _labels([name for name, _ in series], left=area.left, right=852)
+    drawing = Drawing(width=860, height=340 + _LABEL_LINE * labels[-1][1], title=title)
     _x_axis(drawing, area, x)
     _y_axis(drawing, area, y)
-    left = area.left
-    for number, (name, points) in enumerate(series):
+    for number, ((name, points), (left, down)) in enumerate(zip(series, labels, strict=True)):
         places = [area.at(px, py) for px, py in points]
+        css = f"series g{number % GROUPS} dash{(number + number // GROUPS) % _DASHES}"
         if places:
-            css = f"series g{number % GROUPS} dash{number % 3}"
             drawing.line("M" + "L".join(f"{px:.1f},{py:.1f}" for px, py in places), css)
-        drawing.line(f"M{left:.1f},325h26", f"series g{number % GROUPS} dash{number % 3}")
-        drawing.text(left + 32, 329, name, css="row")
-        left += 60 + _LABEL_CHARACTER * len(name)
+        drawing.line(f"M{left:.1f},{325 + _LABEL_LINE * down}h26", css)
+        drawing.text(left + 32, 329 + _LABEL_LINE * down, name, css="row")
     return drawing.done()
+
+
+def _labels(names: Sequence[str], *, left: float, right: float) -> list[tuple[float, int]]:
+    """Where each name of a legend stands: its left end and its line, from 0."""
+    places, at, down = [], left, 0
+    for name in names:
+        width = 60 + _LABEL_CHARACTER * len(name)
+        if at > left and at + width > right:
+            at, down = left, down + 1
+        places.append((at, down))
+        at += width
+    return places
 
 
 Heat = Mapping[tuple[str, str], tuple[float | None, float | None, str]]

@@ -1,5 +1,6 @@
 """What the pages of a run tell: sentences, stacks, scenarios, comparisons, figures."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,6 +186,18 @@ def test_charts_escape_names_and_stay_inside() -> None:
     assert 'aria-label="&#34;&lt;t&gt;&#34;"' in svg
     assert 'role="group"' in svg
     assert 'role="img"' in charts.strips([Strip(label="a", marks=[Mark(x=1)])], Axis(label="x"), title="t")
+
+
+def test_curves_are_told_apart_and_their_names_stay_inside() -> None:
+    names = [f"tcp-over-quic-quinn+iw={number}" for number in range(charts.GROUPS + 1)]
+    svg = charts.curves(
+        [(name, [(0.0, 0.0), (1.0, 1.0)]) for name in names], Axis(label="x"), Axis(label="y"), title="t"
+    )
+    assert len(set(re.findall(r'class="(series g\d dash\d)"', svg))) == len(names)
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>tcp-', svg)
+    assert len(set(places)) == len(names)
+    width, height = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
+    assert all(float(x) + 7 * len(names[0]) < width and float(y) < height for x, y in places)
 
 
 def test_shapes_of_groups_differ() -> None:
