@@ -18,7 +18,9 @@ from runner.model.variant import PARAMETERS
 SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
 _CLOCK_SKEW = timedelta(hours=1)  # a container's clock is the host's, but a stack may compare in another time zone
-_NAME_LENGTH = 16  # hexadecimal digits of a file's name
+_NAME_LENGTH = 16  # letters of a file's name
+# No digits and no hexadecimal letters: some servers (quicly, aioquic) answer a path that is a number with that many bytes.
+_NAME_LETTERS = "ghijklmnopqrstuvwxyz"
 _ORGANISATION = "bentpipe"
 _MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either side of a path may begin
 
@@ -60,11 +62,14 @@ class Material:
 
 def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LENGTH) -> tuple[ServedFile, ...]:
     """Files of `sizes` bytes. The names look random, so that no image can know them before, and follow from `seed`."""
-    names = (
-        hashlib.shake_256(f"{seed}/{index}/{size}".encode()).hexdigest(-(-name_length // 2))[:name_length]
-        for index, size in enumerate(sizes)
-    )
+    names = (_file_name(f"{seed}/{index}/{size}", name_length) for index, size in enumerate(sizes))
     return tuple(ServedFile(name=name, size=size, seed=seed) for name, size in zip(names, sizes, strict=True))
+
+
+def _file_name(seed: str, length: int) -> str:
+    """`length` letters that follow from `seed`."""
+    digest = hashlib.shake_256(seed.encode()).digest(length)
+    return "".join(_NAME_LETTERS[byte % len(_NAME_LETTERS)] for byte in digest)
 
 
 def request_urls(files: Iterable[ServedFile], *, host: str = "server4", port: int = 443) -> str:

@@ -1,6 +1,7 @@
 """What endpoints are given: equal files for equal seeds, certificates that a verifier accepts, the contract's words."""
 
 import hashlib
+import string
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -29,7 +30,7 @@ def test_files_follow_from_the_seed() -> None:
 def test_content_is_pinned() -> None:
     """A run that is resumed with a newer bentpipe must serve the same bytes."""
     (file,) = served_files(1, (1000,))
-    assert file.name == hashlib.shake_256(b"1/0/1000").hexdigest(8)
+    assert file.name == "hitoxmhvtqtvukzy"
     assert file.content() == hashlib.shake_256(f"1/{file.name}".encode()).digest(1000)
 
 
@@ -37,7 +38,8 @@ def test_content_is_pinned() -> None:
 def test_equal_sizes_get_different_names(seed: int, sizes: list[int]) -> None:
     files = served_files(seed, sizes)
     assert len({file.name for file in files}) == len(sizes)
-    assert all(file.name.isalnum() for file in files)
+    # A digit anywhere can make a server take the name for a size: quicly reads the digits that a path begins with.
+    assert all(set(file.name) <= set(string.ascii_lowercase) - set("abcdef") for file in files)
 
 
 def test_urls_are_absolute_and_separated_by_blanks() -> None:
