@@ -129,7 +129,8 @@ def _spoiled(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) ->
     if evidence.error:
         if evidence.error["code"] in _NOT_STARTED:
             return None
-        return harness(evidence.error["code"], evidence.error["message"])
+        stumbled = harness(evidence.error["code"], evidence.error["message"])
+        return replace(stumbled, log_tail=evidence.error.get("printed", ""))
     disturbance = disturbed(evidence, truth, record)
     return harness("disturbed", disturbance.why, disturbance.role) if disturbance else None
 

@@ -1,5 +1,13 @@
 """What can go wrong, by who has to mend it. Only `runner.cli` turns these into text and exit codes."""
 
+import re
+
+_LONGEST = 240  # characters of a tool's output in a sentence: three lines of a terminal
+# What tcpdump always prints: it says nothing about a failure.
+_CHATTER = re.compile(
+    r"^(tcpdump: )?(listening on |verbose output suppressed|\d+ packets? (captured|received|dropped))"
+)
+
 
 class BentpipeError(Exception):
     """Base of every error with one clear sentence for the user. Exit code 3 unless a subclass says otherwise."""
@@ -18,11 +26,27 @@ class SetupError(BentpipeError):
 
 
 class LaneError(BentpipeError):
-    """The harness could not run a job: an engine call failed, a holder died. The job becomes an `error`."""
+    """The harness could not run a job: an engine call failed, a holder died. The job becomes an `error`.
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+    `printed`: the output of the tool that failed. The sentence quotes it on one line; `printed` keeps all of it.
+    """
+
+    def __init__(self, code: str, message: str, *, printed: str = "") -> None:
+        quoted = _quoted(printed)
+        super().__init__(f"{message.rstrip('.')}: {quoted}" if quoted else message)
         self.code = code
+        self.printed = printed
+
+    def record(self) -> dict[str, str]:
+        """The error as `evidence.json` keeps it."""
+        return {"code": self.code, "message": str(self)} | ({"printed": self.printed} if self.printed else {})
+
+
+def _quoted(printed: str) -> str:
+    """The output of a tool on one line, without what it always prints, cut to its end."""
+    lines = [line.strip() for line in printed.splitlines()]
+    text = " / ".join(line for line in lines if line and not _CHATTER.match(line))
+    return text if len(text) <= _LONGEST else f"… {text[-_LONGEST:]}"
 
 
 class BudgetError(BentpipeError):

@@ -19,7 +19,7 @@ SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
 _CLOCK_SKEW = timedelta(hours=1)  # a container's clock is the host's, but a stack may compare in another time zone
 _NAME_LENGTH = 16  # letters of a file's name
-# No digits and no hexadecimal letters: some servers (quicly, aioquic) answer a path that is a number with that many bytes.
+# No digits and no hexadecimal letters: quicly and aioquic answer a path that is a number with that many bytes.
 _NAME_LETTERS = "ghijklmnopqrstuvwxyz"
 _ORGANISATION = "bentpipe"
 _MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either side of a path may begin

@@ -251,6 +251,7 @@ class Campaign:
             self.folder.save_result(skipped)
             return skipped
         disturbances: list[str] = []
+        printed: list[str] = []
         while True:
             result = self._timed_attempt(job, len(disturbances) + 1, judge, number)
             if result is None:
@@ -261,7 +262,10 @@ class Campaign:
             if reason is None or result.attempts == MAX_ATTEMPTS:
                 break
             disturbances.append(reason)
+            printed.append(f"== attempt {result.attempts} ==\n{reason}\n{result.findings[0].log_tail}\n")
             self._tell("retried", job, result, message=reason)
+        if printed:
+            self.folder.artifacts(job).attempts_log.write_text("".join(printed))
         self.folder.save_result(result)
         apply_retention(self.folder, job, self.retention)
         return result
@@ -377,7 +381,7 @@ def _lost(error: LaneError, started: float, wall: float) -> Evidence:
         server=nobody,
         server_ready=None,
         files=(),
-        error={"code": error.code, "message": str(error)},
+        error=error.record(),
     )
 
 

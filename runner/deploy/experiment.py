@@ -86,7 +86,7 @@ class Experiment:
         try:
             yield
         except LaneError as error:
-            self._error = self._error or {"code": error.code, "message": str(error)}
+            self._error = self._error or error.record()
 
     def _links(self) -> Sequence[str]:
         """The folders of what is recorded on links."""

@@ -114,7 +114,9 @@ class LaneBase:
         """Run a script in the plumber. Returns what it printed; raises LaneError when it fails."""
         exit_code, output = plumber.execute(["sh", "-c", script])
         if exit_code != 0:
-            raise LaneError("not-wired", f"The lane could not be wired: {output.strip() or f'exit code {exit_code}'}")
+            raise LaneError(
+                "not-wired", "The lane could not be wired.", printed=output.strip() or f"exit code {exit_code}"
+            )
         return output
 
     def create(self, spec: ContainerSpec, *, stays: bool = False) -> str:

@@ -90,7 +90,9 @@ class LaneExperiment(Experiment):
         """Raises LaneError when a simulator or a capture has ended, after the client's end."""
         if self._lane.link_died:
             self._client.supervised.kill()
-            raise LaneError("link-died", f"A simulator or a capture ended early: {self._lane.link_output()[-500:]}")
+            raise LaneError(
+                "link-died", "A simulator or a capture ended early.", printed=self._lane.link_output()[-2000:]
+            )
 
     def _collect_client(self) -> None:
         """Copy the client's files while its last packets are still on their way to the server, and ask what the others
@@ -139,7 +141,7 @@ class LaneExperiment(Experiment):
         folder = self._job.folder / segment.role
         collect.extract(self._lane.archive(segment.role, LOGS), folder, budget=LINK_LOGS)
         if not (folder / "truth.json").is_file():
-            raise LaneError("no-truth", f"The simulator left no truth: {segment.output()[-500:]}")
+            raise LaneError("no-truth", "The simulator left no truth.", printed=segment.output()[-2000:])
 
     def _outputs(self) -> dict[str, str]:
         endpoints = {one.role.value: one.supervised.printed if one.running else "" for one in self._endpoints}

@@ -76,7 +76,9 @@ class PathExperiment(LaneExperiment):
                     if ended or self._stages.wall() > deadline:
                         why = "ended" if ended else f"was not ready within {PATH_READY_SECONDS:g} s"
                         said = endpoint.supervised.last_lines(3) or "nothing"
-                        raise LaneError("path-not-ready", f"The {side.value} of the path {why}. It printed: {said}")
+                        raise LaneError(
+                            "path-not-ready", f"The {side.value} of the path {why}. It printed", printed=said
+                        )
 
     def _start_server(self) -> bool:
         self._start_path()
@@ -90,7 +92,7 @@ class PathExperiment(LaneExperiment):
                 self._bell.wait(lambda: server.ended, timeout=0.05)
             self._server_ready = ready
             if not ready:
-                raise LaneError("origin-not-ready", f"The origin did not listen: {server.last_lines(3)}")
+                raise LaneError("origin-not-ready", "The origin did not listen.", printed=server.last_lines(3))
         return True
 
     def _run_client(self) -> None:
@@ -107,7 +109,7 @@ class PathExperiment(LaneExperiment):
                     self._client.stopped_by_us = True
                     client.kill()
                     name, said = one.role.value, one.supervised.last_lines(3)
-                    raise LaneError(f"{name}-ended", f"The {name} ended early: {said}")
+                    raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=said)
             if not client.ended:
                 self._client.timed_out = True
                 client.kill()

@@ -81,7 +81,7 @@ class PathLane(LaneBase):
         capture.start()
         self.bell.wait(lambda: "listening on eth0" in capture.printed or capture.ended, timeout=_STOP_SECONDS)
         if capture.ended or "listening on eth0" not in capture.printed:
-            raise LaneError("no-client-capture", f"The client's capture did not begin: {capture.last_lines(3)}")
+            raise LaneError("no-client-capture", "The client's capture did not begin.", printed=capture.last_lines(3))
 
     def stop_captures(self) -> int:
         capture = self._client_capture
@@ -90,7 +90,9 @@ class PathLane(LaneBase):
         capture.terminate(grace=_STOP_SECONDS)
         dropped = _DROPPED.findall(capture.printed)
         if not dropped:
-            raise LaneError("captures-died", f"The client's capture ended before its time: {capture.last_lines(3)}")
+            raise LaneError(
+                "captures-died", "The client's capture ended before its time.", printed=capture.last_lines(3)
+            )
         return int(dropped[0]) + super().stop_captures()
 
     def client_capture(self) -> Iterator[bytes]:

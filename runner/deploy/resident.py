@@ -14,6 +14,7 @@ from runner.units import MIB
 
 _OUTPUT_LIMIT = MIB  # bytes that one prints besides what it was asked for
 _SILENCE = 60.0  # s
+_LINES = 20  # of the output of a holder that ended
 _AHEAD = 16  # blocks of an answer that wait for whoever asked
 _REQUEST, _FRAME = struct.Struct(">II"), struct.Struct(">IBI")  # sim/tools/hold
 _OUTPUT, _END, _GONE = 0, 1, 2  # kinds of frames; the last one is ours: nothing more will come
@@ -58,7 +59,7 @@ class Holder(Resident):
         kind = _OUTPUT
         try:
             if self._gone:
-                raise LaneError("holder-died", f"A holder has ended: {self.last_lines(3)}")
+                raise LaneError("holder-died", "A holder has ended.", printed=self.last_lines(_LINES))
             words = "\0".join(command).encode()
             self.say(_REQUEST.pack(number, len(words)) + words)
             while True:
@@ -66,7 +67,7 @@ class Holder(Resident):
                 if kind == _END:
                     return int(data)
                 if kind == _GONE:
-                    raise LaneError("holder-died", f"A holder ended while it worked: {self.last_lines(3)}")
+                    raise LaneError("holder-died", "A holder ended while it worked.", printed=self.last_lines(_LINES))
                 yield data
         except queue.Empty:
             raise LaneError("holder-silent", f"A holder said nothing for {_SILENCE:g} s: {command[0]}") from None

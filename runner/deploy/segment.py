@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from runner.deploy.lane_base import LaneBase  # which has segments
 
 SIMULATOR = "bentpipe/sim"
+_LINES = 20  # of the output of a tool that ended
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
 WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
 _READY_SECONDS = 10.0
@@ -81,8 +82,10 @@ class Segment:
 
         self._lane.bell.wait(lambda: is_ready() or self.died, timeout=_READY_SECONDS)
         if self.died or not is_ready():
-            said = " ".join((link.last_lines(3), holder.last_lines(3))).strip()
-            raise LaneError("link-not-ready", f"The simulator did not open the path: {said or 'it printed nothing'}")
+            said = "\n".join((link.last_lines(3), holder.last_lines(3))).strip()
+            raise LaneError(
+                "link-not-ready", "The simulator did not open the path.", printed=said or "it printed nothing"
+            )
 
     @property
     def died(self) -> bool:
@@ -107,10 +110,12 @@ class Segment:
         holder.execute(["kill", "-TERM", "1"])  # `hold` passes it on
         ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)
         if not ended:
-            raise LaneError("captures-not-ended", f"The captures did not end in time: {holder.last_lines(3)}")
+            raise LaneError(
+                "captures-not-ended", "The captures did not end in time.", printed=holder.last_lines(_LINES)
+            )
         dropped = _DROPPED.findall(holder.printed)
         if sum(where == "kernel" for _, where in dropped) < 2:
-            raise LaneError("captures-died", f"A capture ended before its time: {holder.last_lines(3)}")
+            raise LaneError("captures-died", "A capture ended before its time.", printed=holder.last_lines(_LINES))
         return sum(int(count) for count, _ in dropped)
 
     def stop(self) -> None:
@@ -123,7 +128,9 @@ class Segment:
         self._lane.bell.wait(lambda: self._exit_code() is not None or link.ended, timeout=_STOP_SECONDS)
         code = self._exit_code()
         if code != 0:
-            raise LaneError("link-failed", f"The simulator ended with exit code {code}: {link.last_lines(3)}")
+            raise LaneError(
+                "link-failed", f"The simulator ended with exit code {code}.", printed=link.last_lines(_LINES)
+            )
 
     def output(self) -> str:
         """What simulator and captures printed."""

@@ -151,3 +151,8 @@ class Artifacts:
     @property
     def output_log(self) -> Path:
         return self.folder / "output.log"
+
+    @property
+    def attempts_log(self) -> Path:
+        """Of a job that ran again: why each earlier attempt did not count, with what the tools printed."""
+        return self.folder / "attempts.log"

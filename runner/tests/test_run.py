@@ -99,6 +99,27 @@ def test_a_disturbed_job_is_run_again_and_says_so(tmp_path: Path, catalog: Catal
     assert [event.event for event in events].count("retried") == 1
 
 
+class Stumbling(Replay):
+    """A lane whose capture ended early in the first attempt, and whose tool had printed several lines."""
+
+    printed = "tcpdump: listening on eth0, link-type EN10MB\ntcpdump: eth0: Network is down\n12 packets captured\n"
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+        if attempt == 1:
+            raise LaneError("captures-died", "A capture ended before its time.", printed=self.printed)
+        super().run(job, folder, attempt=attempt)
+
+
+def test_the_reason_of_a_retry_is_one_line_and_the_log_has_the_rest(tmp_path: Path, catalog: Catalog) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=1))
+    results, events = execute(folder, catalog, Stumbling(RECORDINGS))
+    ((job, result),) = results.items()
+    sentence = "A capture ended before its time: tcpdump: eth0: Network is down"
+    assert result.disturbed == (sentence,)
+    assert [event.message for event in events if event.event == "retried"] == [sentence]
+    assert Stumbling.printed in folder.artifacts(job).attempts_log.read_text()
+
+
 def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, catalog: Catalog) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=1))
     results, _ = execute(folder, catalog, Disturbed(99))

@@ -191,7 +191,9 @@ class RealExperiment(Experiment):
         printed = [station.stop_side() for station in self._stations]
         dropped = [_DROPPED.search(text) for text in printed]
         if not all(dropped):
-            raise LaneError("captures-died", f"A capture ended before its time: {printed[dropped.index(None)][-300:]}")
+            raise LaneError(
+                "captures-died", "A capture ended before its time.", printed=printed[dropped.index(None)][-2000:]
+            )
         self._capture_drops = sum(int(match[1]) for match in dropped if match)
 
     def _collect(self) -> None:

@@ -200,7 +200,7 @@ def _printed(engine: Engine, container: str, word: str, bell: Bell) -> str:
             break
         bell.wait(lambda: False, timeout=0.5)
         waited += 0.5
-    raise LaneError("no-address", f"The addresses could not be asked: {engine.printed(container)[-300:]}")
+    raise LaneError("no-address", "The addresses could not be asked.", printed=engine.printed(container)[-2000:])
 
 
 def _answered_over(server: Engine, container: str, one: Candidate) -> Candidate:

@@ -127,7 +127,9 @@ class Station:
             self._bell.wait(lambda: side.ended, timeout=_LOOK_SECONDS)
             waited += _LOOK_SECONDS
         said = self._last_words(side)
-        raise LaneError("side-failed", f"Capture and probe at the {self.role.value} failed: {said or 'no output'}")
+        raise LaneError(
+            "side-failed", f"Capture and probe at the {self.role.value} failed.", printed=said or "no output"
+        )
 
     def _last_words(self, side: Watched) -> str:
         """Why capture and probe ended, or the end of what they printed; empty when their host no longer knows."""
@@ -144,7 +146,9 @@ class Station:
             said = self._last_words(self.side) if self.side is not None else ""
             if not said or _ENDED in said:  # killed, or asked to end: by somebody else
                 said = "was Docker restarted?"
-            raise LaneError("side-died", f"Capture and probe at the {self.role.value} ended before the job: {said}")
+            raise LaneError(
+                "side-died", f"Capture and probe at the {self.role.value} ended before the job.", printed=said
+            )
 
     def stop_side(self) -> str:
         """End capture and probe; their volumes stay. Returns what they printed."""
