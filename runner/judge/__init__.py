@@ -1,0 +1,1 @@
+"""What is judged from facts: rules that hold for every connection."""

@@ -1,0 +1,106 @@
+"""What a rule is: one MUST or MUST NOT of an RFC, and where bentpipe checks it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Who(StrEnum):
+    """Whose duty a rule is."""
+
+    CLIENT = "client"
+    SERVER = "server"
+    ENDPOINT = "endpoint"  # client and server alike
+
+
+class Where(StrEnum):
+    """Where a rule is checked."""
+
+    INVARIANT = "invariant"  # in every job, on every connection whose packets can be read
+    CASE = "case"  # by the test cases named in `cases`
+    UNCHECKED = "unchecked"  # packets could show it, but nothing checks it; `reason` says why
+    UNSEEN = "unseen"  # packets can't show it; `reason` says why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One row of the table."""
+
+    rfc: int
+    section: str
+    """Without the sign, such as `12.3`."""
+    name: str
+    """What goes wrong, in a few words with hyphens."""
+    who: Who
+    requirement: str
+    """What the RFC demands, in a sentence of our own."""
+    where: Where
+    cases: tuple[str, ...] = ()
+    """Names of test cases, for `Where.CASE`."""
+    reason: str = ""
+    """Why nothing checks it, for `Where.UNCHECKED` and `Where.UNSEEN`."""
+
+    @property
+    def id(self) -> str:
+        """Stable name, such as `rfc9000-12.3-number-reused`; the code of its findings."""
+        return f"rfc{self.rfc}-{self.section}-{self.name}"
+
+    @property
+    def reference(self) -> str:
+        """Such as `RFC 9000 §12.3`."""
+        return f"RFC {self.rfc} §{self.section}"
+
+    @property
+    def checked(self) -> bool:
+        """Whether anything in bentpipe checks it."""
+        return self.where in (Where.INVARIANT, Where.CASE)
+
+
+CLIENT, SERVER, ENDPOINT = Who.CLIENT, Who.SERVER, Who.ENDPOINT
+
+
+class Document:
+    """Collects the rows of one RFC, in the order of its sections."""
+
+    def __init__(self, rfc: int) -> None:
+        self._rfc = rfc
+        self.rules: list[Rule] = []
+
+    def every(self, section: str, name: str, who: Who, requirement: str) -> None:
+        """A rule that is checked on every connection."""
+        self._add(section, name, who, requirement, Where.INVARIANT)
+
+    def case(self, section: str, name: str, who: Who, requirement: str, *cases: str) -> None:
+        """A rule that these test cases check, because other traffic doesn't put the question."""
+        self._add(section, name, who, requirement, Where.CASE, cases=cases)
+
+    def unchecked(self, section: str, name: str, who: Who, requirement: str, reason: str) -> None:
+        """A rule that packets could show, and that nothing checks yet."""
+        self._add(section, name, who, requirement, Where.UNCHECKED, reason=reason)
+
+    def unseen(self, section: str, name: str, who: Who, requirement: str, reason: str) -> None:
+        """A rule that packets can't show."""
+        self._add(section, name, who, requirement, Where.UNSEEN, reason=reason)
+
+    def _add(
+        self,
+        section: str,
+        name: str,
+        who: Who,
+        requirement: str,
+        where: Where,
+        *,
+        cases: tuple[str, ...] = (),
+        reason: str = "",
+    ) -> None:
+        self.rules.append(
+            Rule(
+                rfc=self._rfc,
+                section=section,
+                name=name,
+                who=who,
+                requirement=requirement,
+                where=where,
+                cases=cases,
+                reason=reason,
+            )
+        )

@@ -1,0 +1,44 @@
+"""RFC 9114: HTTP/3. Checked where a connection negotiated `h3` and stream data can be read."""
+
+from runner.judge.rules.nouns import CLIENT, ENDPOINT, SERVER, Document
+
+DOCUMENT = Document(9114)
+_every, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.unchecked, DOCUMENT.unseen
+
+_FIELDS = "header blocks are not decompressed"
+
+_every("4.1", "data-before-headers", ENDPOINT, "A message on a request stream begins with HEADERS, not with DATA.")
+_every("4.1", "frame-after-trailers", ENDPOINT, "No HEADERS or DATA follows the trailers of a message.")
+_every("4.1", "request-not-finished", CLIENT, "A client ends its request stream after the request.")
+_unchecked("4.2", "upper-case-name", ENDPOINT, "Field names are in lower case.", _FIELDS)
+_unchecked("4.2", "connection-field", ENDPOINT, "Connection-specific fields are not sent.", _FIELDS)
+_unchecked("4.3", "pseudo-headers", ENDPOINT, "Pseudo-header fields are those defined, before all others.", _FIELDS)
+_unchecked("4.4", "connect", CLIENT, "CONNECT has :method and :authority alone.", _FIELDS)
+_every("4.6", "push-not-allowed", SERVER, "Nothing is pushed beyond the client's MAX_PUSH_ID.")
+_every("5.2", "goaway-increases", ENDPOINT, "The identifier of GOAWAY never increases.")
+_every("6.1", "server-bidirectional-stream", SERVER, "A server opens no bidirectional stream.")
+_every("6.2", "too-few-streams-granted", ENDPOINT, "The peer may open at least three unidirectional streams.")
+_every("6.2.1", "no-control-stream", ENDPOINT, "Each side that sends 1-RTT data opens a control stream.")
+_every("6.2.1", "two-control-streams", ENDPOINT, "Each side opens one control stream.")
+_every("6.2.1", "first-frame-not-settings", ENDPOINT, "The first frame of a control stream is SETTINGS.")
+_every("6.2.1", "control-stream-closed", ENDPOINT, "The sender doesn't close its control stream.")
+_every("6.2.1", "control-stream-stopped", ENDPOINT, "The receiver doesn't ask for the end of a control stream.")
+_every("6.2.2", "push-stream-from-client", CLIENT, "A client opens no push stream.")
+_every("7.1", "frame-cut-off", ENDPOINT, "A stream ends at the end of a frame.")
+_every("7.2.1", "data-on-control", ENDPOINT, "DATA is not sent on a control stream.")
+_every("7.2.2", "headers-on-control", ENDPOINT, "HEADERS is not sent on a control stream.")
+_every("7.2.3", "cancel-push-on-request", ENDPOINT, "CANCEL_PUSH is sent on the control stream alone.")
+_every("7.2.4", "settings-on-request", ENDPOINT, "SETTINGS is sent on the control stream alone.")
+_every("7.2.4", "settings-twice", ENDPOINT, "SETTINGS is sent once.")
+_every("7.2.4", "setting-twice", ENDPOINT, "No setting occurs twice.")
+_every("7.2.4.1", "http2-setting", ENDPOINT, "Settings of HTTP/2 without a meaning in HTTP/3 are not sent.")
+_every("7.2.5", "push-promise-from-client", CLIENT, "A client sends no PUSH_PROMISE.")
+_every("7.2.5", "push-promise-on-control", SERVER, "PUSH_PROMISE is not sent on a control stream.")
+_every("7.2.6", "goaway-on-request", ENDPOINT, "GOAWAY is sent on the control stream alone.")
+_every("7.2.6", "goaway-id-wrong", SERVER, "GOAWAY of a server names a client's bidirectional stream.")
+_every("7.2.7", "max-push-id-from-server", SERVER, "A server sends no MAX_PUSH_ID.")
+_every("7.2.7", "max-push-id-on-request", CLIENT, "MAX_PUSH_ID is sent on the control stream alone.")
+_every("7.2.7", "max-push-id-decreases", CLIENT, "MAX_PUSH_ID never decreases.")
+_every("7.2.8", "http2-frame", ENDPOINT, "Frame types of HTTP/2 without a meaning in HTTP/3 are not sent.")
+_unseen("8", "wrong-error-code", ENDPOINT, "Errors have the codes of §8.1.", "it takes a peer that makes each error")
+_unseen("9", "unknown-frame-refused", ENDPOINT, "Unknown frames and streams are ignored.", "ignoring leaves no trace")

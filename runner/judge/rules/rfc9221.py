@@ -1,0 +1,11 @@
+"""RFC 9221: unreliable datagrams."""
+
+from runner.judge.rules.nouns import ENDPOINT, SERVER, Document
+
+DOCUMENT = Document(9221)
+_every, _unseen = DOCUMENT.every, DOCUMENT.unseen
+
+_every("3", "not-offered", ENDPOINT, "DATAGRAM is not sent to a peer without max_datagram_frame_size.")
+_every("3", "too-large", ENDPOINT, "DATAGRAM frames stay within the peer's max_datagram_frame_size.")
+_every("3", "early-limit-reduced", SERVER, "A server that accepts 0-RTT doesn't reduce max_datagram_frame_size.")
+_unseen("5", "not-delivered", ENDPOINT, "Datagrams go to the application at once.", "that is inside the endpoint")

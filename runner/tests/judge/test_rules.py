@@ -1,0 +1,29 @@
+"""The table of rules is whole: stable ids, a reason for what nothing checks, cases that exist."""
+
+import re
+
+import pytest
+
+from runner.catalog import load_cases
+from runner.judge.rules import BY_ID, RULES, Rule, Where
+
+
+def test_ids_are_unique_and_named_alike() -> None:
+    assert len(BY_ID) == len(RULES)
+    for rule in RULES:
+        assert re.fullmatch(r"rfc\d{4}-\d+(\.\d+)*-[a-z0-9]+(-[a-z0-9]+)*", rule.id), rule.id
+        assert rule.requirement.endswith("."), rule.id
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_says_where_it_is_checked_or_why_not(rule: Rule) -> None:
+    assert bool(rule.cases) == (rule.where is Where.CASE)
+    assert bool(rule.reason) == (not rule.checked)
+
+
+def test_cases_of_the_table_exist() -> None:
+    assert {name for rule in RULES for name in rule.cases} <= load_cases().keys()
+
+
+def test_enough_is_checked() -> None:
+    assert sum(rule.checked for rule in RULES) >= 150
