@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.compressed import log_files, open_log
+
 _NAMES = ("congestion_window", "cwnd")
 _TELLS = re.compile(rb'"(?:congestion_window|cwnd)"\s*:\s*"?(\d+)')
 _MOST_WINDOW = 2**40  # bytes
@@ -44,10 +46,10 @@ def congestion_window(folder: Path, first_sent_ns: int) -> CongestionWindow | No
     says was sent, whatever clock the qlog has: quiche's told another time by 2.7 s, quinn's tells none. After a Retry
     that is a round trip too early where the Retry is not in the qlog.
     """
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()] if folder.is_dir() else []
+    files = log_files(folder)
     if not files:
         return None
-    with max(files, key=lambda path: (path.stat().st_size, path.name)).open("rb") as file:
+    with open_log(max(files, key=lambda path: (path.stat().st_size, path.name))) as file:
         trace = _Trace()
         known = sorted(trace.windows(file), key=lambda one: one[0])
     if not known:
@@ -83,8 +85,7 @@ class _Trace:
         head = file.readline(_LONGEST_LINE)
         header = _parsed(head)
         if not isinstance(header, dict) or "traces" in header:
-            file.seek(0)
-            document = header if isinstance(header, dict) else _parsed(file.read(_LARGEST_DOCUMENT))
+            document = header if isinstance(header, dict) else _parsed(head + file.read(_LARGEST_DOCUMENT))
             traces = document.get("traces") if isinstance(document, dict) else None
             if isinstance(traces, list) and traces and isinstance(traces[0], dict):
                 self._describe(traces[0])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from runner.compressed import log_files, open_log
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
 from runner.model.result import Reading, Sample
@@ -66,10 +67,8 @@ def _of_output(role: str, line: str, asked: dict[str, str]) -> Iterator[Reading]
 
 def _of_qlog(role: str, folder: Path, asked: dict[str, str], flight: FirstFlight | None) -> Iterator[Reading]:
     """The controller and the first congestion window of its first qlog that has one."""
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if not path.is_file() or path.is_symlink():
-            continue
-        with path.open("rb") as file:
+    for path in log_files(folder):
+        with open_log(path) as file:
             head = file.read(_QLOG_HEAD).decode(errors="replace")
         controller, window = _QLOG_CONTROLLER.search(head), _QLOG_WINDOW.search(head)
         if controller:

@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from runner import store
 from runner.analyse import analyse, transient
 from runner.campaign import without_run
+from runner.compressed import compress_logs
 from runner.decode import embed_secrets
 from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
+from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, Kind
@@ -267,6 +269,8 @@ class Campaign:
         if printed:
             self.folder.artifacts(job).attempts_log.write_text("".join(printed))
         self.folder.save_result(result)
+        for role in Role:
+            compress_logs(self.folder.artifacts(job).folder / role.value / "qlog")
         apply_retention(self.folder, job, self.retention)
         return result
 
