@@ -24,8 +24,13 @@ _TRANSFER_FACTOR = 1.6
 _FLIGHTS, _TIME_OUT = 4, 1.0
 _WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
 _DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
-_CAPTURE_OVERHEAD = 1.12  # bytes in one capture per byte of file: headers, ACKs, retransmissions
-_TABLES_SIZE = 700_000  # bytes of both vantage points' tables and series of a 10 MiB transfer
+# Bytes on disk, measured over 27 cases of five stacks; `python -m runner.benchmarks.disk RUN` shows how well they fit.
+_CAPTURES_PER_BYTE = 2.2  # both captures per byte of file: headers, ACKs, retransmissions
+_CAPTURES_PER_CONNECTION = 25_000
+_CAPTURES_PER_FILE = 280  # its request
+_RECORDS = 185_000  # tables, series, evidence, logs of any job
+_RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09, the simulator's list of packets 0.06
+_RECORDS_PER_FILE = 370
 
 
 MULTICONNECT = "multiconnect"  # wire name: a connection for each file
@@ -148,24 +153,34 @@ def _pair(catalog: Catalog, job: Job) -> tuple[Implementation, Implementation]:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a plan costs: seconds with one lane, bytes on disk with all captures kept and with the default policy."""
+    """What a plan costs: seconds with one lane; bytes on disk without captures, of all captures, and of the captures
+    that `--keep-captures median` keeps when no job fails."""
 
     seconds: float
-    bytes_all: int
-    bytes_default: int
+    records: int
+    captures: int
+    median_captures: int
+
+    def disk(self, keep_captures: str) -> int:
+        """Bytes on disk with this value of `--keep-captures`, when no job fails."""
+        return self.records + {"all": self.captures, "median": self.median_captures}.get(keep_captures, 0)
 
 
 def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     """Sums over the jobs. The time is an estimate for average stacks: a slow server takes up to its time-out."""
-    seconds, bytes_all, bytes_default = 0.0, 0.0, 0.0
+    seconds, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case]
         size = sum(case.file_sizes)
         seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
-        captures = 2 * size * _CAPTURE_OVERHEAD
-        bytes_all += captures + _TABLES_SIZE
-        bytes_default += captures / max(1, case.iterations) + _TABLES_SIZE
-    return Estimate(seconds=seconds, bytes_all=round(bytes_all), bytes_default=round(bytes_default))
+        records += _RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE
+        opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
+        both = size * _CAPTURES_PER_BYTE + opened
+        captures += both
+        median_captures += both / max(1, case.iterations)
+    return Estimate(
+        seconds=seconds, records=round(records), captures=round(captures), median_captures=round(median_captures)
+    )
 
 
 def waits(case: CaseRecord) -> bool:
@@ -177,11 +192,16 @@ def _transfer(case: CaseRecord) -> float:
     """Seconds that the endpoints of an average pair take, connections one after the other."""
     rtt = _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
     lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
-    connections = len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
+    connections = _connections(case)
     lost = sum(link.loss + link.impairments.corruption for link in (case.forward, case.return_)) / 2
     rounds = 2 if case.workload is not None and case.workload.warm else 1
     once = lower_bound * _TRANSFER_FACTOR + connections * _FLIGHTS * lost * _TIME_OUT
     return min(case.timeout, rounds * once)
+
+
+def _connections(case: CaseRecord) -> int:
+    """How many connections the client opens."""
+    return len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
 
 
 def _attainable(case: CaseRecord) -> float:

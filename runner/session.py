@@ -69,7 +69,7 @@ def run_remaining(
             cost = plan.estimate(todo, folder.run.cases)
             out.print(
                 f"{len(todo)} jobs into {path}, seed {folder.run.seed}, about {format_duration(cost.seconds)} one by "
-                f"one, {format_size(cost.bytes_default)} on disk.",
+                f"one, {format_size(cost.disk(options.keep_captures))} on disk.",
                 soft_wrap=True,
             )
             done |= execute(folder, todo)

@@ -108,8 +108,8 @@ def plan_(implementations: Path, /, **options: Any) -> None:
     total = plan.estimate(todo, run.cases)
     out.print(
         f"\n{len(todo)} jobs, about {format_duration(total.seconds)} with one lane; "
-        f"{format_size(total.bytes_default)} on disk with --keep-captures median, "
-        f"{format_size(total.bytes_all)} with all. "
+        f"{format_size(total.disk('median'))} on disk with --keep-captures median, "
+        f"{format_size(total.disk('all'))} with all. "
         f"{len(unsupported)} more are unsupported by declaration."
     )
     if over_h3 := [job for job in todo if protocol_key(job) in run.protocols]:
@@ -135,7 +135,7 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
     total = plan.estimate(todo, run.cases)
     out.print(
         f"\n{len(todo)} jobs over {len(run.clients)} paths, about {format_duration(total.seconds)} with one lane; "
-        f"{format_size(total.bytes_default)} on disk. {len(unsupported)} more are unsupported by declaration."
+        f"{format_size(total.disk('median'))} on disk. {len(unsupported)} more are unsupported by declaration."
     )
 
 

@@ -177,7 +177,7 @@ def test_the_estimate_grows_with_the_plan(catalog: Catalog) -> None:
     small = plan.estimate(plan.jobs(selection(catalog, ("sat",), iterations=1), cases), cases)
     large = plan.estimate(plan.jobs(selection(catalog, ("sat",), iterations=4), cases), cases)
     assert large.seconds == pytest.approx(4 * small.seconds)
-    assert large.bytes_all == pytest.approx(4 * small.bytes_all, rel=1e-3)
+    assert large.disk("all") == pytest.approx(4 * small.disk("all"), rel=1e-3)
 
 
 def test_cases_that_wait_are_those_whose_handshakes_are_lost_or_slow(catalog: Catalog) -> None:

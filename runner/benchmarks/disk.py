@@ -1,0 +1,48 @@
+"""How much disk a run takes and how much `plan` announces: `.venv/bin/python -m runner.benchmarks.disk RUN…`.
+
+Prints, by case and in all, the announced bytes, the bytes of the files, and their ratio. Jobs without a result and jobs
+that were never run are left out of both.
+"""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from runner import campaign, plan
+from runner.model.result import Outcome
+from runner.store import RunFolder
+from runner.units import format_size
+
+out = Console(highlight=False)
+_BLOCK = 512  # bytes that st_blocks counts
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True)
+def main(runs: tuple[str, ...]) -> None:
+    """Announced and used bytes of stored runs."""
+    for name in runs:
+        folder = RunFolder.open(campaign.run_path(name))
+        results = folder.results()
+        jobs = [job for job, result in results.items() if result.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)]
+        policy = "all" if all(results[job].captures_kept for job in jobs) else "median"
+        table = Table("case", "jobs", "announced", "used", "used / announced", box=None)
+        for case in (*folder.run.cases, ""):
+            chosen = [job for job in jobs if case in ("", job.case)]
+            if chosen:
+                announced = plan.estimate(chosen, folder.run.cases).disk(policy)
+                used = sum(_used(folder.artifacts(job).folder) for job in chosen)
+                sizes = format_size(announced), format_size(used), f"{used / announced:.2f}"
+                table.add_row(case or "all", str(len(chosen)), *sizes)
+        out.print(f"{folder.name}, captures kept: {policy}", table, sep="\n")
+
+
+def _used(folder: Path) -> int:
+    """Bytes that the files of a job take on disk."""
+    return sum(path.lstat().st_blocks * _BLOCK for path in folder.rglob("*") if not path.is_dir())
+
+
+if __name__ == "__main__":
+    main()
