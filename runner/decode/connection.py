@@ -180,6 +180,7 @@ class Connection:
     offered_alpn: list[str] | None = None
     resumed: bool | None = None
     early_data_offered: bool = False
+    early_data_accepted: bool | None = None
     client_hello_count: int = 0
     certificate: bool = False
     transport_parameters: list[dict[str, Value] | None] = field(default_factory=lambda: [None, None])

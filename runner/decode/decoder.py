@@ -184,6 +184,8 @@ class Decoder:
         rows.set(row, SCID, rows.cid(header.scid))
         if header.token is not None:
             rows.set(row, TOKEN, len(header.token))
+            if header.token:
+                rows.tokens[row] = header.token
         if header.supported_versions is not None:
             rows.supported_versions[row] = header.supported_versions
         if not header.complete:

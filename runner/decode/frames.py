@@ -6,6 +6,8 @@ This is the innermost loop of the decoder: rows are written as flat lists of int
 
 from collections.abc import Callable
 
+from runner.decode.schema import BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD
+
 FRAME_NAMES = {
     0x00: "padding",
     0x01: "ping",
@@ -40,6 +42,7 @@ FRAME_NAMES = {
 
 CRYPTO = 0x06
 NEW_CONNECTION_ID = 0x18
+_UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
 NONE = -1
 """Stands for null in the flat rows: every field of a frame is an unsigned number."""
 
@@ -52,13 +55,15 @@ Event = tuple[int, int, bytes]
 class FrameRows:
     """Frames of all packets so far, as flat lists of integers; one name per list says the order of its columns."""
 
-    __slots__ = ("acks", "others", "packet", "payloads", "range_first", "range_last", "space", "streams")
+    __slots__ = ("acks", "heads", "others", "packet", "payloads", "range_first", "range_last", "space", "streams")
 
     def __init__(self) -> None:
         self.packet = self.space = NONE
         """Of the packet that is being read."""
         self.streams: list[int] = []
         """packet, frame, type, stream id, offset, length"""
+        self.heads: dict[int, bytes] = {}
+        """Row of `streams` → the part of its data that belongs to the head of the stream."""
         self.acks: list[int] = []
         """packet, frame, type, space, largest, unscaled delay, ranges so far with these, ECT(0), ECT(1), CE"""
         self.range_first: list[int] = []
@@ -137,6 +142,9 @@ def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
         length = end - position
     if length < 0 or position + length > end:
         return 0
+    head = (UNIDIRECTIONAL_HEAD if stream_id & _UNIDIRECTIONAL else BIDIRECTIONAL_HEAD) - offset
+    if head > 0:
+        rows.heads[len(rows.streams) // STREAM_COLUMNS] = plain[position : position + min(length, head)]
     rows.streams += (rows.packet, frame, kind, stream_id, offset, length)
     return position + length
 

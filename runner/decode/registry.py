@@ -163,6 +163,7 @@ class Registry:
         if hello is None:
             return
         connection.alpn = hello.alpn[0] if hello.alpn else None
+        connection.early_data_accepted = hello.early_data
         self._transport_parameters(connection, SERVER, hello.transport_parameters)
         # The IDs that the Initial keys were made from: a capture that lost the first flight can only learn them here.
         parameters = connection.transport_parameters[SERVER] or {}

@@ -25,7 +25,7 @@ PACKET_COLUMNS = 15
 class Rows:
     """Packets and frames of a capture. Fields that are unknown hold NONE."""
 
-    __slots__ = ("_cid_numbers", "cids", "frames", "packets", "supported_versions")
+    __slots__ = ("_cid_numbers", "cids", "frames", "packets", "supported_versions", "tokens")
 
     def __init__(self) -> None:
         self.packets: list[int] = []
@@ -34,6 +34,8 @@ class Rows:
         """Distinct connection IDs; the packets hold positions in this list."""
         self.supported_versions: dict[int, list[int]] = {}
         """Row of a Version Negotiation packet → the versions that it lists."""
+        self.tokens: dict[int, bytes] = {}
+        """Row of an Initial or Retry packet → its token, where it has one."""
         self._cid_numbers: dict[bytes, int] = {}
 
     def __len__(self) -> int:

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-DECODER_VERSION = 4
-READABLE_VERSIONS = (1, 2, 3, 4)
+DECODER_VERSION = 5
+READABLE_VERSIONS = (1, 2, 3, 4, 5)
 """Of tables: what the older ones lack is null. 2 added `record` and `supported_versions`, 3 connections that
-never left an unknown version, 4 flows of preferred addresses."""
+never left an unknown version, 4 flows of preferred addresses, 5 `token`, `data` and `early_data_accepted`."""
+
+BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
+"""Bytes from the beginning of a stream that `data` keeps: enough for the frames of HTTP/3 that precede content, and for
+control streams (RFC 9114 §6.2, §7)."""
 
 MTU = 1500
 """Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
@@ -63,6 +67,7 @@ PACKETS = pa.schema(
         ("token_length", pa.int32()),  # Initial and Retry only
         ("suite", _NAME),  # of the packet protection, IANA name
         ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
+        ("token", pa.binary()),  # Initial and Retry only; null where it is empty, and in tables before version 5
     ]
 )
 
@@ -76,6 +81,7 @@ STREAM_FRAMES = pa.schema(
         ("fin", pa.bool_()),
         *_OF_THE_PACKET,
         ("packet_number", pa.int64()),
+        ("data", pa.binary()),  # as far as it is in the head of the stream; else null, as in tables before version 5
     ]
 )
 
@@ -131,6 +137,7 @@ CONNECTIONS = pa.schema(
         ("retry", pa.bool_()),
         ("resumed", pa.bool_()),  # null until a ServerHello was read
         ("early_data_offered", pa.bool_()),
+        ("early_data_accepted", pa.bool_()),  # the server's word (RFC 8446 §4.2.10); null until EncryptedExtensions
         ("client_hello_count", pa.int32()),  # Initial packets from the client with CRYPTO data at offset 0
         ("certificate", pa.bool_()),  # the server sent a Certificate message
         ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen

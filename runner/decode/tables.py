@@ -56,12 +56,15 @@ class TableBuilder:
 
     def build(self) -> dict[str, pa.Table]:
         """Table name → table."""
-        streams = _in_order(_matrix(self._rows.frames.streams, STREAM_COLUMNS))
+        streams = _matrix(self._rows.frames.streams, STREAM_COLUMNS)
+        order = _order(streams)
+        heads = _sparse(self._rows.frames.heads, len(streams)).take(pa.array(order))
+        streams = streams[order]
         acks, ranges = self._acks()
         return {
             "datagrams": self._datagram_table(),
             "packets": self._packet_table(),
-            "stream_frames": self._stream_table(streams),
+            "stream_frames": self._stream_table(streams, heads),
             "ack_frames": self._ack_table(acks, ranges),
             "frames": self._frame_table(streams, acks),
             "connections": self._connection_table(),
@@ -104,7 +107,7 @@ class TableBuilder:
     def _packet_table(self) -> pa.Table:
         cids = pa.array(self._rows.cids, pa.binary())
         arrays: list[Any] = [np.arange(len(self._packets))]
-        for number, name in enumerate(PACKETS.names[1:-1]):
+        for number, name in enumerate(PACKETS.names[1 : 1 + PACKET_COLUMNS]):
             column = self._packets[:, number]
             if name in ("dcid", "scid"):
                 arrays.append(cids.take(_nullable(column, pa.int64())))
@@ -119,6 +122,7 @@ class TableBuilder:
             else:
                 arrays.append(_nullable(column, PACKETS.field(name).type))
         arrays.append(self._supported_versions())
+        arrays.append(_sparse(self._rows.tokens, len(self._packets)))
         return _table(arrays, PACKETS)
 
     def _supported_versions(self) -> pa.Array:
@@ -130,10 +134,11 @@ class TableBuilder:
             listed[row] = versions
         return pa.array(listed, kind)
 
-    def _stream_table(self, streams: Integers) -> pa.Table:
+    def _stream_table(self, streams: Integers, heads: pa.Array) -> pa.Table:
         packet = streams[:, 0]
         arrays = [packet, _frame_index(streams), streams[:, 3], streams[:, 4], streams[:, 5], (streams[:, 2] & 1) == 1]
-        return _table([*arrays, *self._of_the_packet(packet), self._packets[packet, columns.NUMBER]], STREAM_FRAMES)
+        numbers = self._packets[packet, columns.NUMBER]
+        return _table([*arrays, *self._of_the_packet(packet), numbers, heads], STREAM_FRAMES)
 
     def _acks(self) -> tuple[Integers, pa.Array]:
         """ACK rows in order of their packets, and their ranges."""
@@ -210,8 +215,14 @@ def _order(frames: Integers) -> Integers:
     return np.lexsort((frames[:, 1], frames[:, 0]))
 
 
-def _in_order(frames: Integers) -> Integers:
-    return frames[_order(frames)]
+def _sparse(known: dict[int, bytes], count: int) -> pa.Array:
+    """A column of bytes of which most rows are null; row → value where it is not."""
+    if not known:
+        return pa.nulls(count, pa.binary())
+    values: list[bytes | None] = [None] * count
+    for row, value in known.items():
+        values[row] = value
+    return pa.array(values, pa.binary())
 
 
 def _frame_index(frames: Integers) -> Integers:
@@ -266,6 +277,7 @@ def _connection_row(connection: Connection) -> dict[str, Any]:
         "retry": connection.retry_integrity_ok is not None,
         "resumed": connection.resumed,
         "early_data_offered": connection.early_data_offered,
+        "early_data_accepted": connection.early_data_accepted,
         "client_hello_count": connection.client_hello_count,
         "certificate": connection.certificate,
         "client_transport_parameters": to_text(connection.transport_parameters[0]),
