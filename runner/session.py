@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runner import campaign, plan, terminal
+from runner import campaign, plan
 from runner.catalog import IMPLEMENTATIONS
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
 from runner.links import LINKS
@@ -17,6 +17,7 @@ from runner.pause import Pause
 from runner.run import Campaign
 from runner.signals import stopping
 from runner.store import RunFolder
+from runner.terminal_matrix import markdown_matrix, print_matrix
 from runner.units import format_duration, format_size
 
 
@@ -40,6 +41,7 @@ class MatrixOptions:
     keep_captures: str = "median"
     links: tuple[str, ...] = ()
     links_file: Path = LINKS
+    markdown: bool = False  # print the matrix as Markdown
     yes: bool = False
     extra_cas: Path | None = None
 
@@ -76,7 +78,10 @@ def run_remaining(
         else:
             out.print(f"Nothing is left to run: {len(order)} jobs of {path} are done.")
     asked = {job: done[job] for job in order if job in done}
-    out.print(terminal.summary_table(asked, folder.run.cases))
+    if options.markdown:
+        print(markdown_matrix(asked, folder.run))
+    else:
+        print_matrix(out, asked, folder.run)
     return asked
 
 

@@ -209,16 +209,6 @@ def links_table(plans: Iterable[LinkPlan]) -> Table:
     return table
 
 
-def summary_table(results: Mapping[Job, Result], cases: Mapping[str, CaseRecord]) -> Table:
-    """Outcomes by case."""
-    table = Table("case", *(outcome.value for outcome in Outcome), box=None)
-    for name, case in cases.items():
-        outcomes = [result.outcome for job, result in results.items() if job.case == name]
-        if outcomes:
-            table.add_row(f"{case.abbreviation} {name}", *(str(outcomes.count(outcome)) for outcome in Outcome))
-    return table
-
-
 def show_result(
     console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
 ) -> None:

@@ -153,7 +153,8 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
 @click.option(
     "--keep-captures", type=click.Choice([policy.value for policy in Retention]), default="median", show_default=True
 )
-@click.option("--strict", is_flag=True, help="Exit with 1 when a job failed.")
+@click.option("--strict", is_flag=True, help="Exit with 1 when a job failed, with 3 when a job ended as an error.")
+@click.option("-m", "--markdown", is_flag=True, help="Print the matrix at the end as Markdown.")
 @yes_option
 @cas_option
 @click.pass_obj
@@ -167,8 +168,9 @@ def run(implementations: Path, /, strict: bool, **options: Any) -> None:
         results = run_paths(asked, paths, out=out, err=err)
     else:
         results = run_matrix(asked, out=out, err=err)
-    failed = any(result.outcome in (Outcome.FAILED, Outcome.ERROR) for result in results.values())
-    sys.exit(1 if strict and failed else 0)
+    outcomes = {result.outcome for result in results.values()}
+    failed, undecided = Outcome.FAILED in outcomes, Outcome.ERROR in outcomes
+    sys.exit((1 if failed else 3 if undecided else 0) if strict else 0)
 
 
 @main.command()
