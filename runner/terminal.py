@@ -1,7 +1,7 @@
 """How results look in a terminal: tables, the line of a job, progress. Prints only through the console given."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
