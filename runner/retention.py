@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from runner.model.job import Job
 from runner.model.result import Outcome
+from runner.safe_files import beneath
 from runner.stats import median_iteration
 from runner.store import RunFolder
 
@@ -40,4 +41,4 @@ def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:
         if result.captures_kept:
             folder.save_result(replace(result, captures_kept=False))
         for capture in artifacts.captures:
-            capture.unlink(missing_ok=True)
+            beneath(artifacts.folder, capture.relative_to(artifacts.folder)).unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """The loop: plan − done → lanes → collect → analyse → store, saved after every job, for as many lanes as are fit."""
 
 import os
-import shutil
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from runner.model.run import CaseRecord, Kind
 from runner.pause import Pause
 from runner.plan import GATE, estimate, gated, waits
 from runner.retention import Retention, apply_retention
+from runner.safe_files import remove_tree
 from runner.store import RunFolder
 from runner.time_left import TimeLeft
 from runner.width import Width
@@ -119,7 +119,7 @@ class Campaign:
             self._done += 1
             self._tell("finished", job, preset)
         works = self._queues()
-        shutil.rmtree(self.folder.path / ".partial", ignore_errors=True)
+        remove_tree(self.folder.path, ".partial")
         with ProcessPoolExecutor(1, initializer=_be_nice) as judge:
             lanes = [
                 threading.Thread(target=self._lane, args=(number, works[number], judge, results), name=f"lane-{number}")
@@ -133,7 +133,7 @@ class Campaign:
                     break
             for lane in lanes:
                 lane.join()
-        shutil.rmtree(self.folder.path / ".partial", ignore_errors=True)
+        remove_tree(self.folder.path, ".partial")
         if self._failure is not None:
             raise self._failure
         return results
@@ -302,8 +302,9 @@ class Campaign:
 
     def _attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
         began = self.clock()
-        partial = self.folder.path / ".partial" / "-".join(job.path.parts)
-        shutil.rmtree(partial, ignore_errors=True)
+        inside = Path(".partial") / "-".join(job.path.parts)
+        remove_tree(self.folder.path, inside)
+        partial = self.folder.path / inside
         partial.mkdir(parents=True)
         try:
             self.deployment.run(job, partial, attempt=attempt)
@@ -313,7 +314,7 @@ class Campaign:
         if self._stop.is_set():
             return None
         final = self.folder.artifacts(job)
-        shutil.rmtree(final.folder, ignore_errors=True)
+        remove_tree(self.folder.path, job.path)
         final.folder.parent.mkdir(parents=True, exist_ok=True)
         partial.rename(final.folder)
         record = self.folder.run.cases[job.case]

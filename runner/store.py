@@ -6,12 +6,14 @@ migrated when they are read. This module knows no test case, so old results load
 
 import fcntl
 import json
+import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -19,8 +21,10 @@ from pydantic_core import from_json
 from runner.errors import UsageError
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
+from runner.model.names import iteration_problem, name_problem
 from runner.model.result import RESULT_SCHEMA, Result
 from runner.model.run import RUN_SCHEMA, Run
+from runner.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
 from runner.stats.modes import Modes
 
 _RUN = TypeAdapter(Run)
@@ -30,13 +34,17 @@ _EVIDENCE = TypeAdapter(Evidence)
 # schema number → function that turns such a document into the next schema
 MIGRATIONS: dict[str, dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {"run": {}, "result": {}}
 _CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
+_LARGEST_NUMBER = 2**63  # what tables, numpy and other programs read
+# What only a number that bentpipe never writes may look like: looked for first, because looking at every number costs.
+_ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` so that `path` holds either the old content or all of the new one, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as file:  # never into a link that somebody has put there
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -49,8 +57,28 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def parse(text: bytes) -> Any:
-    """JSON as Python's values; of long lists of numbers in half the time that `json` takes. Raises ValueError."""
-    return from_json(text)
+    """JSON as Python's values; of long lists of numbers in half the time that `json` takes. Raises ValueError.
+
+    Numbers that are none (NaN, infinite) or that don't fit into 64 bits are refused, as is what is nested too deeply.
+    """
+    document = from_json(text, allow_inf_nan=False)
+    if _ODD_NUMBER.search(text):
+        _check_numbers(document)
+    return document
+
+
+def _check_numbers(document: object) -> None:
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("a number is infinite")
+        elif isinstance(value, int) and not -_LARGEST_NUMBER <= value < _LARGEST_NUMBER:
+            raise ValueError("a number doesn't fit into 64 bits")
 
 
 def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
@@ -61,28 +89,79 @@ def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
 
 def _load(path: Path, kind: str, adapter: TypeAdapter[Any]) -> Any:
     try:
-        text = path.read_bytes()
-        if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text:  # as `to_json` writes it
+        text = read_regular(path)
+        # As `to_json` writes it, with plain numbers alone.
+        if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text and not _ODD_NUMBER.search(text):
             with suppress(ValueError):  # of half a character that an endpoint wrote, and of all that is told below
                 return adapter.validate_json(text)  # in a third of the time
-        document = json.loads(text)
+        document = _parse_all(text)
     except FileNotFoundError:
         raise
+    except RefusedFileError as error:
+        raise UsageError(f"{path} can't be read: {error}.") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} can't be read as JSON ({error}): restore it, or delete it and run again.") from error
-    if not isinstance(document, dict) or not isinstance(document.get("schema"), int):
+    if not isinstance(document, dict) or type(document.get("schema")) is not int:
         raise UsageError(f"{path} has no schema number: it isn't a {kind} file of bentpipe.")
     schema, current = document["schema"], _CURRENT[kind]
     if schema > current:
         raise UsageError(f"{path} has schema {schema}, this bentpipe reads up to {current}: use a newer bentpipe.")
     while document["schema"] < current:
-        document = MIGRATIONS[kind][document["schema"]](document)
+        migrate = MIGRATIONS[kind].get(document["schema"])
+        if migrate is None:
+            raise UsageError(f"{path} has schema {document['schema']}, and the oldest that is read is {current}.")
+        document = migrate(document)
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+
+
+def _parse_all(text: bytes) -> Any:
+    """As `parse`, also half a character that an endpoint wrote, which the faster parser refuses."""
+    try:
+        return parse(text)
+    except ValueError:
+        try:
+            document = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        _check_numbers(document)
+        return document
+
+
+def _check_run(path: Path, run: Run) -> None:
+    """Raises UsageError for a name that can't be that of a folder, or that stands for two things."""
+    named: list[tuple[str, str]] = [("name", run.name)]
+    named += [(f"clients[{index}]", name) for index, name in enumerate(run.clients)]
+    named += [(f"servers[{index}]", name) for index, name in enumerate(run.servers)]
+    for field, entries in (("cases", run.cases), ("implementations", run.implementations), ("paths", run.paths)):
+        for key, entry in entries.items():
+            named.append((f"{field}.{key}", key))
+            if entry.name != key:
+                raise UsageError(f"{path}, field '{field}.{key}.name': expected '{key}', found {_quoted(entry.name)}.")
+    for field, name in named:
+        if problem := name_problem(name):
+            raise UsageError(f"{path}, field {_quoted(field)}: {_quoted(name)} can't be a name: {problem}.")
+    for index, job in enumerate(run.order):
+        if problem := _job_problem(job):
+            raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
+        if job.case not in run.cases:
+            raise UsageError(f"{path}, field 'order[{index}].case': there is no {_quoted(job.case)} in its cases.")
+
+
+def _job_problem(job: Job) -> str | None:
+    for what, name in (("server", job.server), ("client", job.client), ("case", job.case)):
+        if problem := name_problem(name):
+            return f"the {what} {_quoted(name)} can't be a name: {problem}"
+    return iteration_problem(job.iteration)
+
+
+def _quoted(text: str) -> str:
+    shown = text if len(text) <= 80 else f"{text[:80]}…"
+    return f"'{shown}'" if shown.isprintable() else ascii(shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +210,16 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 class RunFolder:
-    """One run on disk. Construct with `create` or `open`."""
+    """One run on disk. Construct with `create` or `open`.
 
-    def __init__(self, path: Path, run: Run) -> None:
+    A job is known by its folder: a `result.json` that tells of another job is refused, as is a folder that holds links.
+    `skip`: told a sentence for each result that can't be read, which is then left out; None: such a result is an error.
+    """
+
+    def __init__(self, path: Path, run: Run, skip: Callable[[str], None] | None = None) -> None:
         self.path = path
         self.run = run
+        self.skip = skip
 
     @classmethod
     def create(cls, path: Path, run: Run) -> "RunFolder":
@@ -150,12 +234,17 @@ class RunFolder:
         return folder
 
     @classmethod
-    def open(cls, path: Path) -> "RunFolder":
+    def open(cls, path: Path, skip: Callable[[str], None] | None = None) -> "RunFolder":
         """Raises UsageError when `path` holds no run, or one that can't be read."""
+        path = path if name_problem(path.name) is None else path.resolve()
+        if problem := name_problem(path.name):
+            raise UsageError(f"{_quoted(str(path))} can't hold a run, for {problem}: rename the folder.")
         try:
-            return cls(path, _load(path / "run.json", "run", _RUN))
-        except FileNotFoundError as error:
+            run = _load(path / "run.json", "run", _RUN)
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path} holds no run: there is no run.json in it.") from error
+        _check_run(path / "run.json", run)
+        return cls(path, run, skip)
 
     @property
     def name(self) -> str:
@@ -171,32 +260,57 @@ class RunFolder:
         return Artifacts(self.path / job.path)
 
     def result(self, job: Job) -> Result | None:
-        """The stored result, None when the job isn't done."""
+        """The stored result, None when the job isn't done. Raises UsageError when it can't be read."""
         try:
-            result: Result = _load(self.artifacts(job).result, "result", _RESULT)
+            return self._read(job.path / "result.json")[1]
         except FileNotFoundError:
             return None
-        return result
 
     def results(self) -> dict[Job, Result]:
         """Every stored result, in the order of server, client, case, iteration; whatever the plan says."""
         found = {}
         for path in self.path.glob("*_*/*/*/result.json"):
-            result: Result = _load(path, "result", _RESULT)
-            job = Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration)
+            try:
+                job, result = self._read(path.relative_to(self.path))
+            except UsageError as error:
+                if self.skip is None:
+                    raise
+                self.skip(str(error))
+                continue
             found[job] = result
         return dict(sorted(found.items()))
 
-    def save_result(self, result: Result) -> None:
-        """Make the job done. The last thing that is written of a job."""
+    def _read(self, relative: Path) -> tuple[Job, Result]:
+        """The result in the file `relative` and the job of its folder. Raises FileNotFoundError, UsageError."""
+        path = beneath(self.path, relative)
+        result: Result = _load(path, "result", _RESULT)
         job = Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration)
-        write_atomically(self.artifacts(job).result, to_json(result, _RESULT))
+        if problem := _job_problem(job):
+            raise UsageError(f"{path}: {problem}.")
+        if job.path != relative.parent:
+            raise UsageError(
+                f"{path} tells of the job {_quoted(str(job))}, which is not the job of its folder: move or delete it."
+            )
+        return job, result
+
+    def save_result(self, result: Result) -> None:
+        """Make the job done. The last thing that is written of a job. Raises UsageError where that leads elsewhere."""
+        job = Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration)
+        if problem := _job_problem(job):
+            raise UsageError(f"{self.path}: {problem}.")
+        write_atomically(beneath(self.path, job.path / "result.json"), to_json(result, _RESULT))
+
+    def own(self, job: Job) -> Artifacts:
+        """As `artifacts`, of a folder that holds files and folders alone. Raises UsageError for anything else."""
+        artifacts = Artifacts(beneath(self.path, job.path))
+        if problem := foreign_entry(artifacts.folder):
+            raise UsageError(f"{artifacts.folder}: {problem}; bentpipe makes no such thing, so the job is left alone.")
+        return artifacts
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for one runner. Raises UsageError when another one has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as file:
+        with _lock_file(self.path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -211,10 +325,22 @@ class RunFolder:
             yield
 
 
+def _lock_file(folder: Path) -> TextIO:
+    """The open lock of a run folder. Raises UsageError where none can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(folder / ".lock", flags, 0o644)
+    except OSError as error:
+        why = "its .lock is no file" if (folder / ".lock").is_symlink() else error.strerror
+        raise UsageError(f"The run folder {folder} can't be written: {why}.") from error
+    return os.fdopen(descriptor, "a+")
+
+
 def load_evidence(artifacts: Artifacts) -> Evidence | None:
     """The job's evidence, None when it has none or it can't be read (the judge then says so)."""
     try:
-        evidence: Evidence = _EVIDENCE.validate_json(artifacts.evidence.read_bytes())
+        evidence: Evidence = _EVIDENCE.validate_python(_parse_all(read_regular(artifacts.evidence)))
     except (OSError, ValueError):
         return None
     return evidence
@@ -225,7 +351,14 @@ def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
     write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
 
 
-def find_runs(logs: Path) -> list[RunFolder]:
-    """The runs below `logs`, newest first. A folder whose run.json can't be read is an error, not left out."""
-    folders = [RunFolder.open(path.parent) for path in logs.glob("*/run.json")]
+def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:
+    """The runs below `logs`, newest first. One that can't be read is an error, or with `skip` told and left out."""
+    folders = []
+    for path in logs.glob("*/run.json"):
+        try:
+            folders.append(RunFolder.open(path.parent, skip))
+        except UsageError as error:
+            if skip is None:
+                raise
+            skip(str(error))
     return sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)

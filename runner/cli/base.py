@@ -12,6 +12,7 @@ from runner.errors import UsageError
 from runner.store import RunFolder
 
 SITE = ROOT / "web" / "site"
+_MOST_TOLD = 10  # sentences
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # what the tests of the default suite run
 
@@ -40,6 +41,20 @@ cas_option = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of *.crt that the base image trusts too. [/usr/local/share/ca-certificates]",
 )
+
+
+class Skipped:
+    """Tells, once each, what of a stored run is left out because it can't be read; beyond ten that there is more."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __call__(self, sentence: str) -> None:
+        if sentence in self._told or len(self._told) > _MOST_TOLD:
+            return
+        self._told.add(sentence)
+        text = "more is left out for the like." if len(self._told) > _MOST_TOLD else f"left out: {sentence}"
+        err.print(f"bentpipe: {text}", soft_wrap=True, markup=False)
 
 
 def draw_site(folders: list[RunFolder], target: Path) -> Path:

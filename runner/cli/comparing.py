@@ -7,7 +7,7 @@ import click
 
 from runner.campaign import LOGS, run_path
 from runner.catalog import split
-from runner.cli.base import main, out
+from runner.cli.base import Skipped, main, out
 from runner.compare import TOPICS, compare, report
 from runner.compare.history import history
 from runner.errors import UsageError
@@ -47,9 +47,9 @@ def compare_(
     topics = frozenset(split(despite))
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
-    found = compare(
-        RunFolder.open(run_path(before)), RunFolder.open(run_path(after)), despite=topics, least=least / 100
-    )
+    skipped = Skipped()
+    folders = [RunFolder.open(run_path(name), skipped) for name in (before, after)]
+    found = compare(folders[0], folders[1], despite=topics, least=least / 100)
     for path, text in (
         (json_file, report.document(found)),
         (markdown_file, report.markdown(found, everything=everything)),
@@ -70,4 +70,4 @@ def compare_(
 @click.option("--all", "everything", is_flag=True, help="Every cell, not only those that changed or are flaky.")
 def history_(logs: Path, everything: bool) -> None:
     """Each cell in the newest run's cases, over all runs made as it was: trend, change point, rate of success."""
-    out.print(report.history_renderable(history(find_runs(logs)), everything=everything))
+    out.print(report.history_renderable(history(find_runs(logs, Skipped())), everything=everything))

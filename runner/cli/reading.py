@@ -1,7 +1,5 @@
 """Commands over stored files: analyse, render, serve, show, decode, schema."""
 
-import functools
-import http.server
 import json
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from runner import campaign, store, terminal
 from runner.analyse import analyse
 from runner.campaign import LOGS
 from runner.catalog import Catalog, implementations_schema, load_catalog
-from runner.cli.base import SITE, draw_site, err, main, out
+from runner.cli.base import SITE, Skipped, draw_site, err, main, out
 from runner.errors import UsageError
 from runner.links import links_schema
 from runner.model.artifacts import Artifacts
@@ -20,6 +18,7 @@ from runner.model.job import Job
 from runner.model.result import Result
 from runner.over_links import case_of
 from runner.paths.judge import analyse_path
+from runner.site_server import SiteServer
 from runner.store import RunFolder, find_runs, load_evidence
 
 
@@ -27,7 +26,8 @@ from runner.store import RunFolder, find_runs, load_evidence
 @click.argument("name", metavar="RUN")
 def analyse_(name: str) -> None:
     """Judge a stored run again, offline, and print which verdicts changed."""
-    folder = RunFolder.open(campaign.run_path(name))
+    skipped = Skipped()
+    folder = RunFolder.open(campaign.run_path(name), skipped)
     catalog = load_catalog()
     changes: list[tuple[Job, Result, Result]] = []
     count = 0
@@ -37,7 +37,11 @@ def analyse_(name: str) -> None:
         task = progress.add_task("", total=len(results))
         for job, before in results.items():
             progress.update(task, description=str(job))
-            after = _judged_again(folder, catalog, job, before)
+            try:
+                after = _judged_again(folder, catalog, job, before)
+            except UsageError as error:
+                skipped(str(error))
+                after = None
             progress.advance(task)
             if after is None:
                 continue
@@ -53,7 +57,9 @@ def analyse_(name: str) -> None:
 
 def _judged_again(folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
     """None where nothing can be judged: of paths no tables are kept, so that it takes their captures."""
-    artifacts, record = folder.artifacts(job), folder.run.cases[job.case]
+    artifacts, record = folder.own(job), folder.run.cases.get(job.case)
+    if record is None:
+        return None
     over_path = record.workload is not None and artifacts.client_capture.is_file()
     case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
     if not (over_path or case) or not artifacts.evidence.is_file():
@@ -67,34 +73,27 @@ def _judged_again(folder: RunFolder, catalog: Catalog, job: Job, before: Result)
 @click.option("--out", "target", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
 def render(names: tuple[str, ...], target: Path) -> None:
     """Draw the site of the named runs (all without any) from their results alone."""
-    out.print(f"{draw_site([RunFolder.open(campaign.run_path(name)) for name in names] or find_runs(LOGS), target)}")
+    skipped = Skipped()
+    folders = [RunFolder.open(campaign.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
+    out.print(f"{draw_site(folders, target)}")
 
 
 @main.command()
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--site", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
-def serve(port: int, bind: str, site: Path) -> None:
-    """Serve the rendered site."""
+@click.option("--name", "names", multiple=True, help="Host name by which browsers ask for it, beside this host's own.")
+def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
+    """Serve the rendered site. Files of jobs are sent as text or as downloads, never as pages."""
     if not (site / "index.html").is_file():
         raise UsageError(f"{site} holds no site: draw it with ./bentpipe render.")
-    handler = functools.partial(_SiteHandler, directory=str(site))
     try:
-        server = http.server.ThreadingHTTPServer((bind, port), handler)
+        server = SiteServer((bind, port), site, names)
     except OSError as error:
         raise UsageError(f"--bind {bind} --port {port} can't be used: {error.strerror}.") from error
     with server:
         out.print(f"http://{bind}:{port}/ — Ctrl-C ends it.")
         server.serve_forever()
-
-
-class _SiteHandler(http.server.SimpleHTTPRequestHandler):
-    """Files of the site. qvis, to which a pair's page links, may fetch qlogs (CORS, Fetch standard §3.2)."""
-
-    def end_headers(self) -> None:
-        if self.path.partition("?")[0].endswith("qlog"):
-            self.send_header("Access-Control-Allow-Origin", "https://qvis.quictools.info")
-        super().end_headers()
 
 
 @main.command()
@@ -106,8 +105,10 @@ def show(name: str) -> None:
         raise UsageError(
             f"{path} holds no finished job: write RUN/SERVER_CLIENT/CASE/ITERATION, such as demo/quinn_aioquic/sat/1."
         )
-    folder = RunFolder.open(path.resolve().parents[2])
+    folder = RunFolder.open(path.resolve().parents[2], Skipped())
     results = {folder.artifacts(job).folder.resolve(): result for job, result in folder.results().items()}
+    if path.resolve() not in results:
+        raise UsageError(f"{path} holds no job that can be shown.")
     result = results[path.resolve()]
     artifacts = Artifacts(path)
     terminal.show_result(out, result, folder.run.cases.get(result.case), load_evidence(artifacts), artifacts)

@@ -1,7 +1,6 @@
 """One page per cell: the pair in a case, with its plots and files. Only those whose files changed are drawn."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,8 +48,7 @@ def _said(cell: Cell) -> tuple[object, ...]:
 
 def _draw(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> str:
     inside = f"{view.name}/{cell.pair}/{cell.case.name}"
-    if (writer.root / inside).exists():
-        shutil.rmtree(writer.root / inside)
+    writer.remove(inside)
     series, downloads = _job_files(view, writer, cell)
     if cell.case.workload is not None:
         template, told = "path_cell.html", crossing.context(view.run, cell, downloads=downloads)

@@ -1,4 +1,4 @@
-"""The files of a job as downloads: small ones are copied, the rest is reached through a link to the job's folder."""
+"""The files of a job as downloads: small ones are copied, the rest is reached through links to the job's files."""
 
 import os
 import shutil
@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from runner.errors import UsageError
 from runner.model.artifacts import Artifacts
+from runner.model.names import name_problem
+from runner.safe_files import beneath
 
 LARGEST_COPY = 256 * 1024  # bytes
 _MOST_QLOGS = 4
 _WITH_SECRETS = ".pcapng"
-_LINK = "artifacts"  # the symbolic link beside the copies
+_MOST_LINKS = 256  # of one folder of qlogs
+_QLOGS = (".qlog", ".sqlog", ".qlog.gz", ".sqlog.gz", ".json")
+_TABLES_FOLDER, _TABLES = "tables", (".parquet",)
+_LINKS = "artifacts"  # the folder of links beside the copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +37,21 @@ class Download:
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
-    """Put the job's small files into `staging`, and a link to its folder; returns what can be downloaded.
+    """Put the job's small files into `staging`, and links to its larger ones; returns what can be downloaded.
 
-    `final` is where `staging` will be when the site is done: the symbolic link is relative to it. Where none can be
-    made, only the small files are offered.
+    `final` is where `staging` will be when the site is done: the symbolic links are relative to it. Where none can be
+    made, only the small files are offered. The job's folder may be a stranger's: what is offered is known by name and
+    type, and no link in it is followed.
     """
     staging.mkdir(parents=True, exist_ok=True)
-    linked = _link(artifacts.folder, staging, final)
+    links = _Links(artifacts.folder, staging / _LINKS, final / _LINKS)
     made = {staging}
     downloads = []
     for label, path in _files(artifacts):
-        try:
-            about = path.lstat()
-        except OSError:
-            continue
         inside = path.relative_to(artifacts.folder)
+        about = _own(artifacts.folder, inside)
+        if about is None:
+            continue
         name = "-".join((*artifacts.folder.parts[-3:], path.name)) if path.suffix == _WITH_SECRETS else ""
         if stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_COPY:
             place = staging / inside
@@ -54,25 +60,61 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
                 made.add(place.parent)
             _put(path, place, about.st_mode)
             downloads.append(Download(label=label, href=quote(inside.as_posix()), size=about.st_size, name=name))
-        elif linked and stat.S_ISREG(about.st_mode):
-            href = quote(f"{_LINK}/{inside.as_posix()}")
+        elif stat.S_ISREG(about.st_mode) and links.add(inside):
+            href = quote(f"{_LINKS}/{inside.as_posix()}")
             downloads.append(Download(label=label, href=href, size=about.st_size, name=name))
-        elif linked and stat.S_ISDIR(about.st_mode):
-            downloads += _folder(label, path, f"{_LINK}/{inside.as_posix()}")
-    if linked:
-        downloads.append(Download(label="all files", href=f"{_LINK}/", size=None))
+        elif stat.S_ISDIR(about.st_mode):
+            downloads += _folder(label, path, inside, links)
+    if links.count:
+        downloads.append(Download(label="larger files", href=f"{_LINKS}/", size=None))
     return downloads
 
 
-def _folder(label: str, path: Path, inside: str) -> Iterator[Download]:
-    """The qlog files of an endpoint; of more connections than one wants to see, their folder."""
-    names = sorted(one.name for one in path.iterdir())
-    for name in names if len(names) <= _MOST_QLOGS else ():
-        file = path / name
-        if file.is_file() and not file.is_symlink():
-            yield Download(label=label, href=quote(f"{inside}/{name}"), size=file.stat().st_size, qlog=True)
-    if len(names) > _MOST_QLOGS:
-        yield Download(label=label, href=quote(f"{inside}/"), size=None)
+def _own(folder: Path, inside: Path) -> os.stat_result | None:
+    """What the file or folder is; None when there is none, or when it or a folder on the way to it is a link."""
+    try:
+        return beneath(folder, inside).lstat()
+    except (OSError, UsageError):
+        return None
+
+
+def _folder(label: str, path: Path, inside: Path, links: "_Links") -> Iterator[Download]:
+    """The qlogs or tables in a folder; of more than a reader wants to see listed, the folder."""
+    suffixes = _TABLES if path.parent.name == _TABLES_FOLDER else _QLOGS
+    try:
+        names = sorted(entry.name for entry in os.scandir(path) if entry.is_file(follow_symlinks=False))
+    except OSError:
+        return
+    names = [name for name in names if name.endswith(suffixes) and name_problem(name) is None][:_MOST_LINKS]
+    linked = [name for name in names if links.add(inside / name)]
+    for name in linked if len(linked) <= _MOST_QLOGS else ():
+        href = quote(f"{_LINKS}/{(inside / name).as_posix()}")
+        yield Download(label=label, href=href, size=(path / name).lstat().st_size, qlog=suffixes is _QLOGS)
+    if len(linked) > _MOST_QLOGS:
+        yield Download(label=label, href=quote(f"{_LINKS}/{inside.as_posix()}/"), size=None)
+
+
+class _Links:
+    """Symbolic links below `staging`, which is to become `final`, to files of a job's folder."""
+
+    def __init__(self, folder: Path, staging: Path, final: Path) -> None:
+        self.count = 0
+        self._staging = staging
+        self._way = os.path.relpath(folder.resolve(), final.resolve())
+        self._made: set[Path] = set()
+
+    def add(self, inside: Path) -> bool:
+        """Link a file of the job; False where that can't be done."""
+        place = self._staging / inside
+        try:
+            if place.parent not in self._made:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._made.add(place.parent)
+            place.symlink_to(Path(*[".."] * (len(inside.parts) - 1), self._way, inside))
+        except OSError:
+            return False
+        self.count += 1
+        return True
 
 
 def _put(path: Path, place: Path, mode: int) -> None:
@@ -87,14 +129,6 @@ def _put(path: Path, place: Path, mode: int) -> None:
     except OSError:
         pass
     shutil.copyfile(path, place)
-
-
-def _link(folder: Path, staging: Path, final: Path) -> bool:
-    try:
-        (staging / _LINK).symlink_to(os.path.relpath(folder.resolve(), final.resolve()), target_is_directory=True)
-    except OSError:
-        return False
-    return True
 
 
 def _files(artifacts: Artifacts) -> list[tuple[str, Path]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.safe_files import read_regular
 from runner.store import parse
 
 Ints = NDArray[np.int64]
@@ -67,7 +68,7 @@ class Series:
 def load_series(path: Path) -> Series | None:
     """The job's series; None when it left none, or none that can be read: the page then says so."""
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
         document = parse(text)
         bounds = document["bounds"]
         return Series(
@@ -83,7 +84,7 @@ def load_series(path: Path) -> Series | None:
             spark=_points(document["spark"]),
             limits=tuple((float(start), float(end), str(limit)) for start, end, limit in document.get("limits", ())),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError):
         return None
 
 

@@ -158,7 +158,7 @@ class _Site:
         self.writer.file("atom.xml", feed.document(runs))
         self.writer.file("static/runs.js", feed.selector(runs))
         self.writer.file("logs.json", feed.public_list(runs))
-        shutil.rmtree(self.writer.root / BADGES, ignore_errors=True)
+        self.writer.remove(BADGES)
         of_run = self.writer.root / newest.name
         self.writer.file(f"{LATEST}/result.json", (of_run / "result.json").read_bytes())
         for path in self.after.runs[newest.name]["paths"]:

@@ -56,7 +56,7 @@ class StoredRun(RunFolder):
     @classmethod
     def of(cls, folder: RunFolder) -> "StoredRun":
         """The same run."""
-        return cls(folder.path, folder.run)
+        return cls(folder.path, folder.run, folder.skip)
 
     @cached_property
     def _results(self) -> dict[Job, Result]:
@@ -84,7 +84,7 @@ class StoredRun(RunFolder):
     @cached_property
     def states(self) -> dict[str, str]:
         """Digest of names, sizes and times of all files of each cell, by `<pair>/<case>`."""
-        cells = sorted(self.path.glob("*_*/*/"))
+        cells = sorted(path for path in self.path.glob("*_*/*/") if not (path.is_symlink() or path.parent.is_symlink()))
         return {path.relative_to(self.path).as_posix(): digest(folder_state(path, depth=3)) for path in cells}
 
     @cached_property

@@ -17,6 +17,7 @@ from runner.render.manifest import MARKER
 from runner.render.metrics import BY_KEY, digits
 from runner.render.pages import navigation
 from runner.render.view import RunView, case_href, stack_href
+from runner.safe_files import remove_tree
 from runner.units import format_data_rate, format_duration, format_size
 
 WEB = Path(__file__).resolve().parents[2] / "web"
@@ -113,6 +114,10 @@ class Writer:
         temporary = target.with_name(f".{target.name}.tmp")
         temporary.write_bytes(content)
         temporary.replace(target)
+
+    def remove(self, path: str) -> None:
+        """Remove a folder of the site with all that it holds. Raises UsageError for a path that leads out of it."""
+        remove_tree(self.root, path)
 
     def tidy(self, cells: Iterable[str], pages: Iterable[str]) -> None:
         """Remove what is no part of the site. `cells` as `<run>/<pair>/<case>`, `pages` as `<run>/<path>`."""

@@ -203,12 +203,14 @@ def test_series_are_scripts_with_the_job_s_frames(site: Path, runs: tuple[RunFol
     assert document == json.loads((runs[0].path / "quinn_quinn/goodput/1/series.json").read_text())
 
 
-def test_small_files_are_copied_and_the_job_s_folder_is_linked(site: Path, runs: tuple[RunFolder, RunFolder]) -> None:
+def test_small_files_are_copied_and_larger_ones_are_linked(site: Path, runs: tuple[RunFolder, RunFolder]) -> None:
     folder = site / "recorded/quinn_quinn/goodput/1"
     assert not (folder / "result.json").is_symlink()
     assert (folder / "result.json").read_bytes() == (runs[0].path / "quinn_quinn/goodput/1/result.json").read_bytes()
-    assert not (folder / "artifacts").readlink().is_absolute()
-    assert (folder / "artifacts" / "sim" / "left.pcap").is_file()
+    (link,) = (folder / "artifacts/tables/client").glob("datagrams.parquet")
+    assert not link.readlink().is_absolute()
+    assert link.samefile(runs[0].path / "quinn_quinn/goodput/1/tables/client/datagrams.parquet")
+    assert not (folder / "artifacts").is_symlink(), "what else lies in a job's folder is no part of the site"
 
 
 def test_a_link_that_an_endpoint_made_is_not_followed(tmp_path: Path) -> None:

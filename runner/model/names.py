@@ -1,0 +1,24 @@
+"""Names of stacks, cases, middleboxes and runs: folders carry them, so one rule decides what a name may be."""
+
+LONGEST_NAME = 120  # characters; the folder `<server>_<client>` must stay below the 255 bytes of a file name
+LARGEST_ITERATION = 1_000_000
+
+
+def name_problem(name: str) -> str | None:
+    """Why `name` can't name a folder; None when it can. It then leads to no other folder and holds no control code."""
+    if not name:
+        return "it is empty"
+    if len(name.encode(errors="replace")) > LONGEST_NAME:
+        return f"it is longer than {LONGEST_NAME} bytes"
+    if name.startswith("."):
+        return "it begins with a dot"
+    if "/" in name or "\\" in name:
+        return "it holds a slash"
+    if not name.isprintable():
+        return "it holds a character that can't be printed"
+    return None
+
+
+def iteration_problem(iteration: int) -> str | None:
+    """Why `iteration` is none; None when it is one."""
+    return None if 1 <= iteration <= LARGEST_ITERATION else f"an iteration is a number from 1 to {LARGEST_ITERATION}"

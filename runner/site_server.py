@@ -1,0 +1,139 @@
+"""The HTTP server of `./bentpipe serve`: the pages of a site, and files of jobs that strangers' images wrote.
+
+A file of a job is never a page: it is sent as text or as a download, in a sandbox, whatever its name says. Links lead
+only from a job's folder of the site to the same file of that job. A `Host` that is not this server's is refused, so
+that a page from elsewhere can't read the site by pointing its own name to this address (DNS rebinding).
+"""
+
+import http.server
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Iterable
+from http import HTTPStatus
+from pathlib import Path, PurePosixPath
+
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_FILE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
+_TEXT = (".log", ".json", ".qlog", ".sqlog", ".txt")  # of jobs; browsers show it
+_JOB_PARTS = 4  # <run>/<server>_<client>/<case>/<iteration>
+_LINKS = "artifacts"
+_QVIS = "https://qvis.quictools.info"  # to which a pair's page links; it may fetch qlogs (CORS, Fetch standard §3.2)
+
+
+class SiteServer(http.server.ThreadingHTTPServer):
+    """Serves the site in `site`. `names`: host names by which it may be asked; addresses and `localhost` always may."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], site: Path, names: Iterable[str] = ()) -> None:
+        self.site = site.resolve()
+        self.names = {name.lower() for name in (*names, "localhost", address[0], socket.gethostname())}
+        super().__init__(address, _Handler)
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    server: SiteServer
+    timeout = 60  # seconds for a request to arrive
+    extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {
+        ".js": "text/javascript; charset=utf-8",
+        ".html": "text/html; charset=utf-8",
+        ".css": "text/css; charset=utf-8",
+        ".svg": "image/svg+xml",
+        ".xml": "application/atom+xml",
+    }
+
+    def __init__(self, request: socket.socket, address: tuple[str, int], server: SiteServer) -> None:
+        super().__init__(request, address, server, directory=str(server.site))
+
+    def send_head(self):  # type: ignore[no-untyped-def]
+        """The file that is asked for, with its headers; or an error."""
+        if not _is_own(self.headers.get("Host", ""), self.server.names):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: see `serve --name`")
+            return None
+        if not _is_served(self.server.site, Path(self.translate_path(self.path))):
+            self.send_error(HTTPStatus.NOT_FOUND, "There is no such file")
+            return None
+        return super().send_head()
+
+    def guess_type(self, path: str | os.PathLike[str]) -> str:
+        """Of a job's file what shows its bytes and nothing more."""
+        if self._of_job() is None:
+            return super().guess_type(path)
+        return "text/plain; charset=utf-8" if str(path).endswith(_TEXT) else "application/octet-stream"
+
+    def end_headers(self) -> None:
+        inside = self._of_job()
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "cross-origin" if self._is_qlog() else "same-origin")
+        self.send_header("Content-Security-Policy", _PAGE_POLICY if inside is None else _FILE_POLICY)
+        if inside is not None and inside.suffix and not inside.name.endswith(_TEXT):
+            self.send_header("Content-Disposition", "attachment")
+        if self._is_qlog():
+            self.send_header("Access-Control-Allow-Origin", _QVIS)
+        super().end_headers()
+
+    def _is_qlog(self) -> bool:
+        return self.path.partition("?")[0].endswith("qlog")
+
+    def _of_job(self) -> PurePosixPath | None:
+        """The asked file's path in its job's folder; None for a page of the site, and for what pages load."""
+        if not hasattr(self, "path"):  # a request that could not be read
+            return None
+        inside = Path(os.path.relpath(self.translate_path(self.path), self.server.site))
+        if len(inside.parts) <= _JOB_PARTS or "_" not in inside.parts[1]:
+            return None
+        rest = PurePosixPath(*inside.parts[_JOB_PARTS:])
+        return None if rest == PurePosixPath("series.js") else rest
+
+
+def _is_own(host: str, names: set[str]) -> bool:
+    """Whether `Host` names this server: by an address, or by one of its names (RFC 9110 §7.2)."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return name.lower() in names
+    return True
+
+
+def _is_served(site: Path, place: Path) -> bool:
+    """Whether `place` is a file or folder of the site, reached without a link, or by one to that file of its job."""
+    try:
+        parts = place.relative_to(site).parts
+    except ValueError:
+        return False
+    current = site
+    for number, part in enumerate(parts):
+        current = current / part
+        try:
+            mode = current.lstat().st_mode
+        except OSError:
+            return False
+        if stat.S_ISLNK(mode):
+            return number == len(parts) - 1 and _leads_to_its_job(current, parts)
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            return False
+    return True
+
+
+def _leads_to_its_job(link: Path, parts: tuple[str, ...]) -> bool:
+    """Whether `<run>/<pair>/<case>/<iteration>/artifacts/<file>` leads to a regular file `…/<the same>/<file>`.
+
+    Beyond the link itself there must be no other: the job's folder may be a stranger's.
+    """
+    if len(parts) <= _JOB_PARTS + 1 or parts[_JOB_PARTS] != _LINKS:
+        return False
+    target = os.path.normpath(link.parent.resolve() / link.readlink())
+    wanted = (*parts[1:_JOB_PARTS], *parts[_JOB_PARTS + 1 :])
+    if Path(target).parts[-len(wanted) :] != wanted or os.path.realpath(link) != target:
+        return False
+    try:
+        return stat.S_ISREG(os.lstat(target).st_mode)
+    except OSError:
+        return False
