@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +22,7 @@ from runner.errors import UsageError
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
 from runner.model.names import iteration_problem, name_problem
+from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Result
 from runner.model.run import RUN_SCHEMA, Run
 from runner.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
@@ -166,7 +167,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord:
-    """What can only be said of all iterations of a pair in a case together. `modes` of their goodputs, in bit/s."""
+    """What can only be said of all iterations of a pair in a case together. `modes` of their delivery times, in s."""
 
     server: str
     client: str
@@ -175,7 +176,7 @@ class CellRecord:
     successes: int
     attempts: int
     median_iteration: int | None
-    modes: Modes | None  # None: their goodputs don't fall into two groups, or there are fewer than 8
+    modes: Modes | None  # None: their delivery times don't fall into two groups, or there are fewer than 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +292,18 @@ class RunFolder:
             raise UsageError(
                 f"{path} tells of the job {_quoted(str(job))}, which is not the job of its folder: move or delete it."
             )
-        return job, result
+        return job, self._completed(result)
+
+    def _completed(self, result: Result) -> Result:
+        """With what older definitions of numbers lacked, as far as it follows from what they had."""
+        case, sample = self.run.cases.get(result.case), result.sample
+        if case is None or sample is None or sample.definitions >= DEFINITIONS:
+            return result
+        if case.workload is not None:  # their goodput was today's throughput
+            page = case.workload.page
+            sample = replace(sample, definitions=DEFINITIONS, goodput=None, efficiency=None)
+            return replace(result, sample=sample if page else sample.completed(case.forward.data_rate))
+        return replace(result, sample=sample.completed(case.forward.data_rate))
 
     def save_result(self, result: Result) -> None:
         """Make the job done. The last thing that is written of a job. Raises UsageError where that leads elsewhere."""

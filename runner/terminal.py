@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from runner.link_plan import LinkPlan
 from runner.link_words import real_link_sentences
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
+from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
 from runner.model.path import ends
 from runner.model.protocol import HTTP3
 from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
@@ -32,24 +32,6 @@ STYLES = {
     Outcome.SKIPPED: ("·", "dim"),
 }
 _IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
-_TIMES = {
-    "first_server_1rtt",
-    "handshake_time",
-    "ttfb",
-    "ttlb",
-    "rtt_min",
-    "rtt_median",
-    "one_way_delay_median",
-}
-_RATES = {"goodput", "return_data_rate"}
-_FRACTIONS = {
-    "efficiency",
-    "efficiency_exact",
-    "slow_start_bound",
-    "efficiency_of_bound",
-    "steady_state_efficiency",
-    "retransmission_ratio",
-}
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -64,8 +46,8 @@ def result_line(result: Result, kind: Kind) -> str:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
     elif result.crossing is not None and result.crossing.page is not None:
         detail = page_line(result.crossing.page)
-    elif kind is Kind.MEASUREMENT and result.sample and result.sample.goodput and result.sample.efficiency is not None:
-        detail = f"{format_data_rate(result.sample.goodput)}, η {result.sample.efficiency:.0%}"
+    elif kind is Kind.MEASUREMENT and result.sample and result.sample.ttlb and result.sample.throughput:
+        detail = measured_line(result.sample)
         detail += "".join(f"; {one.sentence}" for one in result.refuted)
         detail += f", over {HTTP3}" if result.protocol == HTTP3 else ""
     elif result.sample and result.sample.handshake_time is not None:
@@ -84,6 +66,14 @@ def link_text(link: LinkParameters) -> str:
     delay, queue = format_duration(link.delay), link.queue_packets
     rest = "".join(f", {sentence}" for sentence in link.impairments.sentences())
     return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}{rest}"
+
+
+def measured_line(sample: Sample) -> str:
+    """`delivered in 11.2 s, goodput 8.41 Mbit/s, η 84%`; over a path `delivered in 4.2 s, throughput 3.2 Mbit/s`."""
+    delivered = f"delivered in {format_duration(sample.ttlb or 0.0)}"
+    if sample.goodput is None or sample.efficiency is None:
+        return f"{delivered}, throughput {format_data_rate(sample.throughput or 0.0)}"
+    return f"{delivered}, goodput {format_data_rate(sample.goodput)}, η {sample.efficiency:.0%}"
 
 
 class RunWatch:
@@ -129,25 +119,24 @@ class RunWatch:
 
 
 def sample_table(sample: Sample) -> Table:
-    """Every number of an iteration with its unit."""
-    table = Table("metric", "value", box=None, pad_edge=False)
-    for item in fields(sample):
-        value = getattr(sample, item.name)
+    """Every number of an iteration with its unit, in the order and with the names of the definitions."""
+    table = Table("number", "value", box=None, pad_edge=False)
+    table.add_row("file size", f"{sample.file_size:,} B")
+    for number in PAIR_NUMBERS:
+        value = getattr(sample, number.key)
         if value is not None:
-            table.add_row(item.name.replace("_", " "), _number(item.name, value))
+            table.add_row(number.label, number_text(number, value, sample.definitions))
     return table
 
 
-def _number(name: str, value: float) -> str:
-    if name in _TIMES:
-        return format_duration(value)
-    if name in _RATES:
-        return format_data_rate(value)
-    if name in _FRACTIONS:
-        return f"{value:.2%}"
-    if isinstance(value, int):
-        return f"{value:,} B" if "bytes" in name or name == "file_size" else f"{value:,}"
-    return f"{value:.3f}"
+def number_text(number: Number, value: float, definitions: int = DEFINITIONS) -> str:
+    """A value with its unit; says so when it was measured by an older formula."""
+    scaled = value * UNITS[number.shown_in]
+    text = f"{scaled:,.0f}" if number.whole else f"{scaled:,.4g}" if abs(scaled) < 1e4 else f"{scaled:,.0f}"
+    older = (
+        "" if is_current(number.key, definitions) else f"  (by definitions {definitions}: ./bentpipe analyse renews it)"
+    )
+    return f"{text} {number.shown_in}".rstrip() + older
 
 
 def truth_table(truth: LinkTruth) -> Table:

@@ -94,7 +94,7 @@ def goodput(results: dict[Job, Result], pair: str, case: str) -> Summary | None:
         for job, result in results.items()
         if (job.pair, job.case) == (pair, case) and result.outcome is Outcome.SUCCEEDED
     ]
-    return summarise((sample.goodput for sample in samples if sample is not None), seed=1)
+    return summarise(sample.goodput for sample in samples if sample is not None)
 
 
 def with_interval(summary: Summary) -> str:

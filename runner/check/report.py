@@ -243,7 +243,7 @@ def cell_text(cell: Cell | None) -> str:
     if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
         return " ".join(filter(None, (sign, code_of(result), tried)))
     if cell.outcome is Outcome.SUCCEEDED and result.sample and result.sample.goodput and result.sample.efficiency:
-        return f"{sign} {format_data_rate(result.sample.goodput)}"
+        return f"{sign} goodput {format_data_rate(result.sample.goodput)}"
     return sign
 
 

@@ -87,7 +87,7 @@ def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Tr
     same = [(name, side) for name, side in series if side.protocol in ("", protocol) and side.judged[1]]
     medians = []
     if case.kind is Kind.MEASUREMENT:
-        summaries = ((name, summarise(side.values("goodput"), seed=0)) for name, side in same)
+        summaries = ((name, summarise(side.values("goodput"))) for name, side in same)
         medians = [(name, found.median) for name, found in summaries if found is not None]
     good = [side.judged[0] == side.judged[1] for _, side in same]
     return Trend(
@@ -113,7 +113,7 @@ def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
     if not able:
         return None
     p, split = min((rank_test(values[:k], values[k:]), k) for k in able)
-    halves = [summarise(half, seed=0) for half in (values[:split], values[split:])]
+    halves = [summarise(half) for half in (values[:split], values[split:])]
     before, after = (half.median for half in halves if half is not None)
     return ChangePoint(run=series[split][0], q=min(1.0, p * len(able)), before=before, after=after)
 

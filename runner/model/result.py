@@ -58,23 +58,28 @@ class Invariant:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The numbers of one iteration (testcases.md, metrics). Data rates in bit/s, times in s; None: not measurable.
+    """The numbers of one iteration; formulas are in `runner.model.numbers`. Data rates in bit/s, times in s from the
+    client's first packet; None: not measurable.
 
-    Three instants on the client-side trace fix every definition: the client's first Initial, the first and the last new
-    byte of response data. `first_server_1rtt` is the field's start of the goodput interval (thesis eq. 4.1).
+    `definitions`: the version of the formulas by which they were measured.
     """
 
     file_size: int
-    goodput: float | None = None  # 8 · file size / (last new byte - first 1-RTT packet of the server), eq. 4.1
+    definitions: int = 1
+    goodput: float | None = None  # the field's formula, eq. 4.1; None over a path
     efficiency: float | None = None  # goodput / forward data rate, eq. 4.2
     efficiency_exact: float | None = None  # … / (1 - loss), eq. 4.3
-    slow_start_bound: float | None = None  # efficiency of ideal doubling from the observed initial window
-    efficiency_of_bound: float | None = None  # efficiency / slow_start_bound: 1 is what no slow start can beat
+    throughput: float | None = None  # 8 · file size / ttlb
+    link_share: float | None = None  # throughput / forward data rate
+    delivery_rate: float | None = None  # 8 · file size / (ttlb - ttfb)
+    slow_start_bound: float | None = None  # delivery rate / data rate of ideal doubling from the observed window
+    efficiency_of_bound: float | None = None  # delivery rate / forward data rate / slow_start_bound
     steady_state_efficiency: float | None = None  # between 50 % and 95 % of the bytes
-    first_server_1rtt: float | None = None  # from the client's first Initial, as all times below
+    first_server_1rtt: float | None = None
+    last_server_1rtt: float | None = None
     handshake_time: float | None = None  # to the client's receipt of HANDSHAKE_DONE (RFC 9001 §4.1.2)
     ttfb: float | None = None
-    ttlb: float | None = None
+    ttlb: float | None = None  # the delivery time
     initial_window_bytes: int | None = None  # response bytes sent before an ACK of any could have come
     first_flight_packets: float | None = None  # all of the server's 1-RTT bytes in that time, in full datagrams
     return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
@@ -88,6 +93,21 @@ class Sample:
     one_way_delay_median: float | None = None  # server to client, both captures have one clock
     data_packets: int | None = None
     lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
+
+    def completed(self, data_rate: float) -> "Sample":
+        """With the rates that follow from its times. `data_rate`: of the forward link, in bit/s.
+
+        Samples of version 1 have the times without these rates.
+        """
+        if self.ttlb is None or self.ttlb <= 0:
+            return self
+        throughput = 8 * self.file_size / self.ttlb
+        whole = replace(self, throughput=throughput, link_share=throughput / data_rate)
+        if self.first_server_1rtt is None or self.ttfb is None or self.ttlb <= self.ttfb:
+            return whole  # over a path: its TTFB is curl's, on another clock
+        rate = 8 * self.file_size / (self.ttlb - self.ttfb)
+        bound = self.slow_start_bound
+        return replace(whole, delivery_rate=rate, efficiency_of_bound=rate / data_rate / bound if bound else None)
 
 
 @dataclass(frozen=True, kw_only=True)

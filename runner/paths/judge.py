@@ -14,6 +14,7 @@ from runner.disturbance import disturbed, load_truth
 from runner.errors import CaptureError
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
+from runner.model.numbers import DEFINITIONS
 from runner.model.path import SIDES, Crossing, PageLoad, PathEntry, Side
 from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord, WorkloadRecord
@@ -195,22 +196,21 @@ def _seconds(milliseconds: object) -> float | None:
 
 
 def _sample(seen: _Seen, record: CaseRecord, workload: WorkloadRecord) -> Sample:
-    """Times since the client's first packet; of a page, since the navigation began. Goodput counts connecting, too."""
+    """Times since the client's first packet; of a page, since the navigation began."""
     size, page = sum(record.file_sizes), seen.crossing.page
     if page is not None:
-        return Sample(file_size=size, ttfb=page.response_start, ttlb=page.load)
+        return Sample(file_size=size, definitions=DEFINITIONS, ttfb=page.response_start, ttlb=page.load)
     measured, last = seen.measured, seen.lan.last
     if workload.protocol == "h3":  # its last packets may hold no content
         last = _curl(measured, "time_total")
-    goodput = 8 * size / last if last else None
-    return Sample(
+    found = Sample(
         file_size=size,
-        goodput=goodput,
-        efficiency=goodput / record.forward.data_rate if goodput else None,
+        definitions=DEFINITIONS,
         handshake_time=_curl(measured, "time_appconnect") or _curl(measured, "time_connect"),
         ttfb=_curl(measured, "time_starttransfer"),
         ttlb=last,
     )
+    return found.completed(record.forward.data_rate)
 
 
 def _curl(measured: dict[str, Any], name: str) -> float | None:

@@ -6,6 +6,7 @@ from functools import cached_property
 from urllib.parse import quote
 
 from runner.model.job import Job
+from runner.model.numbers import DEFINITIONS
 from runner.model.path import ends
 from runner.model.result import Finding, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
@@ -81,8 +82,8 @@ class Cell:
 
     @cached_property
     def modes(self) -> Modes | None:
-        """The two groups into which the goodputs (bit/s) of its iterations fall, None when they don't."""
-        return two_modes([sample.goodput for sample in self._samples if sample is not None and sample.goodput])
+        """The two groups into which the delivery times (s) of its iterations fall, None when they don't."""
+        return two_modes([sample.ttlb for sample in self._samples if sample is not None and sample.ttlb])
 
     @property
     def noted(self) -> bool:
@@ -92,11 +93,14 @@ class Cell:
     @cached_property
     def summaries(self) -> dict[str, Summary]:
         """By metric, over the iterations that succeeded and ran over the cell's protocol."""
-        found = {
-            metric.key: summarise((value(sample, metric.key) for sample in self._samples), seed=self.seed)
-            for metric in METRICS
-        }
+        found = {metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in METRICS}
         return {key: summary for key, summary in found.items() if summary is not None}
+
+    @cached_property
+    def outdated(self) -> bool:
+        """Whether some of its numbers were measured by an older formula than today's."""
+        known = [sample for sample in self._samples if sample is not None and sample.goodput is not None]
+        return any(sample.definitions < DEFINITIONS for sample in known)
 
     @cached_property
     def outcome(self) -> Outcome | None:
@@ -178,8 +182,8 @@ def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
     }
 
 
-def tells_goodput(case: CaseRecord) -> bool:
-    """Whether its goodput says something: that of a measurement, and of a test case that moves 1 MB."""
+def tells_rates(case: CaseRecord) -> bool:
+    """Whether its data rates say something: those of a measurement, and of a test case that moves 1 MB."""
     return case.kind is Kind.MEASUREMENT or sum(case.file_sizes) >= _LONG
 
 

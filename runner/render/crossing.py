@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.model.numbers import PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, Number
 from runner.model.path import PageLoad
 from runner.model.result import Invariant, Outcome, Result
 from runner.model.run import Run
@@ -11,55 +12,50 @@ from runner.path_words import carried
 from runner.render import words
 from runner.render.cells import SIGNS, Cell
 from runner.render.files import Download
-from runner.render.metrics import digits
+from runner.render.metrics import Metric, shown
 from runner.render.pair import reasons
 from runner.stats import Summary, summarise
 
 
 @dataclass(frozen=True)
 class Column:
-    """One number of each iteration, in its unit."""
+    """One number of each iteration."""
 
-    label: str
-    unit: str
-    formula: str
+    metric: Metric
     of: Callable[[Result], float | None]
 
+    @property
+    def label(self) -> str:
+        return self.metric.label
+
+    @property
+    def unit(self) -> str:
+        return self.metric.unit.name
+
+    @property
+    def formula(self) -> str:
+        return self.metric.formula
+
     def number(self, value: float) -> str:
-        """Without its unit; a count without decimals."""
-        return digits(value) if self.unit else f"{value:,.0f}"
+        """A value in SI units, without its unit."""
+        return self.metric.number(value)
 
 
-def _sample(name: str, factor: float) -> Callable[[Result], float | None]:
-    def value(result: Result) -> float | None:
-        found = getattr(result.sample, name, None)
-        return None if found is None else factor * found
-
-    return value
+def _sample(number: Number) -> Column:
+    return Column(shown(number), lambda result: getattr(result.sample, number.key, None))
 
 
-def _page(name: str) -> Callable[[Result], float | None]:
+def _page(number: Number) -> Column:
     def value(result: Result) -> float | None:
         page: PageLoad | None = result.crossing.page if result.crossing is not None else None
-        found: float | None = getattr(page, name, None)
+        found: float | None = getattr(page, number.key, None)
         return found
 
-    return value
+    return Column(shown(number), value)
 
 
-_DOWNLOAD = (
-    Column("goodput", "Mbit/s", "8 · size / (last new byte − the client's first packet)", _sample("goodput", 1e-6)),
-    Column("efficiency η", "%", "goodput / data rate of the satellite's forward link", _sample("efficiency", 100.0)),
-    Column("connected", "ms", "as curl has it: TCP, and TLS where there is any", _sample("handshake_time", 1e3)),
-    Column("TTFB", "ms", "first byte of the response, as curl has it", _sample("ttfb", 1e3)),
-    Column("TTLB", "s", "last new byte − the client's first packet", _sample("ttlb", 1.0)),
-)
-_LOAD = (
-    Column("Page Load Time", "s", "loadEventStart, Navigation Timing", _page("load")),
-    Column("Response Start", "s", "responseStart, Navigation Timing", _page("response_start")),
-    Column("First Contentful Paint", "s", "Paint Timing", _page("first_contentful_paint")),
-    Column("objects", "", "that arrived whole, with status 200", _page("completed")),
-)
+_DOWNLOAD = tuple(map(_sample, PATH_DOWNLOAD_NUMBERS))
+_LOAD = tuple(map(_page, PATH_PAGE_NUMBERS))
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ def context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]
 
 def _summary(cell: Cell, column: Column) -> Summary | None:
     good = (one for one in cell.results if one.outcome is Outcome.SUCCEEDED)
-    return summarise((column.of(one) for one in good), seed=cell.seed)
+    return summarise(column.of(one) for one in good)
 
 
 def _row(result: Result, columns: Sequence[Column], downloads: Mapping[int, Sequence[Download]]) -> Row:

@@ -11,6 +11,7 @@ from math import exp
 from runner.model.result import Outcome
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, Run
 from runner.render.cells import Cell, Cells, ordered_cases
+from runner.render.orders import other_order
 from runner.stats import Summary
 from runner.stats.ranking import Correlation, Place, groups, ranking, spearman
 from runner.stats.shares import Share, Shares, shares
@@ -28,7 +29,8 @@ class Definition:
 DEFINITIONS = (
     Definition(
         "share of the variance",
-        "log goodput = mean + server + client + pair + residual, all random; share = its variance / sum of the four",
+        "log delivery time = mean + server + client + pair + residual, all random; share = its variance / sum of the "
+        "four",
         "From mean squares of the cells' means (unweighted means, Henderson's method 3; Searle, Casella and McCulloch, "
         "1992); below 0 counts as 0. Residual is what iterations of one cell differ by; with one iteration each it "
         "can't be told from the pair. Interval: 95 %, generalised (Weerahandi, 1993), with the run's seed. "
@@ -36,24 +38,26 @@ DEFINITIONS = (
     ),
     Definition(
         "median over the opposite role",
-        "of a server: median of its cells' median goodputs over all clients; of a client: over all servers",
-        "Interval: 95 % percentile bootstrap over the n cells; none for n = 1.",
+        "of a server: median of its cells' median delivery times over all clients; of a client: over all servers",
+        "In brackets the exact 95 % interval over the n cells (order statistics) from n = 6 on; below, the range.",
     ),
     Definition(
         "rank",
-        "1 + how many have a higher median",
-        "Interval: 95 % bootstrap over the opposite role's stacks, drawn once for all. Stacks whose intervals overlap "
-        "are not told apart. A stack with fewer cells was measured against fewer others.",
+        "1 + how many have a shorter median delivery time",
+        "Interval: 95 %. Two stacks are told apart by a paired t test on the logarithms of their cells' medians, a "
+        "pair for each stack of the opposite role, so that the noise of the iterations and of the opposite role both "
+        "count; the 5 % are shared by all comparisons of a stack (Bonferroni; Mogstad et al., Inference for Ranks, "
+        "2024). With one iteration of each pair, or one stack in the opposite role, nothing can be ranked.",
     ),
     Definition(
         "congestion controller",
-        "median of the cells' median goodputs, by the controller that the server's entry or variant names",
+        "median of the cells' median delivery times, by the controller that the server's entry or variant names",
         "What it is called, not how it is built: the same name differs between stacks. n counts cells.",
     ),
     Definition(
         "Spearman's ρ of two measurements",
-        "correlation of the ranks that the pairs' median goodputs have in both",
-        "Interval: 95 %, Fisher's z with the variance of Bonett and Wright (2000). n counts pairs.",
+        "correlation of the ranks that the pairs' median delivery times have in both",
+        "Interval: 95 %, Fisher's z with the variance of Bonett and Wright (2000), from n = 10 on. n counts pairs.",
     ),
 )
 
@@ -68,6 +72,13 @@ class Decision:
     servers: list[Place]
     clients: list[Place]
     controllers: list[tuple[str, Summary]]
+    other_orders: list[str]  # where goodput ranks otherwise, and why; sentences
+
+    @property
+    def why_not(self) -> str:
+        """Why nobody can be ranked; empty where somebody can."""
+        reasons = {place.why_not for places in (self.servers, self.clients) for place in places}
+        return "" if "" in reasons else "; ".join(sorted(reasons))
 
     @property
     def parts(self) -> list[tuple[str, str, Share]]:
@@ -86,7 +97,7 @@ class Decision:
 
     @property
     def factor(self) -> float:
-        """By which goodputs differ from their mean, one standard deviation."""
+        """By which delivery times differ from their mean, one standard deviation."""
         return exp(self.shares.deviation) if self.shares is not None else 1.0
 
 
@@ -101,10 +112,10 @@ class Agreement:
 
 
 def decisions(run: Run, table: Cells) -> list[Decision]:
-    """One per measurement and protocol in which two cells have a goodput."""
+    """One per measurement and protocol in which two cells have a delivery time."""
     found = []
     for case in ordered_cases(run, Kind.MEASUREMENT):
-        measured = [cell for cell in table.values() if cell.case == case and "goodput" in cell.summaries]
+        measured = [cell for cell in table.values() if cell.case == case and "ttlb" in cell.summaries]
         for label in sorted({cell.label for cell in measured}):
             group = [cell for cell in measured if cell.label == label]
             if len(group) > 1:
@@ -113,26 +124,28 @@ def decisions(run: Run, table: Cells) -> list[Decision]:
 
 
 def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Decision:
-    medians = {(cell.server, cell.client): cell.summaries["goodput"].median for cell in group}
-    goodputs = {(cell.server, cell.client): list(_goodputs(cell)) for cell in group}
+    medians = {(cell.server, cell.client): cell.summaries["ttlb"].median for cell in group}
+    times = {(cell.server, cell.client): list(_delivery_times(cell)) for cell in group}
     by_controller = ((controller(run.implementations, server), value) for (server, _), value in medians.items())
-    servers, clients = (ranking(medians, place=place, seed=run.seed, more_is_better=True) for place in (0, 1))
+    servers, clients = ranking(times, place=0, others="clients"), ranking(times, place=1, others="servers")
+    orders = (other_order(group, role, places) for role, places in (("server", servers), ("client", clients)))
     return Decision(
         case=case,
         label=label,
-        shares=shares(goodputs, seed=run.seed),
+        shares=shares(times, seed=run.seed),
         servers=servers,
         clients=clients,
-        controllers=groups(by_controller, seed=run.seed),
+        controllers=groups(by_controller),
+        other_orders=[sentence for sentence in orders if sentence],
     )
 
 
-def _goodputs(cell: Cell) -> Iterable[float]:
+def _delivery_times(cell: Cell) -> Iterable[float]:
     """Of the iterations that the cell's summaries are made of."""
     for result in cell.results:
         counts = result.outcome is Outcome.SUCCEEDED and result.protocol in ("", cell.protocol)
-        if counts and result.sample is not None and result.sample.goodput is not None:
-            yield result.sample.goodput
+        if counts and result.sample is not None and result.sample.ttlb is not None:
+            yield result.sample.ttlb
 
 
 def controller(implementations: Mapping[str, ImplementationRecord], server: str) -> str:
@@ -145,16 +158,16 @@ def controller(implementations: Mapping[str, ImplementationRecord], server: str)
 
 def agreements(run: Run, table: Cells) -> list[Agreement]:
     """Every two measurements over one protocol that share at least 3 pairs."""
-    goodputs: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    times: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for cell in table.values():
-        if "goodput" in cell.summaries and cell.case.kind is Kind.MEASUREMENT:
-            of_case = goodputs.setdefault((cell.label, cell.case.name), {})
-            of_case[cell.server, cell.client] = cell.summaries["goodput"].median
+        if "ttlb" in cell.summaries and cell.case.kind is Kind.MEASUREMENT:
+            of_case = times.setdefault((cell.label, cell.case.name), {})
+            of_case[cell.server, cell.client] = cell.summaries["ttlb"].median
     found = []
     cases = ordered_cases(run, Kind.MEASUREMENT)
-    for label in sorted({label for label, _ in goodputs}):
+    for label in sorted({label for label, _ in times}):
         for one, other in combinations(cases, 2):
-            x, y = (goodputs.get((label, case.name), {}) for case in (one, other))
+            x, y = (times.get((label, case.name), {}) for case in (one, other))
             pairs = sorted(x.keys() & y.keys())
             correlation = spearman([x[pair] for pair in pairs], [y[pair] for pair in pairs])
             if correlation is not None:

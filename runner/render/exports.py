@@ -74,7 +74,7 @@ def cell_records(view: RunView) -> list[CellRecord]:
 def cell_rows(view: RunView) -> list[Row]:
     """One row per cell and metric: the summary over the iterations that succeeded. SI units.
 
-    `lower_n` to `upper_median`: the two groups into which the goodputs fall, of a cell where they do.
+    `lower_n` to `upper_median`: the two groups into which the delivery times fall, of a cell where they do.
     """
     rows = []
     for cell in view.table.values():
@@ -100,7 +100,7 @@ def cell_rows(view: RunView) -> list[Row]:
                     "deviation": summary.deviation,
                     "minimum": summary.minimum,
                     "maximum": summary.maximum,
-                    **_modes(cell.modes if metric.key == "goodput" else None),
+                    **_modes(cell.modes if metric.key == "ttlb" else None),
                 }
             )
     return rows
@@ -170,7 +170,8 @@ def badges(view: RunView) -> dict[str, bytes]:
                 places: list[Place] = one.servers if role == "server" else one.clients
                 for place in places:
                     if place.name == name and not one.label:
-                        rate = BY_KEY["goodput"].text(place.summary.median)
-                        rank = f"bentpipe {one.case.name}: rank {place.rank} of {len(places)}, {rate}"
+                        time = BY_KEY["ttlb"].text(place.summary.median)
+                        said = "not ranked" if place.why_not else f"rank {place.rank} of {len(places)}"
+                        rank = f"bentpipe {one.case.name}: {said}, {time}"
                         found[f"{name}-{role}-{one.case.name}.svg"] = badge(label, rank, good=None)
     return found

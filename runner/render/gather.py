@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runner.model.run import Kind
 from runner.render.cells import Cell
 from runner.render.charts import Mark
-from runner.render.metrics import BY_KEY, NARROW
+from runner.render.metrics import BY_KEY
 from runner.render.telling import mean_limits
 from runner.stats import Attempts
 
@@ -96,22 +96,30 @@ def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
     ]
 
 
-def marks(cells: Iterable[Cell], metric: str, *, base: str, groups: Mapping[str, int] | None = None) -> list[Mark]:
-    """The median of each cell that has one, in the metric's unit; coloured by server when `groups` says how."""
+def marks(
+    cells: Iterable[Cell],
+    metric: str,
+    *,
+    base: str,
+    groups: Mapping[str, int] | None = None,
+    full: float | None = None,
+) -> list[Mark]:
+    """The median of each cell that has one, in the metric's unit, or in per cent of `full`; coloured by server when
+    `groups` says how."""
     unit = BY_KEY[metric]
+    factor = unit.unit.factor if full is None else 100 / full
     found = []
     for cell in cells:
         summary = cell.summaries.get(metric)
         if summary is None:
             continue
-        span = (
-            ""
-            if summary.low is None or summary.high is None
-            else (f", 95{NARROW}% {unit.number(summary.low)} to {unit.number(summary.high)}")
-        )
+        span = ""
+        if summary.spread is not None:
+            kind, low, high = summary.spread
+            span = f", {kind} {unit.number(low)} to {unit.number(high)}"
         found.append(
             Mark(
-                x=summary.median * unit.unit.factor,
+                x=summary.median * factor,
                 title=f"{cell.client} → {cell.server}, {cell.case.name}: {unit.text(summary.median)}{span}, "
                 f"{cell.attempts}",
                 href=f"{base}{cell.href}",

@@ -13,13 +13,21 @@ from runner.render.metrics import BY_KEY, METRICS, Metric, value
 from runner.render.series import Series, coded
 from runner.stats import Summary
 
-_TILES = ("efficiency", "goodput", "slow_start_bound", "handshake_time", "ttfb", "ttlb", "retransmission_ratio")
+_TILES = (
+    "ttlb",
+    "goodput",
+    "efficiency",
+    "efficiency_of_bound",
+    "handshake_time",
+    "ttfb",
+    "retransmission_ratio",
+)
 ITERATION_COLUMNS = (
+    "ttlb",
     "goodput",
     "efficiency",
     "handshake_time",
     "ttfb",
-    "ttlb",
     "retransmission_ratio",
     "spurious_bytes",
     "rtt_min",

@@ -7,7 +7,6 @@ from statistics import fmean, median
 from runner.model.result import Outcome
 from runner.model.run import Kind
 from runner.render import words
-from runner.render.cells import Cell
 from runner.render.deciding import Decision
 from runner.render.metrics import BY_KEY, NARROW
 from runner.render.view import RunView
@@ -27,45 +26,44 @@ _LIMITS = {
 
 
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
-    """At most five: what was run, what came out, who decides, what held it back, what went wrong."""
+    """At most six: what was run, what came out, who decides, what held it back, what failed, what is outdated."""
     found = [words.run_sentence(view.run, view.results.values())]
     found += list(_speed(view))[:1]
     found += list(_deciding(decided))[:1]
     found += list(_limits(view))[:1]
     found += list(_wrong(view))[:1]
+    found += list(_outdated(view))
     return found
 
 
 def _speed(view: RunView) -> Iterator[str]:
-    efficiency = BY_KEY["efficiency"]
+    delivery = BY_KEY["ttlb"]
     parts = []
-    best: tuple[float, Cell] | None = None
     for name in view.scenarios:
         medians = {}
         for cell in view.cells_of(name):
-            if cell.case.kind is Kind.MEASUREMENT and "efficiency" in cell.summaries and not cell.label:
-                medians[cell.server, cell.client] = cell.summaries["efficiency"].median
+            if cell.case.kind is Kind.MEASUREMENT and "ttlb" in cell.summaries and not cell.label:
+                medians[cell.server, cell.client] = cell.summaries["ttlb"].median
         if not medians:
             continue
-        top = max(medians, key=lambda pair: medians[pair])
-        low = min(medians.values())
-        span = f", from {efficiency.number(low)} to {efficiency.text(medians[top])} ({top[1]} → {top[0]})"
-        parts.append(f"{name} {efficiency.text(median(medians.values()))}{span if len(medians) > 1 else ''}")
-        best = (0.0, view.table[top[0], top[1], name])
-    if best is not None:
+        best = min(medians, key=lambda pair: medians[pair])
+        last = max(medians.values())
+        span = f", from {delivery.text(medians[best])} ({best[1]} → {best[0]}) to {delivery.text(last)}"
+        parts.append(f"{name} {delivery.text(median(medians.values()))}{span if len(medians) > 1 else ''}")
+    if parts:
         more = f"; and {len(parts) - 4} more measurements" if len(parts) > 4 else ""
-        yield f"Efficiency η of the median pair: {'; '.join(parts[:4])}{more}."
+        yield f"Delivery time of the median pair: {'; '.join(parts[:4])}{more}."
         return
     measured = [cell for cell in view.measured if not cell.label]
     if measured:
         ordered = sorted(measured, key=lambda cell: cell.summaries["goodput"].median)
-        first, last = ordered[-1], ordered[0]
+        first, last_one = ordered[-1], ordered[0]
         goodput = BY_KEY["goodput"]
         yield (
             f"No measurement was asked for, yet {words.amount(len(measured), 'cell')} of its test cases moved enough "
-            f"to have a goodput: from {goodput.text(last.summaries['goodput'].median)} ({last.client} → {last.server}, "
-            f"{last.case.name}) to {goodput.text(first.summaries['goodput'].median)} ({first.client} → {first.server}, "
-            f"{first.case.name})."
+            f"to have a goodput: from {goodput.text(last_one.summaries['goodput'].median)} ({last_one.client} → "
+            f"{last_one.server}, {last_one.case.name}) to {goodput.text(first.summaries['goodput'].median)} "
+            f"({first.client} → {first.server}, {first.case.name})."
         )
 
 
@@ -83,27 +81,27 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
     if shares.residual is not None and shares.residual.share > parts[who].share:
         yield (
             f"In {one.case.name} chance decides more than the stacks: {100 * shares.residual.share:.0f}{NARROW}% of "
-            f"the difference in goodput is between iterations of one pair, the {who} has "
+            f"the difference in delivery time is between iterations of one pair, the {who} has "
             f"{100 * parts[who].share:.0f}{NARROW}%, {rest}."
         )
         return
     if once and who == pairing:
         yield (
             f"Who decides in {one.case.name} this run can't tell: {100 * shares.pair.share:.0f}{NARROW}% of the "
-            "difference in goodput is neither the server's nor the client's, and with one iteration of each pair "
+            "difference in delivery time is neither the server's nor the client's, and with one iteration of each pair "
             "chance is in it. More iterations would tell."
         )
         return
     interval = f"95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}"
     if parts[who].low < max(part.share for name, part in parts.items() if name != who):
         yield (
-            f"Who decides in {one.case.name} this run can't tell: of the difference in goodput the {who} has "
+            f"Who decides in {one.case.name} this run can't tell: of the difference in delivery time the {who} has "
             f"{100 * parts[who].share:.0f}{NARROW}% ({interval}), {rest}. More stacks would narrow that."
         )
         return
     yield (
-        f"In {one.case.name} the {who} decides {100 * parts[who].share:.0f}{NARROW}% of the difference in goodput "
-        f"({interval}), {rest}."
+        f"In {one.case.name} the {who} decides {100 * parts[who].share:.0f}{NARROW}% of the difference in delivery "
+        f"time ({interval}), {rest}."
     )
 
 
@@ -136,6 +134,14 @@ def _wrong(view: RunView) -> Iterator[str]:
     (who, role), times = roles.most_common(1)[0]
     lead = f"{words.amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
     yield f"{lead}; {times} of them with {who} as {role}." if times > 1 else f"{lead}."
+
+
+def _outdated(view: RunView) -> Iterator[str]:
+    if view.outdated:
+        yield (
+            f"Goodput and η of {words.amount(view.outdated, 'cell')} were measured by an older formula, up to the last "
+            f"new byte: ./bentpipe analyse {view.name} renews them."
+        )
 
 
 def mean_limits(results: Sequence[dict[str, float]]) -> dict[str, float]:

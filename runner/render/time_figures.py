@@ -54,11 +54,13 @@ def over_runs(view: RunView) -> Figure:
         for one in view.alike:
             known = one.levels.get(case, {})
             for server, level in [(server, known[server]) for server in view.servers if server in known]:
+                if level.goodput is None:
+                    continue
                 at = one.run.started_unix_s
-                title = f"{one.name}, {server}: {level.mean / 1e6:.2f} Mbit/s"
-                series.setdefault(server, []).append(Mark(x=at, y=level.mean / 1e6, title=title))
+                title = f"{one.name}, {server}: {level.goodput / 1e6:.2f} Mbit/s"
+                series.setdefault(server, []).append(Mark(x=at, y=level.goodput / 1e6, title=title))
                 row = {"run": one.name, "started_unix_s": at, "server": server, "case": case}
-                rows.append(row | {"goodput_mean": level.mean, "n": level.cells})
+                rows.append(row | {"goodput_mean": level.goodput, "n": level.cells})
         chart = lines(
             list(series.items()),
             Axis(label="begin of the run (UTC)", dates=True),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -16,10 +16,9 @@ from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.result import Result
 from runner.model.run import Kind, Run
-from runner.render.cells import Cell, Cells, cells, names, ordered_cases, tells_goodput
+from runner.render.cells import Cell, Cells, cells, names, ordered_cases, tells_rates
 from runner.render.deciding import Decision, decisions
 from runner.render.manifest import digest, folder_state
-from runner.stats import Summary
 from runner.store import RunFolder
 
 Key = tuple[str, str, str]  # server, client, case
@@ -27,27 +26,27 @@ _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
 
 
 class Level(NamedTuple):
-    """Goodput of a server in one case: median of the medians of its cells, mean of their means, in bit/s."""
+    """A server in one case, over `cells` cells: median of their median delivery times in s, mean of their mean goodputs
+    in bit/s; None where one of them was measured by an older formula."""
 
-    median: float
-    mean: float
+    delivery: float
+    goodput: float | None
     cells: int
 
     @classmethod
-    def of(cls, cells: Sequence[Summary]) -> "Level":
-        """That of cells, at least one."""
-        return cls(median(one.median for one in cells), fmean(one.mean for one in cells), len(cells))
+    def of(cls, cells: Sequence[Cell]) -> "Level":
+        """That of cells with both numbers, at least one."""
+        delivery = median(cell.summaries["ttlb"].median for cell in cells)
+        goodput = fmean(cell.summaries["goodput"].mean for cell in cells)
+        return cls(delivery, None if any(cell.outdated for cell in cells) else goodput, len(cells))
 
 
 Levels = Mapping[str, Mapping[str, Level]]  # by case and server
 
 
-def levels_of(document: Mapping[str, Mapping[str, Sequence[float]]]) -> Levels:
+def levels_of(document: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
     """Levels as JSON gives them back."""
-    return {
-        case: {name: Level(one[0], one[1], int(one[2])) for name, one in some.items()}
-        for case, some in document.items()
-    }
+    return {case: {name: Level(*one) for name, one in some.items()} for case, some in document.items()}
 
 
 class StoredRun(RunFolder):
@@ -74,11 +73,11 @@ class StoredRun(RunFolder):
     @cached_property
     def levels(self) -> Levels:
         """What the pages of later runs tell of it: they need not read its results when an earlier drawing kept this."""
-        found: dict[str, dict[str, list[Summary]]] = {}
+        found: dict[str, dict[str, list[Cell]]] = {}
         for cell in self.table.values():
-            if "goodput" in cell.summaries and tells_goodput(cell.case) and not cell.label:
-                by_server = found.setdefault(cell.case.name, {})
-                by_server.setdefault(cell.server, []).append(cell.summaries["goodput"])
+            known = "goodput" in cell.summaries and "ttlb" in cell.summaries
+            if known and tells_rates(cell.case) and not cell.label:
+                found.setdefault(cell.case.name, {}).setdefault(cell.server, []).append(cell)
         return {case: {server: Level.of(cells) for server, cells in some.items()} for case, some in found.items()}
 
     @cached_property
@@ -132,8 +131,13 @@ class RunView:
 
     @cached_property
     def measured(self) -> list[Cell]:
-        """Cells that have a goodput that says something."""
-        return [cell for cell in self.table.values() if "goodput" in cell.summaries and tells_goodput(cell.case)]
+        """Cells whose data rates say something."""
+        return [cell for cell in self.table.values() if "goodput" in cell.summaries and tells_rates(cell.case)]
+
+    @cached_property
+    def outdated(self) -> int:
+        """How many cells have numbers by an older formula than today's."""
+        return sum(cell.outdated for cell in self.table.values())
 
     @cached_property
     def by_stack(self) -> dict[tuple[str, str], list[Cell]]:

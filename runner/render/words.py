@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
-from runner.render.cells import Cell, tells_goodput
+from runner.render.cells import Cell, tells_rates
 from runner.render.metrics import BY_KEY, NARROW
 from runner.units import format_data_rate, format_duration, format_size
 
@@ -76,11 +76,11 @@ def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
         amount(max((cell.planned for cell in group), default=0) or case.iterations, "iteration"),
     ]
     bounds = sorted(summary.median for cell in group if (summary := cell.summaries.get("slow_start_bound")) is not None)
-    if bounds and tells_goodput(case):
+    if bounds and tells_rates(case):
         bound = BY_KEY["slow_start_bound"]
         low, high = bound.number(bounds[0]), bound.number(bounds[-1])
         span = low if low == high else f"{low} to {high}"
-        facts.append(f"slow-start bound η_ss {span}{NARROW}%")
+        facts.append(f"slow-start bound η_ss {span}{NARROW}% of the data rate from the first byte to the last")
     return facts
 
 

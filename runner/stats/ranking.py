@@ -9,74 +9,93 @@ from numpy.typing import NDArray
 
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
-_DRAWS = 1_999  # of the other role; ranks are whole numbers, finer draws change none
+_LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
+_ROUNDING = 1e-12  # of a logarithm
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One name of a ranking. `summary` is over its cells' medians; ranks count from 1, the interval is of 95 %."""
+    """One name of a ranking. `summary` is over its cells' medians; ranks count from 1, the interval is of 95 %.
+
+    `why_not`: why this rank can't be told from chance, in words; then there is no interval, and the rank is only the
+    place in the order of the medians.
+    """
 
     name: str
     rank: int
-    rank_low: int
-    rank_high: int
+    rank_low: int | None
+    rank_high: int | None
     summary: Summary
+    why_not: str = ""
 
 
-def ranking(cells: Mapping[tuple[str, str], float], *, place: int, seed: int, more_is_better: bool) -> list[Place]:
+def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, others: str) -> list[Place]:
     """Names of role `place` (0 server, 1 client) from the best on, by the median of their cells over the other role.
 
-    `cells` are the cells' medians by (server, client). The interval of a rank is a bootstrap over the other role's
-    names, drawn once for all: who was lucky with a client was so together with the rest.
+    `cells` are the iterations' values, above 0, by (server, client); less is better. `others`: what the other role's
+    names are called. Two names are told apart by a paired t test on the logarithms of their cells' medians, a pair for
+    each name of the other role. These differences contain what differs between the other role's names and what differs
+    between iterations. The interval of a rank counts who is told to be better and who is told not to be worse, with the
+    5 % shared by all comparisons of this name (Bonferroni), so that it holds the rank at least 95 % of the time:
+    Mogstad, Romano, Shaikh and Wilhelm, "Inference for Ranks" (2024).
     """
-    names, others = (sorted({key[index] for key in cells}) for index in (place, 1 - place))
-    table = np.full((len(names), len(others)), np.nan)
-    for key, value in cells.items():
-        table[names.index(key[place]), others.index(key[1 - place])] = value
-    if not names:
-        return []
-    ranks = _ranks(_medians(table), more_is_better=more_is_better)
-    drawn = np.random.default_rng(seed).integers(len(others), size=(_DRAWS, len(others)))
-    draws = _ranks(_medians(table[:, drawn].swapaxes(0, 1)), more_is_better=more_is_better)
-    tail = (1 - CONFIDENCE) / 2
-    places = []
+    medians = {key: float(np.median(values)) for key, values in cells.items() if len(values)}
+    names, opposite = (sorted({key[index] for key in medians}) for index in (place, 1 - place))
+    table = np.full((len(names), len(opposite)), np.nan)
+    for key, value in medians.items():
+        table[names.index(key[place]), opposite.index(key[1 - place])] = value
+    known = [row[~np.isnan(row)] for row in table]
+    order = [float(np.median(row)) for row in known]
+    logs = np.log(table)
+    most = {name: max(len(cells[key]) for key in medians if key[place] == name) for name in names}
+    found = []
     for index, name in enumerate(names):
-        # A draw without any cell of this name says nothing about it.
-        known = draws[~np.isnan(draws[:, index]), index]
-        low, high = np.quantile(known, [tail, 1 - tail], method="nearest")
-        summary = summarise((value for value in table[index] if not np.isnan(value)), seed=seed)
+        rank = 1 + sum(other < order[index] for other in order)
+        why_not = _why_not(len(known[index]), most[name], others)
+        low, high = (None, None) if why_not else _told_apart(logs, index, rank)
+        summary = summarise(known[index].tolist())
         assert summary is not None  # every name comes from a cell
-        places.append(Place(name=name, rank=int(ranks[index]), rank_low=int(low), rank_high=int(high), summary=summary))
-    return sorted(places, key=lambda one: (one.rank, one.name))
+        found.append(Place(name=name, rank=rank, rank_low=low, rank_high=high, summary=summary, why_not=why_not))
+    return sorted(found, key=lambda one: (one.rank, one.name))
 
 
-def _medians(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median along the last axis without the holes; not a number where there is nothing else."""
-    ordered = np.sort(table, axis=-1)  # holes last
-    known = np.count_nonzero(~np.isnan(table), axis=-1)
-    last = table.shape[-1] - 1
-    lower, upper = (
-        np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0]
-        for place in (np.maximum(known - 1, 0) // 2, np.minimum(known // 2, last))
-    )
-    return np.where(known > 0, (lower + upper) / 2, np.nan)
+def _why_not(cells: int, iterations: int, others: str) -> str:
+    if cells < _LEAST_OTHERS:
+        return f"n = {cells} of the {others}, which can't rank"
+    if iterations < _LEAST_ITERATIONS:
+        return f"n = {iterations} iteration of each pair, which can't rank"
+    return ""
 
 
-def _ranks(values: NDArray[np.float64], *, more_is_better: bool) -> NDArray[np.float64]:
-    """1 + how many along the last axis are better; equals share the better rank."""
-    one, other = values[..., :, None], values[..., None, :]
-    better = one < other if more_is_better else one > other
-    return np.where(np.isnan(values), np.nan, 1.0 + better.sum(axis=-1))
+def _told_apart(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, int]:
+    """The interval of the rank of row `index`, which holds `rank`, its place in the order of the medians."""
+    from scipy.special import stdtr  # noqa: PLC0415 - slow to import, and rarely needed
+
+    better = worse = 0
+    for other in range(len(logs)):
+        differences = (logs[other] - logs[index])[~np.isnan(logs[other] - logs[index])]
+        if other == index or len(differences) < _LEAST_OTHERS:
+            continue
+        deviation = float(differences.std(ddof=1)) / sqrt(len(differences))
+        mean = float(differences.mean())
+        if deviation < _ROUNDING:
+            p = 1.0 if abs(mean) < _ROUNDING else 0.0
+        else:
+            p = 2 * float(stdtr(len(differences) - 1, -abs(mean) / deviation))
+        if p <= (1 - CONFIDENCE) / (len(logs) - 1):
+            better, worse = better + (mean < 0), worse + (mean > 0)
+    return min(rank, 1 + better), max(rank, len(logs) - worse)
 
 
-def groups(values: Iterable[tuple[str, float]], *, seed: int) -> list[tuple[str, Summary]]:
-    """Summary of the values by group, the highest median first."""
+def groups(values: Iterable[tuple[str, float]]) -> list[tuple[str, Summary]]:
+    """Summary of the values by group, the lowest median first."""
     found: dict[str, list[float]] = {}
     for name, value in values:
         found.setdefault(name, []).append(value)
-    summaries = ((name, summarise(group, seed=seed)) for name, group in found.items())
-    known = [(name, one) for name, one in summaries if one is not None]
-    return sorted(known, key=lambda one: (-one[1].median, one[0]))
+    summaries = ((name, summarise(group)) for name, group in found.items())
+    return sorted(
+        ((name, one) for name, one in summaries if one is not None), key=lambda pair: (pair[1].median, pair[0])
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.stats.summary import CONFIDENCE, RESAMPLES
+from runner.stats.summary import CONFIDENCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,7 @@ class _MeanSquares:
     of_residual: float  # E(mean square of pairs) = variance of pairs + of_residual · that of the residual
 
 
+RESAMPLES = 9_999  # so that the 2.5 % and 97.5 % quantiles fall on whole ranks
 _LEAST_VARIANCE = 1e-12  # of a logarithm: a millionth of the value, far below what a capture can tell; rounding else
 
 

@@ -1,16 +1,15 @@
-"""Iterations summarised late, from raw samples: median, spread, an honest interval, and which iteration is typical."""
+"""Iterations summarised late, from raw samples: median, spread, an exact interval, and which iteration is typical."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, sqrt
+from math import exp, lgamma, log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runner.model.result import Outcome, Result
 
-RESAMPLES = 9_999  # so that the 2.5 % and 97.5 % quantiles fall on whole ranks
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959964  # of 0.975: CONFIDENCE, both tails
 _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
@@ -20,8 +19,9 @@ _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 class Summary:
     """One metric over the iterations of a cell, in the metric's own unit.
 
-    `low` and `high` bound the 95 % percentile bootstrap interval of the median, drawn with `seed`; they and the sample
-    standard deviation `deviation` are None for n = 1.
+    `low` and `high` bound the 95 % interval of the median. They are None for less than 6 values, where no interval of
+    order statistics holds the median that often; then there is only the range. `deviation`, the sample standard
+    deviation, is None for n = 1.
     """
 
     n: int
@@ -32,7 +32,13 @@ class Summary:
     deviation: float | None
     low: float | None
     high: float | None
-    seed: int
+
+    @property
+    def spread(self) -> tuple[str, float, float] | None:
+        """What may be printed beside the median: (`95 % interval` or `range`, low, high); None for n = 1."""
+        if self.low is not None and self.high is not None:
+            return "95 % interval", self.low, self.high
+        return ("range", self.minimum, self.maximum) if self.n > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,54 +52,44 @@ class Attempts:
         return f"{self.successes}/{self.attempts}"
 
 
-def summarise(values: Iterable[float | None], *, seed: int) -> Summary | None:
-    """Summary of the values that were measurable; None when none was. `seed` is that of the resampling."""
-    found = [float(value) for value in values if value is not None]
-    if not found:
+def summarise(values: Iterable[float | None]) -> Summary | None:
+    """Summary of the values that were measurable; None when none was."""
+    known = np.sort(np.array([value for value in values if value is not None], dtype=np.float64))
+    if not len(known):
         return None
-    if len(found) == 1:
-        (one,) = found
-        return Summary(
-            n=1, median=one, mean=one, minimum=one, maximum=one, deviation=None, low=None, high=None, seed=seed
-        )
-    known = np.sort(np.array(found, dtype=np.float64))
-    low, high = median_interval(known, seed=seed)
+    low, high = median_interval(known) or (None, None)
     return Summary(
-        n=len(found),
+        n=len(known),
         median=float(np.median(known)),
         mean=float(known.mean()),
         minimum=float(known[0]),
         maximum=float(known[-1]),
-        deviation=float(known.std(ddof=1)),
+        deviation=float(known.std(ddof=1)) if len(known) > 1 else None,
         low=low,
         high=high,
-        seed=seed,
     )
 
 
-def median_interval(ordered: NDArray[np.float64], *, seed: int) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the median of `ordered` (ascending, not empty), in its unit.
+def median_interval(ordered: NDArray[np.float64]) -> tuple[float, float] | None:
+    """95 % interval of the median between two values of `ordered` (ascending), in its unit; None for less than 6.
 
-    Efron, "Bootstrap Methods: Another Look at the Jackknife" (1979). Resampled are ranks, which depend on the number of
-    values only: one draw serves every metric of a site.
+    Exact for every continuous distribution: the k-th smallest and the k-th largest value enclose the median with
+    probability 1 - 2 · P(Binomial(n, 1/2) < k). Thompson, "On Confidence Ranges for the Median" (1936).
     """
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(resampled_medians(ordered, seed=seed), [tail, 1 - tail])
-    return float(low), float(high)
+    place = _place(len(ordered))
+    return None if place is None else (float(ordered[place]), float(ordered[-1 - place]))
 
 
-def resampled_medians(ordered: NDArray[np.float64], *, seed: int) -> NDArray[np.float64]:
-    """The median of each bootstrap resample of `ordered` (ascending, not empty), in its unit."""
-    lower, upper = _median_ranks(len(ordered), seed)
-    return (ordered[lower] + ordered[upper]) / 2
-
-
-@lru_cache(maxsize=256)
-def _median_ranks(size: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The two ranks whose values average to the median, for each resample. Equal for an odd `size`."""
-    draws = np.random.default_rng(seed).integers(size, size=(RESAMPLES, size))
-    draws.sort(axis=1)
-    return draws[:, (size - 1) // 2], draws[:, size // 2]
+@lru_cache(maxsize=4096)
+def _place(size: int) -> int | None:
+    """The largest k - 1 with P(Binomial(size, 1/2) < k) within one tail; None when k = 1 is too large."""
+    tail, below, found = (1 - CONFIDENCE) / 2, 0.0, None
+    for place in range(size // 2 + 1):
+        below += exp(lgamma(size + 1) - lgamma(place + 1) - lgamma(size - place + 1) - size * log(2))
+        if below > tail:
+            break
+        found = place
+    return found
 
 
 def count(results: Iterable[Result]) -> Attempts:
@@ -105,16 +101,17 @@ def count(results: Iterable[Result]) -> Attempts:
 def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
     """95 % interval of the rate of success, both ends as fractions; None without an attempt.
 
-    Wilson's score interval ("Probable Inference, the Law of Succession, and Statistical Inference", 1927): honest for
-    few attempts, and never empty where all or none succeeded.
+    Exact: it holds the rate at least that often, whatever the rate. Clopper and Pearson, "The Use of Confidence or
+    Fiducial Limits" (1934).
     """
-    n = attempts.attempts
+    from scipy.special import betaincinv  # noqa: PLC0415 - slow to import, and rarely needed
+
+    good, n, tail = attempts.successes, attempts.attempts, (1 - CONFIDENCE) / 2
     if not n:
         return None
-    rate, square = attempts.successes / n, NORMAL_QUANTILE**2
-    centre = (rate + square / (2 * n)) / (1 + square / n)
-    half = NORMAL_QUANTILE * sqrt(rate * (1 - rate) / n + square / (4 * n * n)) / (1 + square / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low = float(betaincinv(good, n - good + 1, tail)) if good else 0.0
+    high = float(betaincinv(good + 1, n - good, 1 - tail)) if good < n else 1.0
+    return low, high
 
 
 def rate_text(attempts: Attempts) -> str:
@@ -126,16 +123,17 @@ def rate_text(attempts: Attempts) -> str:
 
 
 def median_iteration(results: Sequence[Result]) -> int | None:
-    """Number of the succeeded iteration whose goodput is the median: with an even count, the lower of the middle two.
+    """Number of the succeeded iteration whose delivery time is the median: with an even count, the slower of the
+    middle two.
 
-    Without any goodput it is the first that succeeded; None when none did.
+    Without any delivery time it is the first that succeeded; None when none did.
     """
     succeeded = [result for result in results if result.outcome is Outcome.SUCCEEDED]
     measured = sorted(
-        (result.sample.goodput, result.iteration)
+        (result.sample.ttlb, result.iteration)
         for result in succeeded
-        if result.sample is not None and result.sample.goodput is not None
+        if result.sample is not None and result.sample.ttlb is not None
     )
     if measured:
-        return measured[ceil(len(measured) / 2) - 1][1]
+        return measured[len(measured) // 2][1]
     return min((result.iteration for result in succeeded), default=None)

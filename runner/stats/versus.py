@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import expm1, isfinite
 from statistics import median
 
 import numpy as np
 
-from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_test
-from runner.stats.summary import CONFIDENCE, resampled_medians
+from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_test, shift_interval
 
 Times = Mapping[str, Sequence[float]]
 """Seconds by name; infinite where an attempt failed."""
@@ -18,10 +17,10 @@ Times = Mapping[str, Sequence[float]]
 class Versus:
     """How one group's median lies to the reference's.
 
-    `change`: as a fraction of the reference's, negative where it is shorter, with its 95 % percentile bootstrap
-    interval where both have two times and none is infinite; None where one of the two failed in most attempts: then
-    `lost` says whether that is this one. `p`: Mann-Whitney. `q`: the same after the correction for all questions that
-    were asked with it; None where so few values could have shown nothing.
+    `change`: as a fraction of the reference's, negative where it is shorter, with its 95 % interval where both have
+    enough times for it, 4 of each at least, and none is infinite; None where one of the two failed in most attempts:
+    then `lost` says whether that is this one. `p`: Mann-Whitney. `q`: the same after the correction for all questions
+    that were asked with it; None where so few values could have shown nothing.
     """
 
     change: float | None
@@ -39,14 +38,14 @@ class Versus:
         return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
 
 
-def versus(questions: Sequence[Times], reference: str, *, seed: int) -> list[dict[str, Versus]]:
+def versus(questions: Sequence[Times], reference: str) -> list[dict[str, Versus]]:
     """Of each question every other group against the one named `reference`; nothing where that one has no values.
 
     All rank tests that could show anything are corrected together (Benjamini-Hochberg).
     """
     found = [
         {
-            name: _versus(times, groups[reference], seed=seed)
+            name: _versus(times, groups[reference])
             for name, times in groups.items()
             if name != reference and times and groups.get(reference)
         }
@@ -64,11 +63,12 @@ def versus(questions: Sequence[Times], reference: str, *, seed: int) -> list[dic
     return found
 
 
-def _versus(times: Sequence[float], reference: Sequence[float], *, seed: int) -> Versus:
+def _versus(times: Sequence[float], reference: Sequence[float]) -> Versus:
     ours, theirs = median(times), median(reference)
-    low, high = _interval(times, reference, seed=seed)
+    change = ours / theirs - 1 if isfinite(ours) and isfinite(theirs) else None
+    low, high = _interval(times, reference, change) or (None, None)
     return Versus(
-        change=ours / theirs - 1 if isfinite(ours) and isfinite(theirs) else None,
+        change=change,
         lost=not isfinite(ours),
         n=len(times),
         reference_n=len(reference),
@@ -78,14 +78,10 @@ def _versus(times: Sequence[float], reference: Sequence[float], *, seed: int) ->
     )
 
 
-def _interval(
-    times: Sequence[float], reference: Sequence[float], *, seed: int
-) -> tuple[float, float] | tuple[None, None]:
-    """Both groups resampled independently of each other."""
-    if min(len(times), len(reference)) < 2 or not all(map(isfinite, (*times, *reference))):
-        return None, None
-    ours = resampled_medians(np.sort(np.asarray(times, dtype=np.float64)), seed=seed)
-    theirs = resampled_medians(np.sort(np.asarray(reference, dtype=np.float64)), seed=seed + 1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ours / theirs - 1, [tail, 1 - tail])
-    return float(low), float(high)
+def _interval(times: Sequence[float], reference: Sequence[float], change: float | None) -> tuple[float, float] | None:
+    """Of the change: the exact interval of the rank test's shift of logarithms, made to hold the change itself, which
+    is that of the medians."""
+    if change is None or not all(isfinite(one) and one > 0 for one in (*times, *reference)):
+        return None
+    found = shift_interval(np.log(np.asarray(reference)), np.log(np.asarray(times)))
+    return None if found is None else (min(change, expm1(found[0])), max(change, expm1(found[1])))

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import expm1, inf
 from statistics import median
 
 import numpy as np
 
-from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_n, least_p, rank_test
-from runner.stats.summary import CONFIDENCE, resampled_medians
+from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_n, least_p, rank_test, shift_interval
 
 Groups = Mapping[str, Sequence[float]]
 
@@ -17,10 +16,10 @@ Groups = Mapping[str, Sequence[float]]
 class Winner:
     """The best median of `n` values, and the one after it. A failed attempt is infinite time, or no goodput.
 
-    `margin`: by how much of the runner-up's median the winner's is better, as a fraction, with its 95 % percentile
-    bootstrap interval where both have two values and no failure; None: nobody else, or one that failed mostly. `p`:
-    Mann-Whitney between the two. `q`: the same after the correction for all questions that were asked with it; None
-    where no values could have shown anything.
+    `margin`: by how much of the runner-up's median the winner's is better, as a fraction, with its 95 % interval where
+    both have enough values for it, 4 of each at least, and no failure; None: nobody else, or one that failed mostly.
+    `p`: Mann-Whitney between the two. `q`: the same after the correction for all questions that were asked with it;
+    None where no values could have shown anything.
     """
 
     name: str
@@ -52,13 +51,13 @@ class Winner:
         return f"not told apart, q {self.q:.2g}"
 
 
-def winners(questions: Sequence[tuple[Groups, bool]], *, seed: int) -> list[Winner | None]:
+def winners(questions: Sequence[tuple[Groups, bool]]) -> list[Winner | None]:
     """The best of each question's groups, None where no median counts; in each, whether the lowest one wins.
 
     All rank tests that could show anything are corrected together (Benjamini-Hochberg). The runner-up is chosen by the
     same values that test it, so a small q between two of many is still the two best of many.
     """
-    found = [_winner(groups, lowest=lowest, seed=seed) for groups, lowest in questions]
+    found = [_winner(groups, lowest=lowest) for groups, lowest in questions]
     able = [
         number
         for number, one in enumerate(found)
@@ -72,7 +71,7 @@ def winners(questions: Sequence[tuple[Groups, bool]], *, seed: int) -> list[Winn
     return found
 
 
-def _winner(groups: Groups, *, lowest: bool, seed: int) -> Winner | None:
+def _winner(groups: Groups, *, lowest: bool) -> Winner | None:
     ranked = sorted(
         ((median(values), name) for name, values in groups.items() if values),
         key=lambda one: one[0] if lowest else -one[0],
@@ -83,14 +82,15 @@ def _winner(groups: Groups, *, lowest: bool, seed: int) -> Winner | None:
     if len(ranked) == 1:
         return Winner(name=name, value=value, n=len(groups[name]))
     other, second = ranked[1]
-    low, high = _interval(groups[name], groups[second], lowest=lowest, seed=seed)
+    margin = abs(other - value) / other if _counts(other) else None
+    low, high = _interval(groups[name], groups[second], margin, lowest=lowest) or (None, None)
     return Winner(
         name=name,
         value=value,
         n=len(groups[name]),
         second=second,
         second_n=len(groups[second]),
-        margin=abs(other - value) / other if _counts(other) else None,
+        margin=margin,
         low=low,
         high=high,
         p=rank_test(groups[name], groups[second]),
@@ -103,14 +103,15 @@ def _counts(value: float) -> bool:
 
 
 def _interval(
-    best: Sequence[float], other: Sequence[float], *, lowest: bool, seed: int
-) -> tuple[float, float] | tuple[None, None]:
-    """Of the margin, both groups resampled independently of each other."""
-    if len(best) < 2 or len(other) < 2 or not all(map(_counts, (*best, *other))):
-        return None, None
-    ours = resampled_medians(np.sort(np.asarray(best, dtype=np.float64)), seed=seed)
-    theirs = resampled_medians(np.sort(np.asarray(other, dtype=np.float64)), seed=seed + 1)
-    margins = (theirs - ours if lowest else ours - theirs) / theirs
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(margins, [tail, 1 - tail])
-    return float(low), float(high)
+    best: Sequence[float], other: Sequence[float], margin: float | None, *, lowest: bool
+) -> tuple[float, float] | None:
+    """Of the margin: the exact interval of the rank test's shift of logarithms, made to hold the margin itself, which
+    is that of the medians."""
+    if margin is None or not all(map(_counts, (*best, *other))):
+        return None
+    found = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))
+    if found is None:
+        return None
+    # The shift is ln(best / other): of times a margin is 1 - best / other, of rates best / other - 1.
+    ends = [-expm1(one) if lowest else expm1(one) for one in found]
+    return min(margin, *ends), max(margin, *ends)

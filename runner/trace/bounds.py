@@ -24,8 +24,8 @@ def slow_start_bound(*, file_size: int, data_rate: float, rtt: float, initial_wi
     """Ideal slow start (RFC 9002 §7.3.1) without loss, headers and limits of the receiver.
 
     Round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate; as soon
-    as a window fills a round, data flow without a gap. `efficiency` is goodput / data rate, with the goodput's interval
-    from the first to the last byte (thesis eq. 4.1). Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises
+    as a window fills a round, data flow without a gap. `efficiency` is delivery rate / data rate: its interval is from
+    the first byte to the last. Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises
     ValueError unless all are positive (`rtt` may be 0).
     """
     if file_size <= 0 or data_rate <= 0 or rtt < 0 or initial_window <= 0:

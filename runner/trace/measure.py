@@ -1,10 +1,11 @@
-"""Recording → the numbers of one iteration, by the definitions of `runner.model.result.Sample`."""
+"""Recording → the numbers of one iteration, by the formulas of `runner.model.numbers`."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
 from runner.model.run import LinkParameters
 from runner.trace.bounds import slow_start_bound
@@ -32,28 +33,28 @@ def sample(
     transfer = Transfer(Recording(client_side, server_side))
     recording = transfer.recording
     file_size = sum(file_sizes)
-    first_1rtt = _earliest(connection.first_server_1rtt for connection in facts.connections)
+    first_1rtt, last_1rtt = _server_1rtt(recording)
     ttfb, ttlb, complete = _reception(transfer, file_sizes)
     goodput = None
-    if complete and first_1rtt is not None and ttlb is not None and ttlb > first_1rtt:
-        goodput = 8 * file_size / (ttlb - first_1rtt)
+    if complete and first_1rtt is not None and last_1rtt is not None and last_1rtt > first_1rtt:
+        goodput = 8 * file_size / (last_1rtt - first_1rtt)
     steady = _steady_goodput(transfer) if complete else None
     rtts = rtt_samples(recording.server).rtt if recording.server else np.empty(0)
     rtt_min = float(rtts.min()) if len(rtts) else None
     delays = one_way_delays(recording) if recording.one_clock else np.empty(0)
     window, flight = transfer.initial_window_bytes, facts.first_flight
     efficiency = goodput / forward.data_rate if goodput is not None else None
-    bound = _slow_start(file_size, forward, return_, rtt_min, window)
     sent, unique, retransmitted, spurious = _sent(transfer)
-    return Sample(
+    measured = Sample(
         file_size=file_size,
+        definitions=DEFINITIONS,
         goodput=goodput,
         efficiency=efficiency,
         efficiency_exact=goodput / (forward.data_rate * (1 - forward.loss)) if goodput and forward.loss < 1 else None,
-        slow_start_bound=bound,
-        efficiency_of_bound=efficiency / bound if efficiency is not None and bound else None,
+        slow_start_bound=_slow_start(file_size, forward, return_, rtt_min, window),
         steady_state_efficiency=steady / forward.data_rate if steady is not None else None,
         first_server_1rtt=first_1rtt,
+        last_server_1rtt=last_1rtt,
         handshake_time=_earliest(connection.handshake_confirmed for connection in facts.connections),
         ttfb=ttfb,
         ttlb=ttlb if complete else None,
@@ -71,6 +72,22 @@ def sample(
         data_packets=_data_packets(transfer),
         lost_packets=_lost_packets(transfer),
     )
+    return measured.completed(forward.data_rate)
+
+
+def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
+    """When the first and the last 1-RTT packet of the server passed the client's vantage point.
+
+    Every packet with a short header counts, whatever it carries and whether it could be opened: the public interop
+    runner counts them so.
+    """
+    client = recording.client
+    if client is None:
+        return None, None
+    times = client.packet_time[(client.packets["sender"] == SERVER) & client.packets.named("type", "1rtt")]
+    if not len(times):
+        return None, None
+    return recording.seconds(int(times.min())), recording.seconds(int(times.max()))
 
 
 def _earliest(times: Iterable[float | None]) -> float | None:

@@ -133,7 +133,7 @@
     matrix.clients = [...table.tHead.rows[0].querySelectorAll("th[data-client]")].map((cell) => cell.dataset.client);
     matrix.rows = [...table.tBodies[0].rows].map((row) => ({
       row,
-      shown: "efficiency/median",
+      shown: `${form.querySelector("input[name=show]").value}/median`,
       server: row.dataset.server,
       cells: [...row.cells].slice(1, -1).map(texts),
       mean: row.cells[row.cells.length - 1],

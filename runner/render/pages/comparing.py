@@ -19,7 +19,7 @@ from runner.stats.ranking import Correlation, spearman
 NAV = (3, "Compare", "compare.html")
 OF = "pairs"
 _MOST_PAIRS = 15  # of measurements: six of them
-_VARIANT_METRICS = ("efficiency", "goodput", "ttlb", "handshake_time", "retransmission_ratio")
+_VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransmission_ratio")
 
 
 def pages(view: RunView) -> Pages:
@@ -140,21 +140,21 @@ def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]
 
 
 def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
-    """Goodput of each pair before and now, a chart per measurement."""
+    """Delivery time of each pair before and now, a chart per measurement."""
     before = view.before
     if before is None:
         return []
-    goodput = BY_KEY["goodput"]
+    delivery = BY_KEY["ttlb"]
     found = []
     for case in _measurements(view):
-        old, new = _medians(before, case, "goodput"), _medians(view, case, "goodput")
+        old, new = _medians(before, case, "ttlb"), _medians(view, case, "ttlb")
         numbers = groups(view, "server")
         marks = [
             Mark(
-                x=old[pair].summaries["goodput"].median * goodput.unit.factor,
-                y=new[pair].summaries["goodput"].median * goodput.unit.factor,
-                title=f"{pair[1]} → {pair[0]}: {goodput.text(old[pair].summaries['goodput'].median)} before, "
-                f"{goodput.text(new[pair].summaries['goodput'].median)} now",
+                x=old[pair].summaries["ttlb"].median * delivery.unit.factor,
+                y=new[pair].summaries["ttlb"].median * delivery.unit.factor,
+                title=f"{pair[1]} → {pair[0]}: {delivery.text(old[pair].summaries['ttlb'].median)} before, "
+                f"{delivery.text(new[pair].summaries['ttlb'].median)} now",
                 href=new[pair].href,
                 group=numbers.get(pair[0], 0),
             )
@@ -163,9 +163,9 @@ def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
         end = 1.04 * max((max(mark.x, mark.y) for mark in marks), default=0.0)
         chart = scatter(
             marks,
-            Axis(label=f"{before.name} (Mbit/s)", end=end),
-            Axis(label=f"{view.name} (Mbit/s)", end=end),
-            title=f"Goodput in {case}: {view.name} against {before.name}",
+            Axis(label=f"{before.name} (s)", end=end),
+            Axis(label=f"{view.name} (s)", end=end),
+            title=f"Delivery time in {case}: {view.name} against {before.name}",
             diagonal=True,
         )
         if chart:

@@ -35,7 +35,7 @@ def pages(view: RunView) -> Pages:
         (
             "downloads/cells.csv",
             exports.as_csv(cells),
-            "A row per cell and metric: median with interval, mean, deviation, n; both modes of a goodput with two.",
+            "A row per cell and metric: median with interval, mean, deviation, n; both modes of delivery times.",
         ),
         ("downloads/cells.parquet", exports.as_parquet(cells), "The same for columns."),
     ]

@@ -58,11 +58,7 @@ def in_cases(view: RunView, name: str) -> list[InCase]:
         cells = {
             role: [c for c in _of(view, name, role) if c.case == one.case and c.label == one.label] for role in ROLES
         }
-        efficiency = {
-            role: summary
-            for role in ROLES
-            if (summary := summarise(_efficiencies(cells[role]), seed=view.run.seed)) is not None
-        }
+        efficiency = {role: summary for role in ROLES if (summary := summarise(_efficiencies(cells[role]))) is not None}
         found.append(
             InCase(
                 case=one.case.name,
@@ -110,7 +106,7 @@ def _one(view: RunView, name: str, cases: list[InCase]) -> dict[str, Any]:
         "applied": gather.applied(both, name),
         "history": _history(view, name),
         "efficiency": BY_KEY["efficiency"],
-        "goodput": BY_KEY["goodput"],
+        "delivery": BY_KEY["ttlb"],
     }
 
 
@@ -144,10 +140,10 @@ def _tests(view: RunView, cells: dict[str, list[Cell]]) -> list[dict[str, Any]]:
 
 
 def _history(view: RunView, name: str) -> Markup:
-    """Median goodput as server over the runs of this plan."""
+    """Median delivery time as server over the runs of this plan."""
     if len(view.alike) < 2:
         return Markup()
-    goodput = BY_KEY["goodput"]
+    delivery = BY_KEY["ttlb"]
     series: dict[str, list[Mark]] = {}
     for case in ordered_cases(view.run, Kind.MEASUREMENT):
         for one in view.alike:
@@ -155,11 +151,11 @@ def _history(view: RunView, name: str) -> Markup:
             if level is not None:
                 mark = Mark(
                     x=one.run.started_unix_s,
-                    y=level.median * goodput.unit.factor,
-                    title=f"{one.name}, {case.name}: {goodput.text(level.median)}, n {level.cells}",
+                    y=level.delivery,
+                    title=f"{one.name}, {case.name}: {delivery.text(level.delivery)}, n {level.cells}",
                     href=f"../../{quote(one.name)}/{stack_href(name)}",
                 )
                 series.setdefault(case.name, []).append(mark)
     days = Axis(label="begin of the run (UTC)", dates=True)
-    rates = Axis(label="median goodput (Mbit/s)")
-    return lines(list(series.items()), days, rates, title=f"Median goodput of {name} as server, by run")
+    times = Axis(label="median delivery time (s)")
+    return lines(list(series.items()), days, times, title=f"Median delivery time of {name} as server, by run")

@@ -16,13 +16,14 @@ from runner.render import telling, words
 from runner.render.cells import Cell, ordered_cases
 from runner.render.colour import step_of
 from runner.render.deciding import DEFINITIONS, agreements
-from runner.render.metrics import BY_KEY, METRICS, STATISTICS, SWITCHABLE
+from runner.render.metrics import BY_KEY, COLOURED, METRICS, STATISTICS, SWITCHABLE
 from runner.render.pages import Page, Pages
 from runner.render.view import RunView
 
 NAV = (0, "Overview", "index.html")
 OF = "pairs"
-Means = Mapping[str, float]  # mean efficiency by label of the cells
+Means = Mapping[str, float]  # mean of the number that is shown first, by label of the cells
+SHOWN = SWITCHABLE[0]
 _MOST_CHANGES = 40
 _LONGEST_NAME = 16  # characters; a column is no wider, and longer names break
 
@@ -37,8 +38,8 @@ class MatrixCell:
 
     @property
     def shade(self) -> str:
-        """Class of the colour scale; empty without η."""
-        return f"e{step_of(self.values['efficiency'])}" if "efficiency" in self.values else ""
+        """Class of the colour scale; empty without a delivery time."""
+        return f"e{step_of(self.values[COLOURED])}" if SHOWN in self.values and COLOURED in self.values else ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def context(view: RunView) -> dict[str, Any]:
     decided = view.decided
     return news(view) | {
         "sentences": telling.sentences(view, decided),
+        "shown_first": BY_KEY[SHOWN],
         "servers": view.servers,
         "clients": view.clients,
         "name_length": min(_LONGEST_NAME, max(map(len, view.stacks), default=0)),
@@ -157,14 +159,14 @@ def _matrix_cell(key: tuple[str, str, str], view: RunView) -> MatrixCell:
     summaries = cell.summaries if cell is not None else {}
     return MatrixCell(
         cell=cell,
-        values={name: summaries[name].median for name in SWITCHABLE if name in summaries},
+        values={name: summaries[name].median for name in (*SWITCHABLE, COLOURED) if name in summaries},
         spark=view.sparks.get(key, Markup()),
     )
 
 
 def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
     """What the script shows instead: by `metric/statistic` a list over all cells, row by row; null where unknown."""
-    cells = [one.cell if one.cell is not None and "efficiency" in one.values else None for one in every]
+    cells = [one.cell if one.cell is not None and SHOWN in one.values else None for one in every]
     found: dict[str, Any] = {"labels": [cell.label if cell is not None else None for cell in cells]}
     for key in SWITCHABLE:
         for statistic in STATISTICS:
@@ -174,11 +176,11 @@ def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
 
 
 def _means(group: Iterable[MatrixCell]) -> Means:
-    """Of the cells with η, by label, those without one first."""
+    """Of the cells with a delivery time, by label, those without a label first."""
     found: dict[str, list[float]] = {}
     for one in group:
-        if one.cell is not None and "efficiency" in one.values:
-            found.setdefault(one.cell.label, []).append(one.values["efficiency"])
+        if one.cell is not None and SHOWN in one.values:
+            found.setdefault(one.cell.label, []).append(one.values[SHOWN])
     return {label: fmean(found[label]) for label in sorted(found)}
 
 

@@ -66,28 +66,22 @@ def _clearest(rows: Sequence[Row]) -> Iterator[str]:
     sure = [(row, best) for row, best in _decided(rows) if best.certain and best.margin is not None]
     if not sure:
         return
-    row, best = max(sure, key=lambda one: _time_saved(*one))
-    better, margin = "less time" if row.workload.page else "more goodput", best.margin or 0.0
+    row, best = max(sure, key=lambda one: one[1].margin or 0.0)
+    margin = best.margin or 0.0
     span = (
         ""
         if best.low is None or best.high is None
         else f", 95 % interval {_percent(best.low)} to {_percent(best.high)}"
     )
     yield (
-        f"The greatest such margin: {best.name} in {row.case.name}, {value(row, best)}, {_percent(margin)}{NARROW}% "
-        f"{better} than {best.second}{span}."
+        f"The greatest such margin: {best.name} in {row.case.name}, {value(best)}, {_percent(margin)}{NARROW}% "
+        f"less time than {best.second}{span}."
     )
 
 
-def _time_saved(row: Row, best: Winner) -> float:
-    """The margin as a share of the runner-up's time, whatever the row measures."""
-    margin = best.margin or 0.0
-    return margin if row.workload.page else margin / (1 + margin)
-
-
-def value(row: Row, best: Winner) -> str:
+def value(best: Winner) -> str:
     """The winner's median with its unit."""
-    return f"{digits(best.value)}{NARROW}{'s' if row.workload.page else 'Mbit/s'}"
+    return f"{digits(best.value)}{NARROW}s"
 
 
 def _percent(fraction: float) -> str:

@@ -28,7 +28,7 @@ OF = "paths"
 
 @dataclass(frozen=True)
 class PathCell:
-    """One path in one case. The summary is in Mbit/s, of a page in seconds."""
+    """One path in one case. The summary is of delivery times, or of page load times, in seconds."""
 
     cell: Cell | None
     summary: Summary | None
@@ -64,8 +64,8 @@ def pages(view: RunView) -> Pages:
 def rows_of(view: RunView) -> list[Row]:
     """Every workload over every link."""
     cases = _cases(view)
-    values = [({path: _attempted(view, path, case) for path in view.run.clients}, one.page) for case, one in cases]
-    best = winners(values, seed=view.run.seed)
+    values = [({path: _times(view, path, case) for path in view.run.clients}, True) for case, _ in cases]
+    best = winners(values)
     return [_row(view, case, workload, first) for (case, workload), first in zip(cases, best, strict=True)]
 
 
@@ -101,15 +101,6 @@ def _told(view: RunView) -> dict[str, Any]:
     }
 
 
-def _measured(result: Result, workload: WorkloadRecord) -> float | None:
-    """Mbit/s of a download, seconds of a page; None of what did not succeed."""
-    if result.outcome is not Outcome.SUCCEEDED or result.sample is None:
-        return None
-    if workload.page:
-        return result.sample.ttlb
-    return None if result.sample.goodput is None else result.sample.goodput / 1e6
-
-
 def _cell(view: RunView, path: str, case: CaseRecord) -> Cell | None:
     return view.table.get((ORIGIN, path, case.name))
 
@@ -126,22 +117,14 @@ def _attempts(view: RunView, path: str, case: CaseRecord) -> Attempts:
 
 
 def _values(view: RunView, path: str, case: CaseRecord) -> list[float]:
-    assert case.workload is not None
-    found = (_measured(one, case.workload) for one in _results(view, path, case))
-    return [value for value in found if value is not None]
-
-
-def _attempted(view: RunView, path: str, case: CaseRecord) -> list[float]:
-    """The same of every attempt. One that failed has the worst value that there is: nobody leads by what he lost."""
-    assert case.workload is not None
-    found, worst = _values(view, path, case), inf if case.workload.page else 0.0
-    return found + [worst] * (_attempts(view, path, case).attempts - len(found))
+    """Seconds of the downloads or page loads that succeeded."""
+    counting = (one.sample for one in _results(view, path, case) if one.outcome is Outcome.SUCCEEDED)
+    return [one.ttlb for one in counting if one is not None and one.ttlb is not None]
 
 
 def _times(view: RunView, path: str, case: CaseRecord) -> list[float]:
-    """Seconds of every attempt, of a page and of a download; infinite where it failed."""
-    counting = (one.sample for one in _results(view, path, case) if one.outcome is Outcome.SUCCEEDED)
-    found = [one.ttlb for one in counting if one is not None and one.ttlb is not None]
+    """Seconds of every attempt; infinite where it failed, so that no path leads by what it lost."""
+    found = _values(view, path, case)
     return found + [inf] * (_attempts(view, path, case).attempts - len(found))
 
 
@@ -152,7 +135,7 @@ def _against(view: RunView, cases: Sequence[tuple[CaseRecord, WorkloadRecord]]) 
     bases.sort(key=lambda path: bool(path.encrypts or path.splits))
     found = []
     for path in bases if len(view.run.clients) > 1 else ():
-        answers = versus(times, path.name, seed=view.run.seed)
+        answers = versus(times, path.name)
         rows = [(case, answer) for (case, _), answer in zip(cases, answers, strict=True) if answer]
         if rows:
             found.append(Against(path.name, [name for name in view.run.clients if name != path.name], rows))
@@ -168,7 +151,7 @@ def _row(view: RunView, case: CaseRecord, workload: WorkloadRecord, best: Winner
                 path,
                 PathCell(
                     cell=_cell(view, path, case),
-                    summary=summarise(_values(view, path, case), seed=view.run.seed),
+                    summary=summarise(_values(view, path, case)),
                     attempts=_attempts(view, path, case),
                     unsupported=any(one.outcome is Outcome.UNSUPPORTED for one in results),
                     won=best is not None and best.name == path,
@@ -189,7 +172,7 @@ def _page_times(view: RunView, row: Row) -> tuple[Row, list[tuple[str, list[Summ
             [load.first_contentful_paint for load in loads],
             [load.load for load in loads],
         )
-        found.append((path, [summarise(values, seed=view.run.seed) for values in times]))
+        found.append((path, [summarise(values) for values in times]))
     return row, found
 
 
@@ -202,7 +185,7 @@ def _links(cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str
 
 
 def _by_size(view: RunView, cases: Iterable[tuple[CaseRecord, WorkloadRecord]]) -> list[tuple[str, Markup]]:
-    """Median goodput by size of the file with its 95 % interval, a line per path; where more than one size ran."""
+    """Median throughput by size of the file with its spread, a line per path; where more than one size ran."""
     groups: dict[str, list[CaseRecord]] = defaultdict(list)
     for case, workload in cases:
         if not workload.page:
@@ -248,17 +231,22 @@ def _by_parameter(view: RunView, cases: Sequence[tuple[CaseRecord, WorkloadRecor
 
 
 def _unit(page: bool) -> str:
-    return "page load time (s)" if page else "goodput (Mbit/s)"
+    return "page load time (s)" if page else "throughput (Mbit/s)"
 
 
 def _mark(view: RunView, path: str, case: CaseRecord, at: float) -> Mark | None:
-    """The median of all attempts; none where most page loads failed. An interval where all succeeded."""
-    values, attempts = _attempted(view, path, case), _attempts(view, path, case)
+    """The median of all attempts: page load times in s, throughputs of downloads in Mbit/s. None where most page loads
+    failed; an interval, or below 6 values the range, where all succeeded."""
+    assert case.workload is not None
+    values, attempts = _times(view, path, case), _attempts(view, path, case)
+    if not case.workload.page:  # an attempt that failed has no throughput: 8 · size / infinity
+        values = [8 * sum(case.file_sizes) / 1e6 / value for value in values]
     if not values or not isfinite(median(values)):
         return None
-    summary = summarise(values, seed=view.run.seed) if attempts.successes == attempts.attempts else None
-    low, high = (summary.low, summary.high) if summary is not None else (None, None)
-    told = f"{path}: median {median(values):.3g}, completed {attempts}"
+    summary = summarise(values) if attempts.successes == attempts.attempts else None
+    spread = summary.spread if summary is not None else None
+    low, high = spread[1:] if spread is not None else (None, None)
+    told = f"{path}: median {median(values):.3g}, completed {attempts}" + (f", {spread[0]}" if spread else "")
     return Mark(x=at, y=median(values), low=low, high=high, title=told)
 
 

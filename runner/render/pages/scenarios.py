@@ -7,7 +7,7 @@ from markupsafe import Markup
 from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import Kind
 from runner.render import gather, words
-from runner.render.cells import Cell, tells_goodput
+from runner.render.cells import Cell, tells_rates
 from runner.render.charts import Axis, Strip, strips
 from runner.render.metrics import BY_KEY
 from runner.render.pages import Page, Pages
@@ -17,7 +17,16 @@ from runner.stats import Summary, summarise
 NAV = (2, "Scenarios", "scenarios/index.html")
 OF = "pairs"
 _BASE = "../"
-_FAST = ("efficiency", "goodput", "slow_start_bound", "ttlb", "handshake_time", "retransmission_ratio")
+_FAST = (
+    "ttlb",
+    "goodput",
+    "efficiency",
+    "delivery_rate",
+    "slow_start_bound",
+    "efficiency_of_bound",
+    "handshake_time",
+    "retransmission_ratio",
+)
 _SHORT = ("handshake_time", "ttlb")  # of a case that moves too little for a goodput
 _DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
 
@@ -31,26 +40,26 @@ def pages(view: RunView) -> Pages:
 
 def _row(view: RunView, name: str) -> dict[str, Any]:
     case, cells = view.run.cases[name], view.cells_of(name)
-    fast = tells_goodput(case)
+    fast = tells_rates(case)
     return {
         "case": case,
         "links": words.links(case),
         "attempts": gather.attempts(cells),
-        "efficiency": _over_pairs(view, cells, "efficiency") if fast else None,
-        "bound": _over_pairs(view, cells, "slow_start_bound") if fast else None,
+        "efficiency": _over_pairs(cells, "efficiency") if fast else None,
+        "bound": _over_pairs(cells, "slow_start_bound") if fast else None,
     }
 
 
-def _over_pairs(view: RunView, cells: list[Cell], metric: str) -> Summary | None:
+def _over_pairs(cells: list[Cell], metric: str) -> Summary | None:
     values = [cell.summaries[metric].median for cell in cells if metric in cell.summaries and not cell.label]
-    return summarise(values, seed=view.run.seed)
+    return summarise(values)
 
 
 def _one(view: RunView, name: str) -> dict[str, Any]:
     case = view.run.cases[name]
     cells = view.cells_of(name)
     rtt = case.forward.delay + case.return_.delay
-    fast = tells_goodput(case)
+    fast = tells_rates(case)
     return {
         "case": case,
         "links": words.links(case),
@@ -65,7 +74,7 @@ def _one(view: RunView, name: str) -> dict[str, Any]:
         "numbers": [
             (BY_KEY[key], summary)
             for key in (_FAST if fast else _SHORT)
-            if (summary := _over_pairs(view, cells, key)) is not None
+            if (summary := _over_pairs(cells, key)) is not None
         ],
         "columns": [BY_KEY[key] for key in (_FAST[:2] if fast else _SHORT)],
         "limits": gather.limits(cells),
@@ -76,11 +85,12 @@ def _one(view: RunView, name: str) -> dict[str, Any]:
 
 
 def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
-    """Efficiency by stack in one role, with the slow-start bound that most of the pairs have."""
+    """Delivery rate by stack in one role, as a share of the data rate, with the median of the slow-start bounds: both
+    count from the first byte to the last."""
     rows = []
     for name in view.servers if role == "server" else view.clients:
         chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.label]
-        marks = gather.marks(chosen, "efficiency", base=_BASE)
+        marks = gather.marks(chosen, "delivery_rate", base=_BASE, full=cells[0].case.forward.data_rate)
         if marks:
             rows.append(
                 Strip(
@@ -92,15 +102,15 @@ def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
                 )
             )
     rows.sort(key=lambda row: -sorted(mark.x for mark in row.marks)[len(row.marks) // 2])
-    bound = _over_pairs(view, cells, "slow_start_bound")
+    bound = _over_pairs(cells, "slow_start_bound")
     axis = Axis(
-        label="median efficiency η of each pair (%)",
+        label="median delivery rate / data rate of each pair (%)",
         end=100.0,
         reference=None if bound is None else 100 * bound.median,
         reference_label="slow-start bound, median",
     )
     case = cells[0].case.name if cells else ""
-    return strips(rows, axis, title=f"Efficiency in {case} by {role}", width=640)
+    return strips(rows, axis, title=f"Delivery rate in {case} by {role}", width=640)
 
 
 def _truth(cells: list[Cell]) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from runner.analyse import analyse
 from runner.catalog import load_catalog
 from runner.model.job import Job
+from runner.model.numbers import DEFINITIONS
 from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
 from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
@@ -58,6 +59,20 @@ def case(name: str, kind: Kind = Kind.MEASUREMENT, iterations: int = 1, **change
         iterations=iterations,
     )
     return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def measured(goodput: float, *, ttlb: float | None = None, **more: float) -> Sample:
+    """The numbers of 1 MB over 20 Mbit/s; without `ttlb` as if goodput counted from the client's first packet."""
+    time = 8e6 / goodput if ttlb is None else ttlb
+    found = Sample(
+        file_size=1_000_000,
+        definitions=DEFINITIONS,
+        goodput=goodput,
+        efficiency=goodput / 20e6,
+        ttlb=time,
+        **more,  # type: ignore[arg-type]
+    )
+    return found.completed(20e6)
 
 
 def run(name: str, cases: Mapping[str, CaseRecord], order: tuple[Job, ...], started: float = 1.8e9) -> Run:
@@ -114,7 +129,7 @@ def rare_run(path: Path) -> RunFolder:
     )
     cases = {"sat": case("sat", iterations=3), "hs": case("hs", Kind.TEST_CASE, description="Is <i>it</i> escaped?")}
     folder = RunFolder.create(path, run(path.name, cases, order, started=1.7e9))
-    sample = Sample(file_size=1_000_000, goodput=8e6, efficiency=0.4, slow_start_bound=0.55, ttlb=1.4)
+    sample = measured(8e6, slow_start_bound=0.55, ttlb=1.4)
     finding = Finding(
         code="timeout",
         requirement="It ends.",
@@ -174,7 +189,7 @@ def two_protocols_run(path: Path) -> RunFolder:
             replace(
                 Result.of(job, Outcome.SUCCEEDED),
                 protocol=protocol,
-                sample=Sample(file_size=1_000_000, goodput=efficiency * 20e6, efficiency=efficiency),
+                sample=measured(efficiency * 20e6),
             )
         )
     return folder
@@ -197,7 +212,7 @@ def wide_run(path: Path) -> RunFolder:
         result = replace(
             Result.of(job, Outcome.SUCCEEDED) if good else Result.of(job, Outcome.FAILED, finding),
             protocol="h3" if job.client == "web" else "hq-interop",
-            sample=Sample(file_size=1_000_000, goodput=efficiency * 20e6, efficiency=efficiency, ttlb=1.4),
+            sample=measured(efficiency * 20e6, ttlb=0.5 / efficiency),
             readings=(reading,) if job.client == "asked" else (),
         )
         folder.save_result(result)
@@ -247,6 +262,6 @@ def _over_path(run: Run, job: Job) -> Result:
         case=job.case,
         iteration=job.iteration,
         outcome=Outcome.FAILED if lost else Outcome.SUCCEEDED,
-        sample=Sample(file_size=size, goodput=None if case.workload.page else 8 * size / took, ttlb=took),
+        sample=Sample(file_size=size, definitions=DEFINITIONS, ttlb=took),
         crossing=Crossing(connections=1, sights=sights, page=page if case.workload.page else None),
     )

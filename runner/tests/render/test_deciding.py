@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from runner.model.job import Job
-from runner.model.result import Outcome, Result, Sample
+from runner.model.result import Outcome, Result
 from runner.model.run import Run
 from runner.render import render
 from runner.render.cells import Cells, cells
 from runner.render.deciding import agreements, decisions
 from runner.store import RunFolder
-from runner.tests.render.folders import case, run
+from runner.tests.render.folders import case, measured, run
 
 STACKS = ("a", "b", "c")
 
@@ -33,7 +33,7 @@ def table(iterations: int = 3, *, spoiled: str = "", web: str = "") -> tuple[Run
         results[job] = replace(
             Result.of(job, Outcome.ERROR if job.server in spoiled else Outcome.SUCCEEDED),
             protocol="h3" if job.client in web else "hq-interop",
-            sample=Sample(file_size=1, goodput=goodput, efficiency=goodput / 2e7),
+            sample=measured(goodput),
         )
     planned = run("r", cases, order)
     stacks = {
@@ -59,7 +59,10 @@ def test_the_server_decides_where_clients_are_all_alike() -> None:
         ("a", 3, 3),
     ]
     assert {place.rank for place in first.clients} == {1}
-    assert [(name, one.n, one.median) for name, one in first.controllers] == [("bbr", 3, 4e6), ("cubic", 6, 1.5e6)]
+    assert [(name, one.n, one.median) for name, one in first.controllers] == [
+        ("bbr", 3, 2.0),
+        ("cubic", 6, pytest.approx(6.0)),
+    ]
 
 
 def test_cells_of_two_protocols_never_meet() -> None:
@@ -110,3 +113,62 @@ def test_a_run_without_measurements_has_no_such_section(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "r", planned)
     render([folder], tmp_path / "site")
     assert 'id="deciding"' not in (tmp_path / "site" / "r" / "index.html").read_text()
+
+
+def test_one_iteration_ranks_nobody_and_says_so(tmp_path: Path) -> None:
+    for iterations, ranked in ((1, False), (2, True)):
+        planned, results = table(iterations)
+        (first, _) = decisions(planned, drawn(planned, results))
+        assert (first.why_not == "") is ranked
+        folder = RunFolder.create(tmp_path / str(iterations) / "r", planned)
+        for result in results.values():
+            folder.save_result(result)
+        render([folder], tmp_path / str(iterations) / "site")
+        page = (tmp_path / str(iterations) / "site" / "r" / "index.html").read_text()
+        assert ("Nothing is ranked: n = 1 iteration of each pair, which can&#39;t rank." in page) is not ranked
+        badges = [path.read_text() for path in (tmp_path / str(iterations)).glob("site/r/badges/*-server-sat.svg")]
+        assert len(badges) == 3
+        assert all(("not ranked" in badge) is not ranked for badge in badges)
+
+
+def early(result: Result) -> Result:
+    """Server b is as the issue has it: its first 1-RTT packet comes 0.6 s before the request does."""
+    assert result.sample is not None and result.sample.ttlb is not None
+    begin = {"a": 1.2, "b": 0.6, "c": 1.2}[result.server]
+    interval = {"a": 10.0, "b": 10.2, "c": 20.0}[result.server]
+    sample = replace(
+        result.sample,
+        first_server_1rtt=begin,
+        last_server_1rtt=begin + interval,
+        ttlb=begin + interval,
+        goodput=8e6 / interval,
+    )
+    return replace(result, sample=sample)
+
+
+def test_where_goodput_ranks_otherwise_the_page_says_so_and_why() -> None:
+    planned, results = table(3)
+    (first, _) = decisions(planned, drawn(planned, {job: early(one) for job, one in results.items()}))
+    assert [place.name for place in first.servers] == ["b", "a", "c"]
+    assert first.other_orders == [
+        "By goodput the order of the servers is another one: a, b, c. a has 0.80\u202fMbit/s and b 0.78\u202fMbit/s, "
+        "although b delivers earlier: goodput counts from the server's first 1-RTT packet, which comes after 1.20 s "
+        "with a and after 0.60 s with b, before the file."
+    ]
+    (plain, _) = decisions(planned, drawn(planned, results))
+    assert plain.other_orders == []
+
+
+def test_a_tail_behind_the_last_new_byte_is_told_as_the_reason() -> None:
+    planned, results = table(3)
+
+    def late(result: Result) -> Result:
+        assert result.sample is not None
+        ttlb, tail = {"a": (10.0, 2.0), "b": (11.0, 0.0), "c": (20.0, 0.0)}[result.server]
+        times = replace(result.sample, first_server_1rtt=1.0, last_server_1rtt=ttlb + tail, ttlb=ttlb)
+        return replace(result, sample=replace(times, goodput=8e6 / (ttlb + tail - 1)))
+
+    (first, _) = decisions(planned, drawn(planned, {job: late(one) for job, one in results.items()}))
+    (sentence,) = first.other_orders
+    assert sentence.startswith("By goodput the order of the servers is another one: b, a, c.")
+    assert "comes 2.00 s after the last new byte with a and 0.00 s after it with b." in sentence

@@ -91,7 +91,7 @@ def test_a_new_run_reads_no_results_but_its_own_and_those_of_the_one_before(tmp_
         os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     render(nights, tmp_path / "site")
     history = (tmp_path / "site/night-3/implementations/s.html").read_text().partition("Over the runs")[2]
-    assert [f"night-{number}, sat: 10.0" in history for number in range(4)] == [True] * 4
+    assert [f"night-{number}, sat: 0.80" in history for number in range(4)] == [True] * 4
     assert "night-0, s: 10.00" in (tmp_path / "site/night-3/figures/index.html").read_text()
     with pytest.raises(UsageError):
         render(nights, tmp_path / "anew")

@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.stats.change import adjusted, least_n, least_p, least_rate_p, rank_test, rate_test, shift
+from runner.stats.change import adjusted, least_n, least_p, least_rate_p, rank_test, rate_test, shift, shift_interval
 
 GROUP = st.lists(st.integers(0, 8).map(float), min_size=2, max_size=6)
 
@@ -94,3 +94,23 @@ def test_the_correction_is_scipys(p_values: list[float]) -> None:
 
 def test_nothing_asked_needs_no_correction() -> None:
     assert adjusted([]) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 4), (3, 5), (6, 9), (10, 10), (60, 60)])
+def test_the_shift_interval_is_what_the_rank_test_does_not_refute(before: int, after: int) -> None:
+    random = np.random.default_rng(before)
+    old, new = random.normal(0, 1, before), random.normal(0.5, 1, after)
+    interval = shift_interval(old, new)
+    assert interval is not None
+    if before + after <= 100:
+        for end, inside in zip(interval, (1e-6, -1e-6), strict=True):
+            assert rank_test(old, new - (end + inside)) > 0.05
+            assert rank_test(old, new - (end - inside)) <= 0.05
+    else:
+        theirs = [scipy.stats.mannwhitneyu(new - end, old, method="asymptotic").pvalue for end in interval]
+        assert theirs == pytest.approx([0.05, 0.05], abs=0.002)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (3, 3), (3, 4), (1, 38)])
+def test_with_few_values_there_is_no_interval_of_a_shift(before: int, after: int) -> None:
+    assert shift_interval([1.0] * before, [2.0] * after) is None

@@ -9,32 +9,80 @@ from runner.stats.ranking import groups, ranking, spearman
 
 def test_the_best_median_comes_first_and_equals_share_a_rank() -> None:
     cells = {
-        **{("a", client): value for client, value in zip("wxyz", (1.0, 2.0, 3.0, 100.0), strict=True)},
-        **{("b", client): 9.0 for client in "wxyz"},
-        **{("c", client): 2.5 for client in "wxyz"},
+        **{("a", client): [value] * 2 for client, value in zip("wxyz", (1.0, 2.0, 3.0, 100.0), strict=True)},
+        **{("b", client): [0.5, 0.7] for client in "wxyz"},
+        **{("c", client): [2.5] * 2 for client in "wxyz"},
     }
-    places = ranking(cells, place=0, seed=1, more_is_better=True)
-    assert [(one.name, one.rank, one.summary.median) for one in places] == [("b", 1, 9.0), ("a", 2, 2.5), ("c", 2, 2.5)]
-    assert places[0].summary.n == 4
-    assert [one.name for one in ranking(cells, place=0, seed=1, more_is_better=False)][-1] == "b"
+    places = ranking(cells, place=0, others="clients")
+    assert [(one.name, one.rank) for one in places] == [("b", 1), ("a", 2), ("c", 2)]
+    assert [one.summary.n for one in places] == [4, 4, 4]
+    assert places[0].summary.median == pytest.approx(0.6)
+    for one in places:
+        assert one.rank_low is not None and one.rank_high is not None
+        assert one.rank_low <= one.rank <= one.rank_high
 
 
 def test_ranks_are_sure_when_every_client_agrees_and_not_when_they_do_not() -> None:
-    agreed = {(server, f"c{j}"): 10.0 * i + j for i, server in enumerate("abc") for j in range(6)}
-    for one in ranking(agreed, place=0, seed=1, more_is_better=True):
-        assert one.rank_low == one.rank == one.rank_high
+    agreed = {(server, f"c{j}"): [(1.0 + i) * (1 + j)] * 3 for i, server in enumerate("abc") for j in range(6)}
+    assert [(one.rank_low, one.rank, one.rank_high) for one in ranking(agreed, place=0, others="clients")] == [
+        (1, 1, 1),
+        (2, 2, 2),
+        (3, 3, 3),
+    ]
     random = np.random.default_rng(2)
-    noise = {(server, f"c{j}"): float(random.normal()) for server in "abc" for j in range(6)}
-    assert any(one.rank_high - one.rank_low >= 1 for one in ranking(noise, place=0, seed=1, more_is_better=True))
+    noise = {(server, f"c{j}"): random.lognormal(size=3).tolist() for server in "abc" for j in range(6)}
+    assert {(one.rank_low, one.rank_high) for one in ranking(noise, place=0, others="clients")} == {(1, 3)}
 
 
-def test_holes_are_left_out_and_the_number_of_cells_says_so() -> None:
-    cells = {("a", "x"): 5.0, ("b", "x"): 1.0, ("b", "y"): 7.0, ("b", "z"): 8.0}
-    places = {one.name: one for one in ranking(cells, place=0, seed=1, more_is_better=True)}
-    assert (places["a"].summary.n, places["a"].summary.low) == (1, None)
-    assert (places["b"].summary.median, places["b"].rank) == (7.0, 1)
-    assert [one.name for one in ranking(cells, place=1, seed=1, more_is_better=True)] == ["z", "y", "x"]
-    assert ranking({}, place=0, seed=1, more_is_better=True) == []
+def test_iterations_that_scatter_widen_the_ranks() -> None:
+    """The same servers, 10 % apart, with and without noise between the iterations of a cell."""
+    random = np.random.default_rng(4)
+
+    def wide(noise: float) -> int:
+        cells = {
+            (server, f"c{j}"): [1.1**i * float(np.exp(random.normal(0, noise))) for _ in range(3)]
+            for i, server in enumerate("abc")
+            for j in range(4)
+        }
+        places = ranking(cells, place=0, others="clients")
+        return sum((one.rank_high or 0) - (one.rank_low or 0) for one in places)
+
+    assert wide(0.001) == 0
+    assert wide(0.5) == 6
+
+
+@pytest.mark.parametrize(("servers", "clients", "interaction"), [(3, 3, 0.05), (6, 5, 0.3), (9, 9, 0.1)])
+def test_the_interval_holds_the_rank_as_often_as_it_says(servers: int, clients: int, interaction: float) -> None:
+    random = np.random.default_rng(servers)
+    held = []
+    for _ in range(150):
+        effect, client = random.normal(0, 0.1, servers), random.normal(0, 0.3, clients)
+        cells = {
+            (f"s{i}", f"c{j}"): np.exp(
+                effect[i] + client[j] + random.normal(0, interaction) + random.normal(0, 0.05, 4)
+            ).tolist()
+            for i in range(servers)
+            for j in range(clients)
+        }
+        true = {f"s{i}": 1 + int((effect < effect[i]).sum()) for i in range(servers)}
+        for one in ranking(cells, place=0, others="clients"):
+            assert one.rank_low is not None and one.rank_high is not None
+            held.append(one.rank_low <= true[one.name] <= one.rank_high)
+    assert np.mean(held) >= 0.94
+
+
+def test_holes_are_left_out_and_what_can_not_rank_says_so() -> None:
+    cells = {("a", "x"): [5.0] * 2, ("b", "x"): [9.0] * 2, ("b", "y"): [2.0] * 2, ("b", "z"): [1.0] * 2}
+    places = {one.name: one for one in ranking(cells, place=0, others="clients")}
+    assert (places["a"].summary.n, places["a"].summary.spread, places["a"].rank_low) == (1, None, None)
+    assert places["a"].why_not == "n = 1 of the clients, which can't rank"
+    assert (places["b"].summary.median, places["b"].rank) == (2.0, 1)
+    assert [one.name for one in ranking(cells, place=1, others="servers")] == ["z", "y", "x"]
+    assert ranking({}, place=0, others="clients") == []
+    once = {(server, client): [float(ord(server))] for server in "ab" for client in "xyz"}
+    assert {one.why_not for one in ranking(once, place=0, others="clients")} == {
+        "n = 1 iteration of each pair, which can't rank"
+    }
 
 
 @given(st.lists(st.tuples(st.integers(0, 6).map(float), st.integers(0, 6).map(float)), min_size=4, max_size=30))
@@ -68,9 +116,9 @@ def test_the_interval_of_a_correlation_is_that_of_bonett_and_wright() -> None:
 
 
 def test_groups_have_their_own_medians() -> None:
-    found = groups([("cubic", 1.0), ("bbr", 5.0), ("cubic", 3.0), ("bbr", 7.0), ("newreno", 4.0)], seed=1)
+    found = groups([("cubic", 1.0), ("bbr", 5.0), ("cubic", 3.0), ("bbr", 7.0), ("newreno", 4.0)])
     assert [(name, one.n, one.median) for name, one in found] == [
-        ("bbr", 2, 6.0),
-        ("newreno", 1, 4.0),
         ("cubic", 2, 2.0),
+        ("newreno", 1, 4.0),
+        ("bbr", 2, 6.0),
     ]

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from runner.decode.schema import TABLES, Trace
+from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
 from runner.model.run import LinkParameters
 from runner.tests.trace.tables import (
@@ -95,6 +96,10 @@ def test_numbers_of_both_captures() -> None:
     assert found.goodput == pytest.approx(8 * FILE / 0.6)
     assert found.efficiency == pytest.approx(8 * FILE / 0.6 / 1e6)
     assert found.efficiency_exact == pytest.approx(8 * FILE / 0.6 / 0.9e6)
+    assert found.definitions == DEFINITIONS
+    assert found.throughput == pytest.approx(8 * FILE / 0.8)
+    assert found.link_share == pytest.approx(8 * FILE / 0.8 / 1e6)
+    assert found.delivery_rate == pytest.approx(8 * FILE / 0.4)
     assert found.stream_bytes_sent == 6500
     assert found.retransmitted_bytes == 1500
     assert found.spurious_bytes == 500
@@ -113,10 +118,74 @@ def test_numbers_of_both_captures() -> None:
     assert found.steady_state_efficiency == pytest.approx(8 * 2000 / (0.80 - 0.65) / 1e6)
 
 
+def test_goodput_goes_from_the_first_to_the_last_1rtt_packet_of_the_server_whatever_they_carry() -> None:
+    """Thesis figure 5.16: a tail that is sent again counts, and so does the wait for the request; only for goodput."""
+    client_side, _ = _captures()
+    plain = _measure(client_side, None)
+
+    def with_more(*packets: Packet) -> Sample:
+        first = [
+            Packet(0.0, CLIENT, 0, (Frame("crypto"),), type="initial"),
+            Packet(0.2, SERVER, 0, (Frame("handshake_done"),), length=50),
+            Packet(0.8, SERVER, 8, (Stream(0, 0, FILE, fin=True),), length=1040),
+        ]
+        return _measure(trace([*first, *packets]), None)
+
+    assert with_more().goodput == pytest.approx(8 * FILE / 0.6) == plain.goodput
+    unread = Packet(1.4, SERVER, None, fields={"decrypted": False})
+    for late in (Packet(1.4, SERVER, 9, (Stream(0, 0, 1000),)), Packet(1.4, SERVER, 9, (Frame("ping"),)), unread):
+        tail = with_more(late)
+        assert tail.goodput == pytest.approx(8 * FILE / 1.2)
+        assert tail.efficiency == pytest.approx(8 * FILE / 1.2 / 1e6)
+        assert (tail.ttlb, tail.last_server_1rtt) == pytest.approx((0.8, 1.4))
+        assert tail.throughput == with_more().throughput
+    of_client = with_more(Packet(1.4, CLIENT, 9, (Ack(((8, 8),)),)))
+    assert of_client.goodput == with_more().goodput
+
+
+def test_the_share_of_the_slow_start_bound_counts_both_from_the_first_byte_to_the_last() -> None:
+    """A transfer that is ideal slow start itself has 100 %, however long the server's first packet waits for data."""
+    link = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)
+
+    def shares(first_1rtt: float) -> Sample:
+        packets = [Packet(0.0, CLIENT, 0, type="initial"), Packet(first_1rtt, SERVER, 0, (Frame("handshake_done"),))]
+        acks = [(1.2 + 0.1, 3)]
+        sends = [(1.0 + 0.008 * n, n) for n in range(2)] + [(1.2 + 0.008 * n, 2 + n) for n in range(3)]
+        packets += [Packet(1.0, CLIENT, 1, (Stream(0, 0, 12, fin=True),))]
+        packets += [Packet(at, SERVER, 1 + n, (Stream(0, 1000 * n, 1000, fin=n == 4),)) for at, n in sends]
+        packets += [Packet(at, CLIENT, 5, (Ack(((1, largest),)),)) for at, largest in acks]
+        ordered = sorted(packets, key=lambda packet: packet.time)
+        acked = [replace(one, time=1.19) if one.sender == CLIENT and one.number == 5 else one for one in ordered]
+        both = trace(sorted(acked, key=lambda packet: packet.time))
+        return sample(both, both, facts(both, both), file_sizes=(FILE,), forward=link, return_=link)
+
+    early, late = shares(0.2), shares(1.0)
+    assert early.initial_window_bytes == 2000
+    assert early.slow_start_bound is not None
+    # 2000 B, one RTT of 0.2 s, then 3000 B: 0.224 s from the first byte to the last, when bytes have no width.
+    assert early.slow_start_bound == pytest.approx(8 * FILE / 1e6 / 0.224)
+    # The first packet is there at once, so that what is measured lacks its 8 ms.
+    assert early.efficiency_of_bound == pytest.approx(0.224 / 0.216)
+    assert late.efficiency_of_bound == early.efficiency_of_bound
+    assert early.goodput is not None
+    assert late.goodput is not None
+    assert early.goodput < 0.25 * late.goodput
+
+
+def test_samples_of_the_first_definitions_get_the_rates_that_follow_from_their_times() -> None:
+    now = _measure(*_captures())
+    names = ("throughput", "link_share", "delivery_rate", "efficiency_of_bound", "last_server_1rtt")
+    old = replace(now, definitions=1, **dict.fromkeys(names))  # type: ignore[arg-type]
+    again = old.completed(1e6)
+    for name in names[:4]:
+        assert getattr(again, name) == getattr(now, name)
+    assert again.definitions == 1
+
+
 def test_one_capture_gives_what_it_can_and_none_for_the_rest() -> None:
     client_side, server_side = _captures()
     both, client, server = _measure(client_side, server_side), _measure(client_side, None), _measure(None, server_side)
-    for name in ("goodput", "ttfb", "ttlb", "handshake_time", "ack_ratio", "return_data_rate"):
+    for name in ("goodput", "ttfb", "ttlb", "throughput", "delivery_rate", "handshake_time", "ack_ratio"):
         assert getattr(client, name) == getattr(both, name)
         assert getattr(server, name) is None
     for name in ("stream_bytes_sent", "retransmitted_bytes", "initial_window_bytes", "rtt_min", "data_packets"):
@@ -228,7 +297,8 @@ def test_odd_traces_raise_nothing(name: str, sides: str) -> None:
 
 def test_no_capture_at_all_gives_no_number() -> None:
     found = _measure(None, None)
-    assert all(getattr(found, field.name) is None for field in fields(Sample) if field.name != "file_size")
+    known = ("file_size", "definitions")
+    assert all(getattr(found, field.name) is None for field in fields(Sample) if field.name not in known)
     assert facts(None, None).connections == ()
     assert json.loads(json.dumps(_series(empty(), empty())))["client"]["t_us"] == []
 

@@ -1,0 +1,55 @@
+"""Where goodput ranks stacks in another order than delivery time, and which clock makes the difference."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import median
+
+from runner.render.cells import Cell
+from runner.render.metrics import BY_KEY
+from runner.stats.ranking import Place
+
+_KEYS = ("ttlb", "goodput", "first_server_1rtt", "last_server_1rtt")
+_LEAST = 0.002  # of a goodput: a smaller difference is no order of its own
+
+
+def other_order(cells: Sequence[Cell], role: str, places: Sequence[Place]) -> str:
+    """Sentences for the stacks of `role`, `server` or `client`; empty where both orders are one.
+
+    Delivery time = first 1-RTT packet + interval of goodput - (last 1-RTT packet - last new byte), each as a median
+    over the stack's cells: the larger of the two other differences is told as the reason.
+    """
+    known = {place.name: found for place in places if (found := _medians(cells, role, place.name)) is not None}
+    names = [place.name for place in places if place.name in known]
+    swapped = [
+        (slow, fast)
+        for fast, slow in combinations(names, 2)
+        if known[fast]["ttlb"] < known[slow]["ttlb"] and known[slow]["goodput"] > known[fast]["goodput"] * (1 + _LEAST)
+    ]
+    if not swapped:
+        return ""
+    order = sorted(names, key=lambda name: -known[name]["goodput"])
+    slow, fast = max(swapped, key=lambda pair: known[pair[0]]["goodput"] / known[pair[1]]["goodput"])
+    return f"By goodput the order of the {role}s is another one: {', '.join(order)}. {_why(known, slow, fast)}"
+
+
+def _medians(cells: Sequence[Cell], role: str, name: str) -> dict[str, float] | None:
+    mine = [cell for cell in cells if getattr(cell, role) == name and not cell.outdated]
+    found = {key: [cell.summaries[key].median for cell in mine if key in cell.summaries] for key in _KEYS}
+    return {key: median(values) for key, values in found.items()} if all(found.values()) else None
+
+
+def _why(known: Mapping[str, Mapping[str, float]], slow: str, fast: str) -> str:
+    """Why `slow`, which delivers later, has more goodput than `fast`."""
+    begin = {name: known[name]["first_server_1rtt"] for name in (slow, fast)}
+    tail = {name: known[name]["last_server_1rtt"] - known[name]["ttlb"] for name in (slow, fast)}
+    goodput = BY_KEY["goodput"]
+    has = f"{slow} has {goodput.text(known[slow]['goodput'])} and {fast} {goodput.text(known[fast]['goodput'])}"
+    if begin[slow] - begin[fast] >= tail[fast] - tail[slow]:
+        return (
+            f"{has}, although {fast} delivers earlier: goodput counts from the server's first 1-RTT packet, which "
+            f"comes after {begin[slow]:.2f} s with {slow} and after {begin[fast]:.2f} s with {fast}, before the file."
+        )
+    return (
+        f"{has}, although {fast} delivers earlier: goodput counts until the server's last 1-RTT packet, which comes "
+        f"{tail[fast]:.2f} s after the last new byte with {fast} and {tail[slow]:.2f} s after it with {slow}."
+    )
