@@ -133,9 +133,7 @@ def number_text(number: Number, value: float, definitions: int = DEFINITIONS) ->
     """A value with its unit; says so when it was measured by an older formula."""
     scaled = value * UNITS[number.shown_in]
     text = f"{scaled:,.0f}" if number.whole else f"{scaled:,.4g}" if abs(scaled) < 1e4 else f"{scaled:,.0f}"
-    older = (
-        "" if is_current(number.key, definitions) else f"  (by definitions {definitions}: ./bentpipe analyse renews it)"
-    )
+    older = "" if is_current(number.key, definitions) else "  (older formula)"
     return f"{text} {number.shown_in}".rstrip() + older
 
 

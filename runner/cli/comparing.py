@@ -1,6 +1,8 @@
 """Commands over several runs: compare, history."""
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -8,11 +10,15 @@ import click
 from runner.campaign import LOGS, run_path
 from runner.catalog import split
 from runner.cli.base import Skipped, main, out
-from runner.compare import TOPICS, compare, report
+from runner.compare import TOPICS, RunMeans, compare, report, run_means
+from runner.compare.between import between_runs
+from runner.compare.conditions import differences
 from runner.compare.history import history
 from runner.errors import UsageError
+from runner.renewal import RenewedRun
 from runner.store import RunFolder, find_runs
 
+_MOST_OTHERS = 20  # runs; more would hardly make the estimate better
 file_type = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -48,8 +54,9 @@ def compare_(
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
     skipped = Skipped()
-    folders = [RunFolder.open(run_path(name), skipped) for name in (before, after)]
-    found = compare(folders[0], folders[1], despite=topics, least=least / 100)
+    folders = [RenewedRun.of(RunFolder.open(run_path(name), skipped)) for name in (before, after)]
+    others = list(_others(folders))
+    found = compare(folders[0], folders[1], despite=topics, least=least / 100, others=others)
     for path, text in (
         (json_file, report.document(found)),
         (markdown_file, report.markdown(found, everything=everything)),
@@ -61,6 +68,34 @@ def compare_(
                 raise UsageError(f"{path} can't be written: {error.strerror}.") from error
     out.print(report.renderable(found, everything=everything))
     sys.exit(found.exit_code)
+
+
+def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
+    """How much the delivery time differs between runs that were made alike, by case."""
+    means = [run_means(RunFolder.open(path)) for path in paths]
+    found = between_runs(means[0], None, means[1:])
+    for (case, metric), one in found.items():
+        if metric == "ttlb":
+            yield (
+                f"{case}: delivery time deviates by {100 * one.deviation:.2g} % between these {len(one.runs)} runs "
+                f"({one.cells} cells). ./bentpipe compare takes that into account."
+            )
+
+
+def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
+    """The newest runs beside these two that were made as the first: they tell how much runs of the same images differ.
+    What can't be read is left out."""
+    beside = {path.parent for run in runs for path in run.path.resolve().parent.glob("*/run.json")}
+    folders = []
+    for path in sorted(beside - {run.path.resolve() for run in runs}):
+        with suppress(UsageError):
+            folder = RunFolder.open(path, lambda _: None)
+            if not differences(folder.run, runs[0].run) and folder.run.cases.keys() & runs[0].run.cases.keys():
+                folders.append(folder)
+    folders.sort(key=lambda folder: -folder.run.started_unix_s)
+    for folder in folders[:_MOST_OTHERS]:
+        with suppress(UsageError):
+            yield run_means(RenewedRun.of(folder))
 
 
 @main.command("history")

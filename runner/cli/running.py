@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from runner import campaign, plan, terminal
 from runner.campaign import LEDGER
 from runner.catalog import split
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
+from runner.cli.comparing import between_sentences
 from runner.cli.path_options import path_options, taken
 from runner.deploy.remote.volume import Ledger
 from runner.errors import UsageError
@@ -74,6 +76,18 @@ def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Where real links and their hosts are described.",
     )
     return names(file(command))
+
+
+def repetitions(asked: MatrixOptions, times: int | None) -> list[MatrixOptions]:
+    """The same selection for each run that is to be made: under names and, where a seed is given, with seeds of their
+    own, since equal losses would make runs look more alike than they are."""
+    if times is None:
+        return [asked]
+    name = asked.name or campaign.run_path(None).name
+    return [
+        replace(asked, name=f"{name}-{number}", seed=None if asked.seed is None else asked.seed + number - 1)
+        for number in range(1, times + 1)
+    ]
 
 
 @main.command("plan")
@@ -155,20 +169,32 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 when a job failed, with 3 when a job ended as an error.")
 @click.option("-m", "--markdown", is_flag=True, help="Print the matrix at the end as Markdown.")
+@click.option(
+    "--repeat-runs",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Make N runs, NAME-1 to NAME-N, which tell `compare` how much runs of the same images differ.",
+)
 @yes_option
 @cas_option
 @click.pass_obj
-def run(implementations: Path, /, strict: bool, **options: Any) -> None:
+def run(implementations: Path, /, strict: bool, repeat_runs: int | None, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
     from runner.path_matrix import is_path_run, run_paths  # noqa: PLC0415 - docker is slow to import
 
     paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
     asked = MatrixOptions(implementations=implementations, **options)
-    if is_path_run(asked, paths):
-        results = run_paths(asked, paths, out=out, err=err)
-    else:
-        results = run_matrix(asked, out=out, err=err)
-    outcomes = {result.outcome for result in results.values()}
+    outcomes: set[Outcome] = set()
+    repeated = repetitions(asked, repeat_runs)
+    for one in repeated:
+        if is_path_run(one, paths):
+            results = run_paths(one, paths, out=out, err=err)
+        else:
+            results = run_matrix(one, out=out, err=err)
+        outcomes |= {result.outcome for result in results.values()}
+    if len(repeated) > 1:
+        for sentence in between_sentences([campaign.run_path(one.name) for one in repeated]):
+            out.print(sentence, soft_wrap=True)
     failed, undecided = Outcome.FAILED in outcomes, Outcome.ERROR in outcomes
     sys.exit((1 if failed else 3 if undecided else 0) if strict else 0)
 

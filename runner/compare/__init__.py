@@ -1,6 +1,7 @@
 """`./bentpipe compare A B`: what changed between two runs, of which one can say so."""
 
-from runner.compare.compare import Comparison, compare
+from runner.compare.between import RunMeans
+from runner.compare.compare import Comparison, compare, run_means
 from runner.compare.conditions import TOPICS
 
-__all__ = ["TOPICS", "Comparison", "compare"]
+__all__ = ["TOPICS", "Comparison", "RunMeans", "compare", "run_means"]

@@ -5,14 +5,16 @@ iterations, is left out of the correction (Gilbert, "A modified false discovery 
 discrete data", 2005): its least p depends on how many there are, not on what they say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
+from runner.compare.between import BetweenRuns, RunMeans, between_runs, cell_mean, scaled
 from runner.compare.conditions import differences, refuse
 from runner.errors import UsageError
 from runner.model.job import Job
+from runner.model.numbers import is_current
 from runner.model.path import ends
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run
@@ -29,7 +31,7 @@ from runner.stats.change import (
 from runner.store import RunFolder
 
 # Metric → whether more of it is better.
-METRICS = {"goodput": True, "handshake_time": False, "ttlb": False, "retransmission_ratio": False}
+METRICS = {"ttlb": False, "goodput": True, "handshake_time": False, "retransmission_ratio": False}
 RATIOS = ("retransmission_ratio",)  # fractions already: what they change by is given in points
 _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 Key = tuple[str, str, str]  # server, client, case
@@ -48,13 +50,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberChange:
-    """One metric of one cell. `q` is the p of `shift` after the correction; None: it took no part."""
+    """One metric of one cell. `p` is the larger of those of the rank test and, where it is known how much runs of the
+    same images differ, of the test against that; `q`: after the correction, None where it took no part."""
 
     server: str
     client: str
     case: str
     metric: str
     shift: Shift
+    p: float
     q: float | None = None
     state: State = State.TOO_FEW
 
@@ -127,6 +131,7 @@ class Comparison:
     despite: Mapping[str, list[str]]
     notes: tuple[str, ...]
     tests: int  # that took part in the correction
+    between: tuple[BetweenRuns, ...] = ()  # how much runs of the same images differ, by case and metric
     rate: float = FALSE_DISCOVERY_RATE
     least: float = 0.0  # smallest relative change of a number that is reported, a fraction
 
@@ -141,10 +146,18 @@ class Comparison:
         return 1 if State.WORSE in self.states() else 0
 
 
-def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozenset(), least: float = 0.0) -> Comparison:
+def compare(
+    before: RunFolder,
+    after: RunFolder,
+    *,
+    despite: Set[str] = frozenset(),
+    least: float = 0.0,
+    others: Sequence[RunMeans] = (),
+) -> Comparison:
     """What changed from `before` to `after`; of a number, by the fraction `least` or more.
 
-    Raises UsageError when their conditions differ in a topic that is not in `despite`, or when they share no cell.
+    `others`: more runs, which tell how much runs of the same images differ. Raises UsageError when the conditions of
+    the two differ in a topic that is not in `despite`, or when they share no cell.
     """
     found = differences(before.run, after.run)
     refuse(found, despite)
@@ -157,6 +170,8 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
     verdicts: list[VerdictChange] = []
     spoiled: dict[str, list[str]] = {}
     notes = _notes(before, after, old, new)
+    between = between_runs(run_means(before), run_means(after), others)
+    outdated = _Outdated(before.name, after.name)
     for key in shared:
         case = after.run.cases[key[2]]
         one, other = Side(old[key]), Side(new[key])
@@ -164,7 +179,7 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
             notes.append(f"{title(key)}: over {one.protocol} before, {other.protocol} after; not comparable.")
             continue
         if case.kind is Kind.MEASUREMENT:
-            numbers += _numbers(key, one, other)
+            numbers += _numbers(key, one, other, between, outdated)
         if is_random(case) and one.judged[1] and other.judged[1]:
             rates.append(_rate(key, one, other))
         elif one.outcome and other.outcome:
@@ -173,6 +188,8 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
             where = "before" if other.outcome else "after" if one.outcome else "before and after"
             spoiled.setdefault(where, []).append(title(key))
     notes += [_spoiled(where, names) for where, names in spoiled.items()]
+    notes += outdated.sentences()
+    notes += _between_sentences(numbers, between)
     if not (numbers or rates or verdicts):
         raise UsageError(f"Nothing of {before.name} and {after.name} can be compared. {' '.join(notes)}")
     numbers, rates, tests = _corrected(numbers, rates)
@@ -186,6 +203,7 @@ def compare(before: RunFolder, after: RunFolder, *, despite: Set[str] = frozense
         despite=found,
         notes=(*notes, *_enough(numbers, tests)),
         tests=tests,
+        between=tuple(between.values()),
         least=least,
     )
 
@@ -217,14 +235,61 @@ class Side:
         self.outcome = next((outcome for outcome in order if outcome in outcomes), None)
         self.why = next((f"{one.code}: {one.actual}" for result in self.results for one in result.findings), "")
 
-    def values(self, metric: str) -> list[float]:
-        """Of the iterations that succeeded over the cell's protocol."""
+    def values(self, metric: str, *, current: bool = True) -> list[float]:
+        """Of the iterations that succeeded over the cell's protocol, measured by today's formula, or by an older one.
+
+        Numbers whose formula never changed are measured by today's.
+        """
         return [
             value
             for result in self.results
             if result.outcome is Outcome.SUCCEEDED and result.sample and result.protocol in ("", self.protocol)
             if (value := getattr(result.sample, metric)) is not None
+            and is_current(metric, result.sample.definitions) is current
         ]
+
+
+def run_means(folder: RunFolder) -> RunMeans:
+    """What `between_runs` needs of a run."""
+    found = {}
+    for key, results in by_cell(folder.results()).items():
+        case = folder.run.cases.get(key[2])
+        if case is not None and case.kind is Kind.MEASUREMENT:
+            side = Side(results)
+            means = {metric: cell_mean(scaled(metric, side.values(metric), RATIOS)) for metric in METRICS}
+            found[key] = {metric: one for metric, one in means.items() if one is not None}
+    return RunMeans(folder.run, found)
+
+
+class _Outdated:
+    """Numbers that were measured by an older formula and whose packets are gone, by run and metric."""
+
+    def __init__(self, before: str, after: str) -> None:
+        self._names = before, after
+        self._alone: dict[tuple[str, str], int] = {}  # left out, for the other run has today's formula
+        self._both: dict[str, int] = {}  # compared by the older formula, which both have
+
+    def values(self, metric: str, one: Side, other: Side) -> tuple[list[float], list[float]]:
+        """Of both sides by one formula, today's where any side has it."""
+        current = [side.values(metric) for side in (one, other)]
+        older = [side.values(metric, current=False) for side in (one, other)]
+        if all(older) and not any(current):
+            self._both[metric] = self._both.get(metric, 0) + 1
+            return older[0], older[1]
+        for name, values in zip(self._names, older, strict=True):
+            if values:
+                self._alone[name, metric] = self._alone.get((name, metric), 0) + 1
+        return current[0], current[1]
+
+    def sentences(self) -> Iterator[str]:
+        """What was left out and why, and what was compared by an older formula."""
+        for (name, metric), cells in self._alone.items():
+            yield (
+                f"{metric} of {name} was measured by an older formula in {cells} cells, and their packets are gone: "
+                "these values are left out."
+            )
+        for metric, cells in self._both.items():
+            yield f"{metric} of both runs was measured by an older formula in {cells} cells, and is compared by that."
 
 
 def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
@@ -245,11 +310,38 @@ def _spoiled(where: str, names: Sequence[str]) -> str:
     return f"No verdict {where}, for the harness spoiled every iteration: {'; '.join(names[:5])}{more}."
 
 
-def _numbers(key: Key, one: Side, other: Side) -> Iterable[NumberChange]:
+def _numbers(
+    key: Key, one: Side, other: Side, between: Mapping[tuple[str, str], BetweenRuns], outdated: _Outdated
+) -> Iterable[NumberChange]:
     for metric in METRICS:
-        before, after = one.values(metric), other.values(metric)
-        if before and after:
-            yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=shift(before, after))
+        before, after = outdated.values(metric, one, other)
+        if not before or not after:
+            continue
+        found = shift(before, after)
+        p, known = found.p, between.get((key[2], metric))
+        means = [cell_mean(scaled(metric, values, RATIOS)) for values in (before, after)]
+        if known is not None and means[0] is not None and means[1] is not None:
+            p = max(p, known.p(means[0], means[1]))
+        yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=found, p=p)
+
+
+def _between_sentences(
+    numbers: Sequence[NumberChange], between: Mapping[tuple[str, str], BetweenRuns]
+) -> Iterator[str]:
+    """How much runs of the same images differ, and where that isn't known."""
+    cases = list(dict.fromkeys(one.case for one in numbers))
+    known = {case: found for case in cases if (found := between.get((case, "ttlb"))) is not None}
+    for case, found in known.items():
+        runs = ", ".join(found.runs[:5]) + (f" and {len(found.runs) - 5} more" if len(found.runs) > 5 else "")
+        yield (
+            f"{case}: delivery time deviates by {100 * found.deviation:.2g} % between runs of the same images ({runs}; "
+            f"{found.cells} cells), which every change has to exceed."
+        )
+    if unknown := [case for case in cases if case not in known]:
+        yield (
+            f"{', '.join(unknown)}: how much runs of the same images differ is not known, so a change may be the run's "
+            "and not the stack's. ./bentpipe run … --repeat-runs 5 tells."
+        )
 
 
 def _rate(key: Key, one: Side, other: Side) -> RateChange:
@@ -279,7 +371,7 @@ def _corrected(
     """Both after the correction for all tests together, and how many tests took part in it."""
     able = [least_p(one.shift.before, one.shift.after) <= FALSE_DISCOVERY_RATE for one in numbers]
     rates_able = [least_rate_p(one.before, one.after) <= FALSE_DISCOVERY_RATE for one in rates]
-    asked = [one.shift.p for one, can in zip(numbers, able, strict=True) if can]
+    asked = [one.p for one, can in zip(numbers, able, strict=True) if can]
     asked += [one.p for one, can in zip(rates, rates_able, strict=True) if can]
     q_values = iter(adjusted(asked))
     judged_numbers = [

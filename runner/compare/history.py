@@ -1,4 +1,4 @@
-"""Cells over many runs of one kind: the trend of goodput, where it changed, and how often a cell is flaky.
+"""Cells over many runs of one kind: the trend of delivery time, where it changed, and how often a cell is flaky.
 
 One run gives one value, its median: what differs between nights, such as the host's load, hits all iterations of a
 night together, so a night is what can be counted.
@@ -29,7 +29,7 @@ class ChangePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """One cell. `medians` of goodput in bit/s by run, in order; `attempts` over all runs, errors left out."""
+    """One cell. `medians` of delivery times in s by run, in order; `attempts` over all runs, errors left out."""
 
     server: str
     client: str
@@ -87,7 +87,7 @@ def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Tr
     same = [(name, side) for name, side in series if side.protocol in ("", protocol) and side.judged[1]]
     medians = []
     if case.kind is Kind.MEASUREMENT:
-        summaries = ((name, summarise(side.values("goodput"))) for name, side in same)
+        summaries = ((name, summarise(side.values("ttlb"))) for name, side in same)
         medians = [(name, found.median) for name, found in summaries if found is not None]
     good = [side.judged[0] == side.judged[1] for _, side in same]
     return Trend(

@@ -18,6 +18,7 @@ from runner.compare.compare import (
     VerdictChange,
 )
 from runner.compare.history import History, Trend, least_runs
+from runner.model.numbers import BY_KEY
 from runner.model.path import ends
 from runner.units import format_data_rate
 
@@ -33,8 +34,9 @@ _SIGNS = {
 }
 _SHOWN = (State.WORSE, State.BETTER, State.OTHER)
 _HOW = (
-    "change: Hodges-Lehmann shift of the iterations · δ: Cliff's delta, -1 to 1 · q: p of Mann-Whitney (numbers) or "
-    "Fisher (rates) after Benjamini-Hochberg for all of them · n: iterations before and after"
+    "change: Hodges-Lehmann shift of the iterations · δ: Cliff's delta, -1 to 1 · q: p of Mann-Whitney and of the test "
+    "against the deviation between runs, the larger one (numbers), or of Fisher (rates), after Benjamini-Hochberg for "
+    "all of them · n: iterations before and after"
 )
 
 
@@ -80,7 +82,7 @@ def _number_row(change: NumberChange) -> Row:
     moved = quantity(change.metric, found.hodges_lehmann, signed=True)
     if found.median_before and change.metric != "retransmission_ratio":
         moved += f" ({100 * found.hodges_lehmann / found.median_before:+.1f} %)"
-    label = change.metric.replace("_", " ")
+    label = BY_KEY[change.metric].label
     n = f"{found.before}, {found.after}"
     fields = (*_who(change), label, before, after, moved, f"{found.cliffs_delta:+.2f}", _q(change.q), n)
     return Row(change.state, fields)
@@ -193,7 +195,7 @@ def history_renderable(found: History, *, everything: bool) -> Group:
         parts.append(
             f"[dim]A change point needs at least {least} runs: with fewer, no split of them can show one.[/dim]"
         )
-    table = Table("client → server", "case", "successes", "95 %", "flips", "goodput by run", "change", box=None)
+    table = Table("client → server", "case", "successes", "95 %", "flips", "delivery time by run", "change", box=None)
     chosen = [
         one for one in found.trends if everything or one.change or 0 < one.attempts.successes < one.attempts.attempts
     ]
@@ -205,14 +207,14 @@ def history_renderable(found: History, *, everything: bool) -> Group:
 
 def _history_fields(trend: Trend) -> tuple[str, ...]:
     interval = "–" if trend.rate is None else f"{trend.rate[0]:.0%} to {trend.rate[1]:.0%}"
-    medians = " ".join(f"{value / 1e6:.3g}" for _, value in trend.medians[-12:])
+    medians = " ".join(f"{value:.3g}" for _, value in trend.medians[-12:])
     change = trend.change
     moved = (
-        f"from {change.run} on: {format_data_rate(change.before)} → {format_data_rate(change.after)}, q {_q(change.q)}"
+        f"from {change.run} on: {quantity('ttlb', change.before)} → {quantity('ttlb', change.after)}, q {_q(change.q)}"
         if change
         else ""
     )
-    series = f"{medians} Mbit/s" if medians else ""
+    series = f"{medians} s" if medians else ""
     return (
         ends(trend.client, trend.server),
         trend.case,

@@ -99,7 +99,7 @@ class Sample:
 
         Samples of version 1 have the times without these rates.
         """
-        if self.ttlb is None or self.ttlb <= 0:
+        if self.ttlb is None or self.ttlb <= 0 or data_rate <= 0:
             return self
         throughput = 8 * self.file_size / self.ttlb
         whole = replace(self, throughput=throughput, link_share=throughput / data_rate)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from runner.compare import RunMeans
 from runner.errors import UsageError
 from runner.render import feed, parallel
 from runner.render.cell_pages import draw_cells
@@ -94,6 +95,7 @@ class _Site:
             known = self.before.runs.get(folder.name)
             if known is not None and known["state"] == states[folder.name]:
                 folder.levels = levels_of(known["levels"])
+                folder.means = RunMeans.load(folder.run, known["means"])
         for folder in self.folders:
             self._run(folder, states)
         self._of_all()
@@ -129,6 +131,7 @@ class _Site:
             "inputs": inputs,
             "state": states[folder.name],
             "levels": folder.levels,
+            "means": folder.means.document(),
             "paths": sorted(path for some in paths for path in some),
             "entry": told,
         }

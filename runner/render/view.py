@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from runner.compare import compare
+from runner.compare import RunMeans, compare, run_means
 from runner.compare.compare import Comparison
 from runner.compare.conditions import differences
 from runner.errors import UsageError
@@ -79,6 +79,11 @@ class StoredRun(RunFolder):
             if known and tells_rates(cell.case) and not cell.label:
                 found.setdefault(cell.case.name, {}).setdefault(cell.server, []).append(cell)
         return {case: {server: Level.of(cells) for server, cells in some.items()} for case, some in found.items()}
+
+    @cached_property
+    def means(self) -> RunMeans:
+        """What comparisons of later runs need of it; kept by an earlier drawing as well."""
+        return run_means(self)
 
     @cached_property
     def states(self) -> dict[str, str]:
@@ -178,7 +183,8 @@ class RunView:
         if self.previous is None:
             return None
         try:
-            return compare(self.previous, self.folder)
+            others = [one.means for one in self.alike if one not in (self.previous, self.folder)]
+            return compare(self.previous, self.folder, others=others)
         except UsageError:
             return None
 

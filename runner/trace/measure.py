@@ -1,6 +1,7 @@
 """Recording → the numbers of one iteration, by the formulas of `runner.model.numbers`."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -88,6 +89,25 @@ def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
     if not len(times):
         return None, None
     return recording.seconds(int(times.min())), recording.seconds(int(times.max()))
+
+
+def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
+    """A sample of older definitions with what changed since: goodput and what follows from it."""
+    first, last = _server_1rtt(Recording(client_side, None))
+    if old.goodput is None:  # an incomplete transfer has none by any definition
+        return replace(old, definitions=DEFINITIONS, last_server_1rtt=last)
+    if first is None or last is None or last <= first:
+        return old
+    goodput = 8 * old.file_size / (last - first)
+    exact = forward.data_rate * (1 - forward.loss)
+    return replace(
+        old,
+        definitions=DEFINITIONS,
+        goodput=goodput,
+        efficiency=goodput / forward.data_rate,
+        efficiency_exact=goodput / exact if exact else None,
+        last_server_1rtt=last,
+    ).completed(forward.data_rate)
 
 
 def _earliest(times: Iterable[float | None]) -> float | None:

@@ -178,7 +178,7 @@ _COVERED = """(chosen) => {
 }"""
 
 
-@pytest.mark.parametrize("fragment", ["", "#show=goodput", "#show=ttlb"])
+@pytest.mark.parametrize("fragment", ["", "#show=goodput", "#show=efficiency"])
 def test_cells_of_a_wide_matrix_hold_what_they_say(site: Path, tab: Tab, fragment: str) -> None:
     page = tab.open(site / "wide/index.html", fragment)
     page.wait_for_function("document.querySelectorAll('.wide .cells .spark').length === 5")
@@ -232,7 +232,7 @@ def test_the_url_decides_what_the_matrix_shows(site: Path, tab: Tab) -> None:
 
 def test_filters_and_switches_write_the_url_and_work_by_keyboard(site: Path, tab: Tab) -> None:
     page = tab.open(site / "recorded/index.html")
-    page.locator("input[name=show][value=efficiency]").focus()
+    page.locator("input[name=show][value=ttlb]").focus()
     page.keyboard.press("ArrowRight")
     page.locator("input[name=of][value=median]").focus()
     page.keyboard.press("ArrowRight")
@@ -250,7 +250,7 @@ def test_filters_and_switches_write_the_url_and_work_by_keyboard(site: Path, tab
 def test_rows_beyond_the_screen_are_switched_as_well(site: Path, tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 1400, "height": 120})
     page = tab.open(site / "recorded/index.html")
-    page.locator("input[name=show][value=efficiency]").focus()
+    page.locator("input[name=show][value=ttlb]").focus()
     page.keyboard.press("ArrowRight")
     every = "[...document.querySelectorAll('#goodput td a > b')]"
     assert page.evaluate(f"{every}.length") > 1

@@ -1,0 +1,173 @@
+"""How much a number differs between runs of the same images: what a change has to exceed before it is the stack's.
+
+Iterations of one run share whatever was special to that run, such as the host's load, so they are no replicates of the
+run. Runs made alike with the same images are. Of a case and a metric, their cells' means make a table of runs × cells;
+its analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) tells what runs have in
+common from what is special to a cell in a run. Means are those of logarithms, of a ratio those of the values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.compare.conditions import differences
+from runner.model.run import Run
+
+Key = tuple[str, str, str]  # server, client, case
+_SEPARATOR = "/"
+
+
+class CellMean(NamedTuple):
+    """Of the values of a metric in a cell of one run, as `scaled` has them: mean, variance of one value, how many."""
+
+    mean: float
+    variance: float
+    n: int
+
+
+@dataclass(frozen=True)
+class RunMeans:
+    """What is needed of a run to tell how runs differ. `cells`: by cell and metric."""
+
+    run: Run
+    cells: Mapping[Key, Mapping[str, CellMean]]
+
+    def images(self, key: Key) -> tuple[str, str]:
+        """Image ids of a cell's stacks; empty where unknown."""
+        stacks = [self.run.implementations.get(name) for name in key[:2]]
+        server, client = (stack.image_id if stack is not None else "" for stack in stacks)
+        return server, client
+
+    def document(self) -> dict[str, dict[str, list[float]]]:
+        """`cells` as JSON has them."""
+        return {
+            _SEPARATOR.join(key): {name: list(one) for name, one in some.items()} for key, some in self.cells.items()
+        }
+
+    @classmethod
+    def load(cls, run: Run, document: Mapping[str, Mapping[str, Sequence[float]]]) -> "RunMeans":
+        """The opposite of `document`."""
+        found = {}
+        for text, some in document.items():
+            server, client, case = text.split(_SEPARATOR)
+            found[server, client, case] = {name: CellMean(one[0], one[1], int(one[2])) for name, one in some.items()}
+        return cls(run, found)
+
+
+def scaled(metric: str, values: Sequence[float], ratios: Sequence[str]) -> NDArray[np.float64]:
+    """Logarithms, so that deviations are fractions; of a ratio, which may be 0, the values themselves."""
+    known = [value if metric in ratios else log(value) for value in values if metric in ratios or value > 0]
+    return np.asarray(known, dtype=np.float64)
+
+
+def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
+    """None without a value."""
+    if not len(values):
+        return None
+    return CellMean(float(values.mean()), float(values.var(ddof=1)) if len(values) > 1 else 0.0, len(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetweenRuns:
+    """Of one case and metric. Variances are of one cell's mean, so that the noise of its iterations is in them.
+
+    `common`: what all cells of a run share, over the number of cells; `special`: to a cell in a run; `inside`: the mean
+    noise of the iterations that is part of both.
+    """
+
+    case: str
+    metric: str
+    runs: tuple[str, ...]
+    cells: int
+    common: float
+    special: float
+    inside: float
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a cell's mean between runs: a fraction, of a ratio in its own unit."""
+        return sqrt(self.common + self.special)
+
+    def p(self, before: CellMean, after: CellMean) -> float:
+        """Two-sided p that a cell's mean is the same, given how it differs between runs; degrees of freedom by
+        Satterthwaite, "An Approximate Distribution of Estimates of Variance Components" (1946)."""
+        from scipy.special import stdtr  # noqa: PLC0415 - slow to import, and rarely needed
+
+        freedom, inside = len(self.runs) - 1, _inside(before, after)
+        # A cell whose iterations scatter more than those of the history is taken to differ as much more between runs.
+        more = max(1.0, inside / self.inside) if self.inside > 0 else 1.0
+        parts = [(2 * self.common, freedom), (2 * self.special * more, freedom * max(1, self.cells - 1))]
+        if self.cells == 1 or self.inside <= 0:
+            parts.append((2 * max(0.0, inside - self.inside), max(1, before.n + after.n - 2)))
+        variance = sum(part for part, _ in parts)
+        moved = abs(after.mean - before.mean)
+        if variance <= 0.0:
+            return 0.0 if moved > 0 else 1.0
+        degrees = variance**2 / sum(part**2 / of for part, of in parts)
+        return 2 * float(stdtr(degrees, -moved / sqrt(variance)))
+
+
+def _inside(before: CellMean, after: CellMean) -> float:
+    """The noise of iterations in one mean, over both runs; 0 where there is one value of each."""
+    degrees = before.n + after.n - 2
+    if degrees < 1:
+        return 0.0
+    pooled = ((before.n - 1) * before.variance + (after.n - 1) * after.variance) / degrees
+    return pooled * (1 / before.n + 1 / after.n) / 2
+
+
+def between_runs(
+    before: RunMeans, after: RunMeans | None, others: Sequence[RunMeans]
+) -> dict[tuple[str, str], BetweenRuns]:
+    """By case and metric, from `before` and those of `others` that were made as it was; `after`, the run that is
+    judged, is never among them. A case is left out where no cell has the same images in two runs."""
+    judged = None if after is None else (after.run.name, after.run.started_unix_s)
+    alike = {(before.run.name, before.run.started_unix_s): before}
+    for one in others:
+        name = (one.run.name, one.run.started_unix_s)
+        if name != judged and name not in alike and not differences(one.run, before.run):
+            alike[name] = one
+    known = sorted(alike.values(), key=lambda one: one.run.started_unix_s)
+    asked = {(key[2], metric) for one in known for key, some in one.cells.items() for metric in some}
+    found = {}
+    for case, metric in sorted(asked):
+        estimate = _estimate(case, metric, known)
+        if estimate is not None:
+            found[case, metric] = estimate
+    return found
+
+
+def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns | None:
+    """From the largest set of runs in which some cells had the same images, and all these cells."""
+    blocks: dict[tuple[int, ...], list[Key]] = {}
+    for key in sorted({key for one in known for key in one.cells if key[2] == case}):
+        by_images: dict[tuple[str, str], list[int]] = {}
+        for index, one in enumerate(known):
+            if metric in one.cells.get(key, {}) and all(one.images(key)):
+                by_images.setdefault(one.images(key), []).append(index)
+        for indices in by_images.values():
+            if len(indices) > 1:
+                blocks.setdefault(tuple(indices), []).append(key)
+    if not blocks:
+        return None
+    largest = max(blocks, key=lambda block: (len(block), len(blocks[block])))
+    cells = [[known[index].cells[key][metric] for key in blocks[largest]] for index in largest]
+    means = np.array([[one.mean for one in row] for row in cells])
+    runs, count = means.shape
+    of_runs = means.mean(axis=1)
+    common = float(of_runs.var(ddof=1))  # of the runs' means: MS(runs) / cells
+    rest = means - of_runs[:, None] - means.mean(axis=0)[None, :] + means.mean()
+    special = float((rest**2).sum()) / ((runs - 1) * (count - 1)) * (1 - 1 / count) if count > 1 else 0.0
+    return BetweenRuns(
+        case=case,
+        metric=metric,
+        runs=tuple(known[index].run.name for index in largest),
+        cells=count,
+        common=common,
+        special=special,
+        inside=float(np.mean([one.variance / one.n for row in cells for one in row])),
+    )
