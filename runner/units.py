@@ -45,3 +45,8 @@ def format_size(size: float) -> str:
             scaled = size / factor
             return f"{scaled:.3g} {unit}" if scaled < 999.5 else f"{scaled:.0f} {unit}"
     return f"{size:.0f} B"
+
+
+def format_count(number: int, noun: str) -> str:
+    """A number with its noun: `1 datagram`, `2 datagrams`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

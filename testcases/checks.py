@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from runner.model.protocol import HTTP09, HTTP3
 from runner.model.result import Finding
 from runner.trace import Place
+from runner.units import format_count
 from testcases.base import CaseEvidence, proven
 
 QUIC_V1 = 0x00000001
@@ -195,9 +196,9 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         order = ", the later one first" if hello.out_of_order else ""
         finding = Finding(
             code="client-hello-unanswered",
-            requirement="A server puts the ClientHello together from CRYPTO frames of several packets.",
+            requirement="A server answers a ClientHello that arrived whole, however many packets carry it.",
             expected="an Initial packet of the server with its ServerHello",
-            actual=f"connection {number}: none, to {hello.bytes} B in {hello.datagrams} datagrams{order}",
+            actual=f"connection {number}: none, to {hello.bytes} B in {format_count(hello.datagrams, 'datagram')}{order}",
             role="server",
             section="RFC 9000 §7",
         )

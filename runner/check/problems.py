@@ -93,6 +93,30 @@ MENDS = {
 }
 
 
+# What helps in one case, where the general advice would mislead.
+_MENDS_OF_CASES = {
+    ("handshake-count", "handshakeloss"): "Open a new connection for each of the 50 requests, one after the other.",
+    (
+        "handshake-count",
+        "handshakecorruption",
+    ): "Open a new connection for each of the 50 requests, one after the other.",
+    ("handshake-count", "resumption"): "Open two connections; the second one resumes the session of the first.",
+    ("handshake-count", "zerortt"): "Open two connections; the requests of the second one go in 0-RTT.",
+    ("timeout", "handshakeloss"): "Repeat lost handshake packets by the probe time-out (RFC 9002 §6.2), and don't give "
+    "a connection up before the idle time-out.",
+    ("timeout", "handshakecorruption"): "Discard packets that can't be authenticated and repeat by the probe time-out "
+    "(RFC 9002 §6.2).",
+    ("timeout", "mtublackhole"): "Fall back to 1200-byte datagrams when only large ones are lost (RFC 8899 §4.3).",
+    ("timeout", "blackhole"): "Go on after a silence of two seconds: probe time-outs must not grow beyond it.",
+    ("wrong-alpn", "http3"): "Offer h3 in this case.",
+}
+
+
+def mend(code: str, case: str) -> str:
+    """What helps against this finding in this case; empty when its requirement says it."""
+    return _MENDS_OF_CASES.get((code, case)) or MENDS.get(code, "")
+
+
 _HOST_WENT_WRONG = "`./bentpipe doctor` says what this host lacks; then check it again."
 
 

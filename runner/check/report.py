@@ -10,9 +10,9 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 from runner.check.cell import HELD, MOST, Cell, code_of
-from runner.check.problems import MENDS, Problem, open_mend
+from runner.check.problems import Problem, mend, open_mend
 from runner.deploy.image_facts import ImageFacts
-from runner.model.implementation import Role
+from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.stats import count
@@ -64,6 +64,7 @@ class Report:
     peers: tuple[str, ...]
     run: Path
     seconds: float
+    listed: Implementation | None = None  # the stack of this name in implementations.json
 
     @property
     def verdict(self) -> Verdict:
@@ -111,25 +112,63 @@ class Report:
         }
         return tuple(sorted(names))
 
+    def succeeded(self, role: Role) -> tuple[str, ...]:
+        """The cases that succeeded in `role` with every peer that decided them."""
+        outcomes: dict[str, set[Outcome]] = {}
+        for place, cell in self.cells.items():
+            if place.role is role and cell.outcome is not Outcome.ERROR:
+                outcomes.setdefault(place.case, set()).add(cell.outcome)
+        return tuple(case for case, those in outcomes.items() if those == {Outcome.SUCCEEDED})
+
+    def summary(self) -> str:
+        """`as client 21 of 23 supported cases succeeded`, for both roles."""
+        parts = []
+        for role in self.roles():
+            unknown = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+            known = {
+                place.case for place, cell in self.cells.items() if place.role is role and cell.outcome not in unknown
+            }
+            parts.append(f"as {role.value} {len(self.succeeded(role))} of {len(known)} supported cases succeeded")
+        return "; ".join(parts) or "supports no case in any role"
+
     def roles(self) -> tuple[Role, ...]:
         """The roles in which it claims anything."""
         return tuple(role for role in Role if self.cases(role))
 
+    def _asked(self, role: Role) -> frozenset[str]:
+        """The wire names that this check asked of it in `role`."""
+        jobs = (job for job in self.results if self.role_of(job) is role)
+        return frozenset(self.wire_names[job.case][role.value] for job in jobs)
+
     def entry(self) -> dict[str, Any]:
         """The entry of implementations.json to send, under its name."""
+        listed = self.listed
         claimed = {role: self.cases(role) for role in self.roles()}
+        asked = {role: self._asked(role) for role in Role}
+        if listed is not None:  # what this check did not ask stays as it was submitted
+            for role in listed.roles:
+                if role not in listed.cases and asked[role] == frozenset(claimed.get(role, ())):
+                    claimed[role] = ()  # it claims every case, and nothing that was asked says otherwise
+                    continue
+                kept = [name for name in listed.cases.get(role, ()) if name not in asked[role]]
+                if kept:
+                    claimed[role] = tuple(sorted({*claimed.get(role, ()), *kept}))
         names = {name for cases in claimed.values() for name in cases}
         alpn = [protocol for protocol, there in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if there]
+        if listed is not None:
+            untried = any("http3" not in asked[role] or len(asked[role]) == 1 for role in listed.roles)
+            alpn += [protocol for protocol in listed.alpn if protocol not in alpn and untried]
         facts = self.facts
         rates = [f"{place}: {cell.rate}" for place, cell in self.cells.items() if cell.rate]
         return {
             self.name: {
                 "image": self.subject,
-                "url": (facts.url if facts else "") or UNKNOWN_URL,
+                "url": (facts.url if facts else "") or (listed.url if listed else "") or UNKNOWN_URL,
                 "version": facts.version if facts else "",
+                **({"language": listed.language} if listed and listed.language else {}),
                 "roles": [role.value for role in claimed],
                 "alpn": alpn,
-                "cases": {role.value: list(cases) for role, cases in claimed.items()},
+                "cases": {role.value: list(cases) for role, cases in claimed.items() if cases},
                 **({"note": "; ".join(rates)} if rates else {}),
             }
         }
@@ -249,7 +288,7 @@ def cell_text(cell: Cell | None) -> str:
 
 def mend_of(cell: Cell, finding: Finding) -> str:
     """What helps; empty when the requirement says it."""
-    return open_mend(finding.code) if cell.outcome is Outcome.ERROR else MENDS.get(finding.code, "")
+    return open_mend(finding.code) if cell.outcome is Outcome.ERROR else mend(finding.code, cell.shown.case)
 
 
 def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from runner.check.cell import Cell
 from runner.check.report import UNKNOWN_URL, Place, Report, Verdict, cell_text, mend_of
+from runner.model.implementation import Role
 from runner.terminal import STYLES
 from runner.units import format_duration
 
@@ -17,24 +18,19 @@ def show_report(console: Console, report: Report) -> None:
     for problem in report.problems:
         console.print(f"\n[red]✗ {escape(problem.code)}[/red] {escape(problem.what)}", soft_wrap=True)
         console.print(f"  mend: {escape(problem.mend)}", soft_wrap=True)
-    columns = report.columns()
-    if columns:
-        table = Table("case", *(f"as {role.value}\n{peer}" for role, peer in columns), box=None)
-        for case in report.rows():
-            cells = [report.cells.get(Place(case, role, peer)) for role, peer in columns]
-            table.add_row(case, *(f"[{_style(cell)}]{escape(cell_text(cell))}[/]" if cell else "" for cell in cells))
-        console.print()
-        console.print(table)
+    for role in Role:
+        columns = [column for column in report.columns() if column[0] is role]
+        if columns:
+            console.print("", _cases_table(report, columns), sep="\n")
     for title, places in report.groups():
         console.print(f"\n[bold]{title}[/bold]")
         for place in places:
             _show_cell(console, report, place)
     markdown, junit, entry = report.write()
     style = _STYLES[report.verdict]
-    roles = ", ".join(f"{role.value} ({len(report.cases(role))} cases)" for role in report.roles()) or "nothing"
     console.print(
         f"\n[{style}]{report.verdict.name.lower()}[/{style}] in {format_duration(report.seconds)}: "
-        f"{escape(report.subject)} supports {roles}.",
+        f"{escape(report.subject)} {report.summary()}.",
         soft_wrap=True,
     )
     console.print(f"report {markdown}\nJUnit  {junit}\nentry  {entry}", soft_wrap=True)
@@ -44,6 +40,19 @@ def show_report(console: Console, report: Report) -> None:
             f"write your project's page instead of {UNKNOWN_URL}.",
             soft_wrap=True,
         )
+
+
+def _cases_table(report: Report, columns: list[tuple[Role, str]]) -> Table:
+    """The cases in one role, a column per peer: within 80 columns, whatever the codes of the failures are."""
+    table = Table(box=None)
+    table.add_column(f"as {columns[0][0].value}", no_wrap=True)
+    for _, peer in columns:
+        table.add_column(f"with {peer}", overflow="fold")
+    for case in report.rows():
+        cells = [report.cells.get(Place(case, role, peer)) for role, peer in columns]
+        if any(cells):
+            table.add_row(case, *(f"[{_style(cell)}]{escape(cell_text(cell))}[/]" if cell else "" for cell in cells))
+    return table
 
 
 def _style(cell: Cell) -> str:

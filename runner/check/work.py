@@ -95,7 +95,13 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         peers=peers,
         run=path,
         seconds=time.monotonic() - began,
+        listed=catalog.implementations.get(name) or _of_image(catalog, options.image),
     )
+
+
+def _of_image(catalog: Catalog, image: str | None) -> Implementation | None:
+    """The stack of the catalogue that has this image."""
+    return next((stack for stack in catalog.implementations.values() if image and stack.image == image), None)
 
 
 def _peers(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def build(
         try:
             _make(client, image, report)
         except Exception as error:
-            report(Event(tag=image.tag, state=State.FAILED))
+            report(Event(tag=image.tag, state=State.FAILED, text=str(error)))
             ended.put((image.tag, error))
         else:
             ended.put((image.tag, None))

@@ -87,6 +87,8 @@ class BuildDisplay:
         rest = "; ".join(part for part in (self._count(), self._time_left()) if part) if self._number > 1 else ""
         about = f" [dim]({rest})[/dim]" if rest else ""
         self._console.print(f"{sign} {escape(event.tag)} {event.state.value}{took}{about}", soft_wrap=True)
+        if event.state is State.FAILED and event.text:  # at once: the other images may take an hour
+            self._console.print(f"  {escape(event.text.replace(chr(10), f'{chr(10)}  '))}", soft_wrap=True)
 
     def _count(self) -> str:
         return f"{self._number - len(self._left)} of {self._number}"

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -13,7 +14,7 @@ from runner.check.cell import TRIES
 from runner.check.problems import MENDS, Problem, of_image, of_output, of_probe
 from runner.check.show import show_report
 from runner.deploy.image_facts import CONTRACT_FILES, ImageFacts
-from runner.model.implementation import Role
+from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from testcases.hits import missed
@@ -96,6 +97,63 @@ def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
     assert stack.roles == (Role.SERVER,)
     assert stack.claims(Role.SERVER, "http3")
     assert not stack.claims(Role.SERVER, "retry")
+
+
+def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
+    """A check of one case must not take the other claims of a listed stack away."""
+    listed = Implementation(
+        name="stack",
+        image="example/stack:1",
+        url="https://example.org/listed",
+        language="C",
+        roles=(Role.CLIENT, Role.SERVER),
+        alpn=("hq-interop", "h3"),
+        cases={Role.SERVER: ("handshake", "retry")},
+    )
+    asked = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED))
+    (entry,) = replace(asked, listed=listed).entry().values()
+    assert entry["cases"] == {"server": ["handshake", "retry"]}  # as client it claims every case, and still does
+    assert entry["roles"] == ["client", "server"]
+    assert entry["alpn"] == ["hq-interop", "h3"]
+    assert entry["language"] == "C"
+    refused = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.UNSUPPORTED, finding("unsupported")))
+    (entry,) = replace(refused, listed=listed).entry().values()
+    assert entry["cases"] == {"server": ["retry"]}
+
+
+def test_the_summary_counts_what_succeeded(tmp_path: Path) -> None:
+    found = report(
+        tmp_path,
+        result("stack", "quic-go", "handshake", Outcome.SUCCEEDED),
+        result("stack", "quinn", "handshake", Outcome.FAILED, finding("timeout")),
+        result("stack", "quic-go", "http3", Outcome.SUCCEEDED),
+        result("quic-go", "stack", "handshake", Outcome.UNSUPPORTED, finding("unsupported")),
+    )
+    assert found.summary() == "as server 1 of 2 supported cases succeeded"
+
+
+def test_a_failure_has_the_mend_of_its_case(tmp_path: Path) -> None:
+    for case, word in (("transferloss", "by itself"), ("handshakeloss", "probe time-out")):
+        wire = {**WIRE, case: {"client": case, "server": case}}
+        failed = result("quic-go", "stack", case, Outcome.FAILED, finding("timeout", role="client"))
+        assert word in replace(report(tmp_path, failed), wire_names=wire).markdown()
+
+
+def test_the_table_fits_into_80_columns(tmp_path: Path) -> None:
+    code = "amplification-limit-exceeded"
+    found = report(
+        tmp_path,
+        *(result("stack", peer, "handshake", Outcome.FAILED, finding(code)) for peer in ("quic-go", "quinn")),
+        *(result(peer, "stack", "handshake", Outcome.FAILED, finding(code)) for peer in ("quic-go", "quinn")),
+    )
+    text = io.StringIO()
+    show_report(Console(file=text, width=80), found)
+    table = [
+        line for line in text.getvalue().split("\n") if (line.startswith(" ") and "with " in line) or " ✗ " in line
+    ]
+    assert [line.split()[:2] for line in table if "with" in line] == [["as", "client"], ["as", "server"]]
+    assert text.getvalue().count(f"✗ {code}") == 4  # no code is cut
+    assert all(len(line) <= 80 for line in table)
 
 
 @pytest.mark.parametrize(
