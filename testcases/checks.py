@@ -194,11 +194,12 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         if hello is None or hello.arrived is False or read:
             continue
         order = ", the later one first" if hello.out_of_order else ""
+        carried = format_count(hello.datagrams, "datagram")
         finding = Finding(
             code="client-hello-unanswered",
             requirement="A server answers a ClientHello that arrived whole, however many packets carry it.",
             expected="an Initial packet of the server with its ServerHello",
-            actual=f"connection {number}: none, to {hello.bytes} B in {format_count(hello.datagrams, 'datagram')}{order}",
+            actual=f"connection {number}: none, to {hello.bytes} B in {carried}{order}",
             role="server",
             section="RFC 9000 §7",
         )

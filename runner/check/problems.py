@@ -93,9 +93,10 @@ MENDS = {
 }
 
 
+_A_CONNECTION_EACH = "Open a new connection for each of the 50 requests, one after the other."
 # What helps in one case, where the general advice would mislead.
 _MENDS_OF_CASES = {
-    ("handshake-count", "handshakeloss"): "Open a new connection for each of the 50 requests, one after the other.",
+    ("handshake-count", "handshakeloss"): _A_CONNECTION_EACH,
     (
         "handshake-count",
         "handshakecorruption",

@@ -125,9 +125,8 @@ class Report:
         parts = []
         for role in self.roles():
             unknown = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
-            known = {
-                place.case for place, cell in self.cells.items() if place.role is role and cell.outcome not in unknown
-            }
+            mine = {place.case: cell.outcome for place, cell in self.cells.items() if place.role is role}
+            known = [case for case, outcome in mine.items() if outcome not in unknown]
             parts.append(f"as {role.value} {len(self.succeeded(role))} of {len(known)} supported cases succeeded")
         return "; ".join(parts) or "supports no case in any role"
 

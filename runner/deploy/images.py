@@ -69,7 +69,8 @@ class State(StrEnum):
 class Event:
     """A change of one image's state, or a step of its build: `step` of `steps` and the instruction, from 1.
 
-    `text` of a failure is its reason. When an image is built, `seconds` says how long that took and `reused` how many steps were taken from before.
+    `text` of a failure is its reason. When an image is built, `seconds` says how long that took and
+    `reused` how many steps were taken from before.
     """
 
     tag: str

@@ -105,6 +105,7 @@ def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
         name="stack",
         image="example/stack:1",
         url="https://example.org/listed",
+        version="0.9",
         language="C",
         roles=(Role.CLIENT, Role.SERVER),
         alpn=("hq-interop", "h3"),
@@ -148,9 +149,8 @@ def test_the_table_fits_into_80_columns(tmp_path: Path) -> None:
     )
     text = io.StringIO()
     show_report(Console(file=text, width=80), found)
-    table = [
-        line for line in text.getvalue().split("\n") if (line.startswith(" ") and "with " in line) or " ✗ " in line
-    ]
+    lines = text.getvalue().split("\n")
+    table = [line for line in lines if (line.startswith(" ") and "with " in line) or " ✗ " in line]
     assert [line.split()[:2] for line in table if "with" in line] == [["as", "client"], ["as", "server"]]
     assert text.getvalue().count(f"✗ {code}") == 4  # no code is cut
     assert all(len(line) <= 80 for line in table)
