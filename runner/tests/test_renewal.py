@@ -1,5 +1,6 @@
 """Numbers of older definitions: measured again from what is kept of a job, or left out by name."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -94,9 +95,11 @@ def test_the_commands_say_it_and_analyse_renews(folder: RunFolder, tmp_path: Pat
     newer = RunFolder.create(tmp_path / "new", replace(folder.run, name="new"))
     for result in RenewedRun.of(folder).results().values():
         newer.save_result(result)
-    both = bentpipe("compare", str(folder.path), str(newer.path), "--all")
+    both = bentpipe("compare", str(folder.path), str(newer.path), "--json", str(tmp_path / "compared.json"))
     assert "older formula" not in both.stdout
-    assert "quinn → quinn" in both.stdout
+    compared = json.loads((tmp_path / "compared.json").read_text())["numbers"]
+    (goodput,) = [one["shift"] for one in compared if (one["server"], one["metric"]) == ("quinn", "goodput")]
+    assert goodput["median_before"] == pytest.approx(goodput["median_after"])
     assert bentpipe("analyse", str(folder.path)).returncode == 0
     again = folder.result(JOB)
     assert again is not None and again.sample is not None
