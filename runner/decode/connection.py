@@ -1,6 +1,7 @@
 """What is known of a connection while its packets are read: keys, packet numbers, connection IDs, handshake."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 
@@ -24,8 +25,8 @@ INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
 _GENERATIONS_AHEAD = 6
 """How many key updates in a row may be missing from the capture."""
 
-OneRtt = tuple[int, bytes, int, int]
-"""packet number, payload, key phase, key generation"""
+OneRtt = tuple[int, bytes, int, int, int]
+"""packet number, payload, key phase, key generation, unprotected first byte"""
 
 
 class KeyRing:
@@ -60,19 +61,20 @@ class KeyRing:
             protection = self._generations[self.current]
             try:
                 plain = protection.open((protection.iv ^ number).to_bytes(12), data[at + size : end], header)
-                return number, plain, phase, self.current
+                return number, plain, phase, self.current, first
             except InvalidTag:
                 pass
-        return self._open_other(header, data[at + size : end], number, phase)
+        return self._open_other(header, data[at + size : end], number, first)
 
-    def _open_other(self, header: bytes, sealed: bytes, number: int, phase: int) -> OneRtt | None:
+    def _open_other(self, header: bytes, sealed: bytes, number: int, first: int) -> OneRtt | None:
+        phase = first >> 2 & 1
         after = [self.current + step for step in range(1, _GENERATIONS_AHEAD + 1)]
         before = [self.current - step for step in range(1, self.current + 1)][:_GENERATIONS_AHEAD]
         for generation in (*before, *after) if number < self._start else (*after, *before):
             if generation & 1 == phase and (plain := self.open_with(generation, header, sealed, number)) is not None:
                 if generation > self.current:
                     self.current, self._start = generation, number
-                return number, plain, phase, generation
+                return number, plain, phase, generation, first
         return None
 
     def open_with(self, generation: int, header: bytes, sealed: bytes, number: int) -> bytes | None:
@@ -104,7 +106,7 @@ class KeyRing:
                 plain = self.open_with(generation, header, sealed, number)
                 if plain is not None:
                     self.current, self._start = generation, number
-                    return (number, plain, phase, generation), attempts
+                    return (number, plain, phase, generation, first), attempts
         return None, attempts
 
 
@@ -147,13 +149,14 @@ class Side:
 
     def open_long(
         self, options: list[Protection], space: int, data: bytes, header: LongHeader
-    ) -> tuple[int, bytes, Suite] | None:
-        """A packet with a long header: its number, payload and suite; None when no option fits. Keeps what fits."""
+    ) -> tuple[int, bytes, int, Protection] | None:
+        """A packet with a long header: its number, payload, first byte and keys. Keeps the option that fits; None
+        when there is none."""
         for protection in options:
             opened = protection.open_long(data, header.start, header.number_at, header.end, self.largest[space])
             if opened is not None:
                 options[:] = [protection]
-                return *opened, protection.suite
+                return *opened, protection
         return None
 
 
@@ -184,6 +187,7 @@ class Connection:
     client_hello_count: int = 0
     certificate: bool = False
     transport_parameters: list[dict[str, Value] | None] = field(default_factory=lambda: [None, None])
+    messages: list[dict[str, Any]] = field(default_factory=list)
     """Of client and server."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[Side, Side] = field(init=False)

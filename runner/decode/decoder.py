@@ -5,7 +5,7 @@ from runner.decode.frames import NONE, parse_frames
 from runner.decode.keylog import Session
 from runner.decode.network import Datagrams
 from runner.decode.packets import LongHeader, PacketType, parse_long_header
-from runner.decode.protection import SUITES, Suite, initial_protection, retry_tag_is_valid
+from runner.decode.protection import SUITES, Protection, initial_protection, retry_tag_is_valid
 from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
 from runner.decode.rescue import Rescue
 from runner.decode.rows import (
@@ -131,7 +131,7 @@ class Decoder:
         return self._is_stateless_reset(packet, flow)
 
     def _accept_short(self, packet: Packet, side: Side, cid_length: int, opened: OneRtt) -> None:
-        number, plain, phase, generation = opened
+        number, plain, phase, generation, first = opened
         rows, row, start = self.rows, packet.row, packet.start
         suite = side.ring.suite if side.ring else None
         rows.packets[row * PACKET_COLUMNS : (row + 1) * PACKET_COLUMNS] = (
@@ -150,11 +150,13 @@ class Decoder:
             1,
             NONE,
             NONE if suite is None else _SUITE_NUMBERS[suite],
+            first,
+            NONE if side.ring is None else side.ring.version,
         )
         side.largest[APPLICATION_SPACE] = max(side.largest[APPLICATION_SPACE], number)
         events = parse_frames(plain, row, APPLICATION_SPACE, rows.frames)
         if events:
-            self.registry.learn(side, APPLICATION_SPACE, events)
+            self.registry.learn(side, APPLICATION_SPACE, events, row)
 
     def _is_stateless_reset(self, packet: Packet, flow: FlowState) -> bool:
         """RFC 9000 §10.3.1: the last 16 bytes are a token that the sender had given out."""
@@ -244,7 +246,7 @@ class Decoder:
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
         self.registry.news = True
-        self._accept_long(packet, header, client, (*opened, protection.suite))
+        self._accept_long(packet, header, client, (*opened, protection))
         return True
 
     def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
@@ -255,9 +257,11 @@ class Decoder:
                 return connection
         return None
 
-    def _accept_long(self, packet: Packet, header: LongHeader, side: Side, opened: tuple[int, bytes, Suite]) -> None:
+    def _accept_long(
+        self, packet: Packet, header: LongHeader, side: Side, opened: tuple[int, bytes, int, Protection]
+    ) -> None:
         """Write the row and the frames of an authenticated packet, and learn from them."""
-        number, plain, suite = opened
+        number, plain, first, protection = opened
         space = SPACE_OF[header.type]
         rows, row = self.rows, packet.row
         rows.packets[row * PACKET_COLUMNS : (row + 1) * PACKET_COLUMNS] = (
@@ -275,13 +279,15 @@ class Decoder:
             packet.end - packet.start,
             1,
             NONE if header.token is None else len(header.token),
-            _SUITE_NUMBERS[suite],
+            _SUITE_NUMBERS[protection.suite],
+            first,
+            protection.version,
         )
         side.largest[space] = max(side.largest[space], number)
         self.registry.accept_header(side, header)
         events = parse_frames(plain, row, space, rows.frames)
         if events:
-            self.registry.learn(side, space, events)
+            self.registry.learn(side, space, events, row)
 
     def _version_negotiation(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
         """RFC 9000 §17.2.1: it answers the client's packet and swaps its connection IDs."""

@@ -55,7 +55,19 @@ Event = tuple[int, int, bytes]
 class FrameRows:
     """Frames of all packets so far, as flat lists of integers; one name per list says the order of its columns."""
 
-    __slots__ = ("acks", "heads", "others", "packet", "payloads", "range_first", "range_last", "space", "streams")
+    __slots__ = (
+        "acks",
+        "heads",
+        "others",
+        "packet",
+        "payloads",
+        "range_first",
+        "range_last",
+        "reset_tokens",
+        "space",
+        "streams",
+        "type_lengths",
+    )
 
     def __init__(self) -> None:
         self.packet = self.space = NONE
@@ -70,6 +82,10 @@ class FrameRows:
         self.range_last: list[int] = []
         self.others: list[int] = []
         """packet, frame, type, stream id, offset, length, value"""
+        self.reset_tokens: dict[int, bytes] = {}
+        """Row of `others` → stateless reset token of NEW_CONNECTION_ID."""
+        self.type_lengths: dict[int, int] = {}
+        """Row of `others` → bytes of its type, where they are more than needed (RFC 9000 §12.4)."""
         self.payloads: list[bytes | None] = []
         """One per row of `others`."""
 
@@ -199,17 +215,21 @@ def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: lis
         rows.others += (rows.packet, frame, 0, NONE, NONE, length, NONE)
         rows.payloads.append(None)
         return position + length
+    size = after - position
     reader = _READERS.get(kind)
     if reader is None:
         return 0
     stream_id, offset, length, value, payload, after = reader(plain, after)
     if after > len(plain) or (length >= 0 and payload is not None and len(payload) != length):
         return 0
+    if size > 1 and kind < 1 << (6 if size == 2 else 14 if size == 4 else 30):
+        rows.type_lengths[len(rows.payloads)] = size
     rows.others += (rows.packet, frame, kind, stream_id, offset, length, value)
     rows.payloads.append(payload)
     if kind == CRYPTO and payload is not None:
         events.append((CRYPTO, offset, payload))
     elif kind == NEW_CONNECTION_ID and payload is not None:
+        rows.reset_tokens[len(rows.payloads) - 1] = plain[after - 16 : after]
         events.append((NEW_CONNECTION_ID, value, payload + plain[after - 16 : after]))
     return after
 
@@ -253,10 +273,10 @@ def _new_token(plain: bytes, position: int) -> Fields:
 
 def _new_connection_id(plain: bytes, position: int) -> Fields:
     sequence, position = varint(plain, position)
-    _, position = varint(plain, position)
+    retire_prior_to, position = varint(plain, position)
     length = plain[position]
     position += 1
-    return NONE, NONE, length, sequence, plain[position : position + length], position + length + 16
+    return NONE, retire_prior_to, length, sequence, plain[position : position + length], position + length + 16
 
 
 def _path_data(plain: bytes, position: int) -> Fields:

@@ -9,12 +9,15 @@ class Message(IntEnum):
 
     CLIENT_HELLO = 1
     SERVER_HELLO = 2
+    NEW_SESSION_TICKET = 4
     ENCRYPTED_EXTENSIONS = 8
     CERTIFICATE = 11
     COMPRESSED_CERTIFICATE = 25
 
 
-_SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _QUIC_TRANSPORT_PARAMETERS = 0, 16, 41, 42, 57
+_SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _SUPPORTED_VERSIONS, _QUIC_TRANSPORT_PARAMETERS = (
+    0, 16, 41, 42, 43, 57
+)  # fmt: skip
 
 # The random of a ServerHello that is a HelloRetryRequest (RFC 8446 §4.1.3).
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
@@ -105,6 +108,9 @@ class Hello:
     sni: str | None = None
     early_data: bool = False
     pre_shared_key: bool = False
+    session_id_length: int = 0
+    versions: list[int] = field(default_factory=list)
+    """That a ClientHello offers."""
     transport_parameters: bytes | None = None
 
     @property
@@ -119,7 +125,7 @@ def parse_client_hello(body: bytes) -> Hello | None:
         reader = _Reader(body)
         reader.take(2)
         hello = Hello(random=reader.take(32))
-        reader.vector(1)
+        hello.session_id_length = len(reader.vector(1).rest())
         suites = reader.vector(2)
         while suites:
             hello.suites.append(suites.number(2))
@@ -155,6 +161,23 @@ def parse_encrypted_extensions(body: bytes) -> Hello | None:
     return hello
 
 
+def early_data_size(body: bytes) -> int | None:
+    """max_early_data_size of a NewSessionTicket (RFC 8446 §4.6.1); None when it has none, or is malformed."""
+    try:
+        reader = _Reader(body)
+        reader.take(8)
+        reader.vector(1)
+        reader.vector(2)
+        extensions = reader.vector(2)
+        while extensions:
+            kind, extension = extensions.number(2), extensions.vector(2)
+            if kind == _EARLY_DATA:
+                return extension.number(4)
+    except IndexError:
+        return None
+    return None
+
+
 def _extensions(reader: _Reader, hello: Hello) -> None:
     while reader:
         kind = reader.number(2)
@@ -167,6 +190,10 @@ def _extensions(reader: _Reader, hello: Hello) -> None:
             names = body.vector(2)
             while names:
                 hello.alpn.append(names.vector(1).rest().decode("ascii", "backslashreplace"))
+        elif kind == _SUPPORTED_VERSIONS and len(body.rest()) > 2:  # ServerHello has a single version
+            versions = body.vector(1)
+            while versions:
+                hello.versions.append(versions.number(2))
         elif kind == _EARLY_DATA:
             hello.early_data = True
         elif kind == _PRE_SHARED_KEY:

@@ -90,8 +90,10 @@ class Protection:
         secret = _expand_label(self.suite.hash, self.secret, label, len(self.secret))
         return Protection(self.suite, self.version, secret, self.mask)
 
-    def open_long(self, data: bytes, start: int, at: int, end: int, largest: int) -> tuple[int, bytes] | None:
-        """Packet number and payload of a long header packet at data[start:end]; None when these aren't its keys.
+    def open_long(self, data: bytes, start: int, at: int, end: int, largest: int) -> tuple[int, bytes, int] | None:
+        """Packet number, payload and unprotected first byte of a long header packet at data[start:end].
+
+        None when these aren't its keys.
 
         `at` is the position of the packet number, `largest` the highest packet number of the space so far, or -1.
         """
@@ -104,7 +106,7 @@ class Protection:
         number = reconstruct(encoded, size, largest)
         header = bytes((first,)) + data[start + 1 : at] + encoded.to_bytes(size)
         try:
-            return number, self.open((self.iv ^ number).to_bytes(12), data[at + size : end], header)
+            return number, self.open((self.iv ^ number).to_bytes(12), data[at + size : end], header), first
         except InvalidTag:
             return None
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from runner.decode.connection import APPLICATION_SPACE, HANDSHAKE_SPACE, INITIAL_SPACE, Connection, Side
 from runner.decode.frames import CRYPTO, Event
 from runner.decode.handshake import (
     Message,
+    early_data_size,
     parse_client_hello,
     parse_encrypted_extensions,
     parse_server_hello,
@@ -16,7 +18,9 @@ from runner.decode.network import Flow
 from runner.decode.packets import LongHeader, PacketType
 from runner.decode.protection import SUITES, VERSION_1
 from runner.decode.schema import CLIENT, SERVER
-from runner.decode.transport_parameters import parse_transport_parameters
+from runner.decode.transport_parameters import parse_transport_parameters, raw_transport_parameters
+
+_MOST_MESSAGES = 64  # that are kept of a connection; a forged one may have thousands
 
 
 class FlowState:
@@ -111,8 +115,8 @@ class Registry:
             self.cids.setdefault(header.dcid, side)
         self.issue(header.scid, side)
 
-    def learn(self, side: Side, space: int, events: list[Event]) -> None:
-        """Learn from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`."""
+    def learn(self, side: Side, space: int, events: list[Event], row: int) -> None:
+        """Learn from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`, which is in this row."""
         connection = side.connection
         first_flight = False
         for kind, number, payload in events:
@@ -120,6 +124,7 @@ class Registry:
                 first_flight = first_flight or number == 0
                 for message, body in side.crypto[space].feed(number, payload):
                     self._message(side, space, message, body)
+                    self._note(side, space, row, message, body)
             else:
                 self.issue(payload[:-16], side)
                 connection.reset_tokens.add(payload[-16:])
@@ -136,6 +141,26 @@ class Registry:
                 self._encrypted_extensions(side.connection, body)
             elif kind in (Message.CERTIFICATE, Message.COMPRESSED_CERTIFICATE):
                 side.connection.certificate = True
+
+    def _note(self, side: Side, space: int, row: int, kind: int, body: bytes) -> None:
+        """Keep what rules ask of a TLS message; `packet` is the row of the packet that completed it."""
+        if len(side.connection.messages) >= _MOST_MESSAGES:
+            return
+        message: dict[str, Any] = {"sender": side.sender, "space": space, "type": kind, "packet": row}
+        if kind in (Message.CLIENT_HELLO, Message.ENCRYPTED_EXTENSIONS):
+            client = kind == Message.CLIENT_HELLO
+            hello = parse_client_hello(body) if client else parse_encrypted_extensions(body)
+            if hello is not None:
+                message["alpn"] = hello.alpn
+                message["session_id"] = hello.session_id_length
+                message["versions"] = hello.versions
+                data = hello.transport_parameters
+                message["parameters"] = None if data is None else raw_transport_parameters(data)
+        elif kind == Message.SERVER_HELLO and (hello := parse_server_hello(body)) is not None:
+            message["suite"] = hello.suites[0]
+        elif kind == Message.NEW_SESSION_TICKET:
+            message["early_data_size"] = early_data_size(body)
+        side.connection.messages.append(message)
 
     def _client_hello(self, connection: Connection, body: bytes) -> None:
         hello = parse_client_hello(body)

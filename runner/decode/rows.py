@@ -18,8 +18,10 @@ from runner.decode.frames import NONE, FrameRows
     DECRYPTED,
     TOKEN,
     SUITE,
-) = range(15)
-PACKET_COLUMNS = 15
+    FIRST_BYTE,
+    KEY_VERSION,
+) = range(17)
+PACKET_COLUMNS = 17
 
 
 class Rows:
@@ -54,6 +56,7 @@ class Rows:
         row = len(self)
         self.packets += (
             datagram, index, NONE, NONE, kind, NONE, NONE, NONE, NONE, NONE, NONE, length, 0, NONE, NONE,
+            NONE, NONE,
         )  # fmt: skip
         return row
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-DECODER_VERSION = 5
-READABLE_VERSIONS = (1, 2, 3, 4, 5)
+DECODER_VERSION = 6
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
 """Of tables: what the older ones lack is null. 2 added `record` and `supported_versions`, 3 connections that
-never left an unknown version, 4 flows of preferred addresses, 5 `token`, `data` and `early_data_accepted`."""
+never left an unknown version, 4 flows of preferred addresses, 5 `token`, `data` and `early_data_accepted`,
+6 `first_byte`, `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Bytes from the beginning of a stream that `data` keeps: enough for the frames of HTTP/3 that precede content, and for
@@ -66,6 +67,8 @@ PACKETS = pa.schema(
         ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
         ("token_length", pa.int32()),  # Initial and Retry only
         ("suite", _NAME),  # of the packet protection, IANA name
+        ("first_byte", pa.int16()),  # without header protection; null where the packet was not opened
+        ("key_version", pa.uint32()),  # QUIC version whose keys opened it
         ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
         ("token", pa.binary()),  # Initial and Retry only; null where it is empty, and in tables before version 5
     ]
@@ -109,11 +112,13 @@ FRAMES = pa.schema(
         ("type", pa.int64()),
         ("name", _NAME),  # runner.decode.frames.FRAME_NAMES, `unknown`
         ("stream_id", pa.int64()),
-        ("offset", pa.int64()),
+        ("offset", pa.int64()),  # also: final size of RESET_STREAM, Retire Prior To of NEW_CONNECTION_ID
         ("length", pa.int32()),  # of the data; of a run of PADDING, which is one row
         ("value", pa.int64()),  # limit, sequence number or error code
         ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
         *_OF_THE_PACKET,
+        ("reset_token", pa.binary()),  # NEW_CONNECTION_ID only
+        ("type_length", pa.int8()),  # bytes of the type, where they are more than needed; else null
     ]
 )
 
@@ -142,6 +147,7 @@ CONNECTIONS = pa.schema(
         ("certificate", pa.bool_()),  # the server sent a Certificate message
         ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
         ("server_transport_parameters", pa.string()),
+        ("messages", pa.string()),  # JSON: TLS messages of both sides (runner.decode.registry); null in older tables
         ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
     ]
 )

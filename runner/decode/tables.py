@@ -1,6 +1,7 @@
 """From the collected rows to the tables of `schema`."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -194,7 +195,18 @@ class TableBuilder:
             *(_nullable(every[:, at], FRAMES.field(at + 1).type) for at in (3, 4, 5, 6)),
             payload,
         ]
-        return _table([*arrays, *self._of_the_packet(packet)], FRAMES)
+        rows = self._rows.frames
+        kept = [self._of_others(known, order) for known in (rows.reset_tokens, rows.type_lengths)]
+        return _table([*arrays, *self._of_the_packet(packet), *kept], FRAMES)
+
+    def _of_others(self, known: Mapping[int, bytes | int], order: Integers) -> pa.Array:
+        """A column of few values, known by row of `others`, in the order of the frame table."""
+        values: list[bytes | int | None] = [None] * len(order)
+        if known:
+            place = np.argsort(order)
+            for row, value in known.items():
+                values[place[row]] = value
+        return pa.array(values, pa.int8() if known is self._rows.frames.type_lengths else pa.binary())
 
     def _of_the_packet(self, packet: Integers) -> list[Integers]:
         """Time, connection and sender of the packets in which frames are."""
@@ -282,5 +294,6 @@ def _connection_row(connection: Connection) -> dict[str, Any]:
         "certificate": connection.certificate,
         "client_transport_parameters": to_text(connection.transport_parameters[0]),
         "server_transport_parameters": to_text(connection.transport_parameters[1]),
+        "messages": json.dumps(connection.messages, sort_keys=True),
         "retry_integrity_ok": connection.retry_integrity_ok,
     }

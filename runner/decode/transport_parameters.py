@@ -89,6 +89,25 @@ def parse_transport_parameters(data: bytes) -> dict[str, Value]:
     return parameters
 
 
+def raw_transport_parameters(data: bytes) -> list[list[int | str]] | None:
+    """Every parameter as it was sent: its number and its value in hexadecimal, repeated ones too. The last pair has
+    number -1 when the list is cut off."""
+    parameters: list[list[int | str]] = []
+    position = 0
+    while position < len(data):
+        try:
+            code, position = varint(data, position)
+            length, position = varint(data, position)
+        except IndexError:
+            return [*parameters, [-1, ""]]
+        value = data[position : position + length]
+        position += length
+        if len(value) < length:
+            return [*parameters, [-1, ""]]
+        parameters.append([code, value.hex()])
+    return parameters
+
+
 def to_text(parameters: dict[str, Value] | None) -> str | None:
     """The JSON text of the connections table."""
     return None if parameters is None else json.dumps(parameters, sort_keys=True)

@@ -86,7 +86,7 @@ def test_ack(ranges: list[tuple[int, int]], delay: int, ecn: tuple[int, int, int
         ("15 04 05", (0x15, 4, NONE, NONE, 5), None),
         ("16 05", (0x16, NONE, NONE, NONE, 5), None),
         ("17 05", (0x17, NONE, NONE, NONE, 5), None),
-        ("18 02 01 04 01020304" + "aa" * 16, (0x18, NONE, NONE, 4, 2), bytes((1, 2, 3, 4))),
+        ("18 02 01 04 01020304" + "aa" * 16, (0x18, NONE, 1, 4, 2), bytes((1, 2, 3, 4))),
         ("19 03", (0x19, NONE, NONE, NONE, 3), None),
         ("1a 0102030405060708", (0x1A, NONE, NONE, 8, NONE), bytes(range(1, 9))),
         ("1b 0102030405060708", (0x1B, NONE, NONE, 8, NONE), bytes(range(1, 9))),
