@@ -12,15 +12,16 @@ from runner.disturbance import disturbed, load_truth
 from runner.errors import CaptureError
 from runner.explain import explained, marks, measured, window_of
 from runner.flood import flood
+from runner.judge.evidence import gaps, missing_secrets, unread_types
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
-from runner.model.result import Finding, Invariant, LinkTruth, Outcome, Result, Sample
+from runner.model.result import Finding, Invariant, LinkTruth, Outcome, ProtectedPackets, Result, Sample
 from runner.model.run import CaseRecord
 from runner.readback import applied_lines, readings
-from runner.trace import TraceFacts, facts, series
-from testcases.base import Case, CaseEvidence, Check
+from runner.trace import TraceFacts, UnreadPackets, facts, series
+from testcases.base import Case, CaseEvidence, Check, reads_of
 from testcases.checks import OPEN
 
 UNSUPPORTED_EXIT = 127
@@ -29,7 +30,16 @@ _LOG_LINES = 12
 _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
 # Errors that another attempt would not mend.
 _PERMANENT = frozenset(
-    {"no-evidence", "no-capture", "no-key-log", "no-connection", "impairment-missed", "offload", "bypassed"}
+    {
+        "no-evidence",
+        "no-capture",
+        "no-key-log",
+        "secrets-missing",
+        "no-connection",
+        "impairment-missed",
+        "offload",
+        "bypassed",
+    }
 )
 
 
@@ -52,20 +62,31 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     if flooded := flood(artifacts, record, evidence, truth):
         return base.ending(Outcome.FAILED, flooded)
     traces = _Traces.read(artifacts, record, evidence, truth)
-    found = readings(artifacts, evidence, traces.facts, traces.sample)
-    why = traces.explanation
-    base = replace(base, invariants=traces.invariants, sample=traces.sample, readings=found)
-    base = replace(base, limits=why.limits, diagnoses=why.diagnoses)
+    closed = _gaps(traces, case, record)
+    base = _with_traces(base, traces, readings_of=(artifacts, evidence), numbers=not closed)
     if spoiled := _spoiled(evidence, truth, record):
         return base.ending(Outcome.ERROR, spoiled)
     failures = tuple(_execution(evidence, record, artifacts))
-    missing = _missing_evidence(artifacts, traces, case)
+    missing = _no_packets(traces)
     if traces.facts is None or (missing is not None and not failures):
         return base.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
     if failures:
-        return base.ending(Outcome.FAILED, *failures, *_proofs(case, context, keys=missing is None))
+        keys = bool(artifacts.key_logs) and not closed and missing is None
+        return base.ending(Outcome.FAILED, *failures, *_proofs(case, context, keys=keys))
+    if closed:
+        return _judge_without(base, case, context, closed, key_logs=bool(artifacts.key_logs))
     return _judge(base, case, context)
+
+
+def _with_traces(base: Result, traces: "_Traces", *, readings_of: tuple[Artifacts, Evidence], numbers: bool) -> Result:
+    """With what the captures say. `numbers`: they could be read as far as numbers and diagnoses need it."""
+    base = replace(base, invariants=traces.invariants, protected=traces.protected)
+    if not numbers:
+        return replace(base, readings=readings(*readings_of, None, None))
+    why = traces.explanation
+    found = readings(*readings_of, traces.facts, traces.sample)
+    return replace(base, sample=traces.sample, readings=found, limits=why.limits, diagnoses=why.diagnoses)
 
 
 def with_record(base: Result, evidence: Evidence) -> Result:
@@ -88,6 +109,17 @@ def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
         return base.ending(Outcome.ERROR, *unasked)
     findings = tuple(_found(case.checks, context))
     return base.ending(Outcome.FAILED, *findings) if findings else base
+
+
+def _judge_without(
+    base: Result, case: Case, context: CaseEvidence, closed: tuple[UnreadPackets, ...], *, key_logs: bool
+) -> Result:
+    """The verdict when packets that the case asks about can't be read: what is wrong all the same, or none."""
+    unread = unread_types(closed)
+    standing = tuple(check for check in case.checks if reads_of(check).isdisjoint(unread))
+    if findings := tuple(_found(standing, context)):
+        return base.ending(Outcome.FAILED, *findings)
+    return base.ending(Outcome.ERROR, *missing_secrets(context.facts, closed, key_logs=key_logs))
 
 
 def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Finding]:
@@ -257,6 +289,13 @@ class _Traces:
     explanation: Explanation = field(default_factory=Explanation)
     problem: str = ""
 
+    @property
+    def protected(self) -> ProtectedPackets | None:
+        """How much of the captures could be read."""
+        if self.facts is None:
+            return None
+        return ProtectedPackets(packets=self.facts.protected_packets, unread=self.facts.unread_packets)
+
     @classmethod
     def read(cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None) -> "_Traces":
         """Decode, establish facts, measure, diagnose, and write `series.json`."""
@@ -293,7 +332,7 @@ def _invariants(client_side: Trace, server_side: Trace, found: TraceFacts, recor
 
     Where the link corrupts packets, those that can't be read say nothing.
     """
-    corrupts = any(link.impairments.corruption for link in (record.forward, record.return_))
+    corrupts = _corrupts(record)
     plain = all(connection.alpn == HTTP09 for connection in found.connections)
     checked = [(f"client_side.{one.name}", one) for one in client_side.invariants]
     checked += [(f"server_side.{one.name}", one) for one in server_side.invariants]
@@ -317,7 +356,18 @@ def _decode(capture: Path, artifacts: Artifacts, tables: Path, evidence: Evidenc
     return load_tables(tables) if tables.is_dir() else None
 
 
-def _missing_evidence(artifacts: Artifacts, traces: _Traces, case: Case) -> Finding | None:
+def _gaps(traces: _Traces, case: Case, record: CaseRecord) -> tuple[UnreadPackets, ...]:
+    """The packets that the case asks about and that no key opened."""
+    if traces.facts is None:
+        return ()
+    return gaps(traces.facts, may_miss=case.may_miss, corrupts=_corrupts(record))
+
+
+def _corrupts(record: CaseRecord) -> bool:
+    return any(link.impairments.corruption for link in (record.forward, record.return_))
+
+
+def _no_packets(traces: _Traces) -> Finding | None:
     """Without packets there is no verdict: never a pass, and not the implementation's failure either."""
     if traces.facts is None:
         return Finding(
@@ -325,13 +375,6 @@ def _missing_evidence(artifacts: Artifacts, traces: _Traces, case: Case) -> Find
             requirement="Verdicts come from packets.",
             expected="captures on both sides",
             actual=traces.problem,
-        )
-    if case.needs_keys and not artifacts.key_logs:
-        return Finding(
-            code="no-key-log",
-            requirement="An endpoint writes its secrets to SSLKEYLOGFILE.",
-            expected="a key log from the client or the server",
-            actual="neither wrote one, so that its packets can't be read",
         )
     if not traces.facts.connections:
         return Finding(

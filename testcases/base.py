@@ -5,6 +5,7 @@ To add one, add a module to this package with a `CASE`. Nothing else has to know
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from runner.model.artifacts import Evidence
 from runner.model.impairments import NO_PATH_IMPAIRMENTS
@@ -46,6 +47,32 @@ def proven(finding: Finding, *places: Place | None) -> Finding:
 
 Check = Callable[[CaseEvidence], Iterable[Finding]]
 
+PACKET_TYPES = frozenset({"initial", "0rtt", "handshake", "1rtt"})
+"""Of packets with packet protection."""
+
+_AnyCheck = TypeVar("_AnyCheck", bound=Check)
+
+
+def reads(*packet_types: str) -> Callable[[_AnyCheck], _AnyCheck]:
+    """Declare which protected packets the findings of a check rest on; without it, on all.
+
+    A finding still stands when no packet of the other types could be decrypted: those could add findings, and undo
+    none. `reads()` without a type: its findings need no packet that is protected.
+    """
+    assert PACKET_TYPES.issuperset(packet_types)
+
+    def declare(check: _AnyCheck) -> _AnyCheck:
+        check.reads = frozenset(packet_types)  # type: ignore[attr-defined]
+        return check
+
+    return declare
+
+
+def reads_of(check: Check) -> frozenset[str]:
+    """The types of protected packets that the findings of `check` rest on."""
+    declared: frozenset[str] = getattr(check, "reads", PACKET_TYPES)
+    return declared
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -57,7 +84,8 @@ class Case:
     `capabilities` say whether the pair does what the question is about, where a wire name can't tell: their findings
     make the job unsupported. `protocols`, by ALPN: over what it can be asked, the preferred one first; a pair is asked
     over the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks an image
-    in these alone, lest it be told of the faults of its peer.
+    in these alone, lest it be told of the faults of its peer. `may_miss`: types of packets that the case does not ask
+    about, so that they need not be decrypted for a verdict; that of other packets that can't be is an error.
     """
 
     name: str
@@ -74,7 +102,7 @@ class Case:
     wire_name_server: str | None = None
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()
-    needs_keys: bool = True  # without a key log there is no verdict
+    may_miss: frozenset[str] = frozenset({"0rtt"})
     protocols: tuple[str, ...] = (HTTP09,)
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
     name_length: int = 16  # characters of a file's name

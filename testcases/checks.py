@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from runner.model.protocol import HTTP09, HTTP3
 from runner.model.result import Finding
-from runner.trace import Place
+from runner.trace import Close, ConnectionFacts, Place
 from runner.units import format_count
-from testcases.base import CaseEvidence, proven
+from testcases.base import CaseEvidence, proven, reads
 
 QUIC_V1 = 0x00000001
 
 
+@reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     """The client saved exactly the requested files, byte for byte (contract.md, Files)."""
     wrong = []
@@ -106,6 +107,7 @@ def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *(one.landmarks.server_hello for one in others))
 
 
+@reads("initial")
 def no_retry(case: CaseEvidence) -> Iterator[Finding]:
     """The server sends no Retry where the case doesn't ask for address validation (RFC 9000 §8.1.2)."""
     retries = sum(connection.retries for connection in case.facts.connections)
@@ -147,14 +149,18 @@ def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
 
 
 _H3_NO_ERROR = 0x100
+_APPLICATION_ERROR = 0x0C
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts, so TLS had the message
 
 
+@reads("initial")
 def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
     """No side closed a connection with an error: NO_ERROR of the transport or of the application (RFC 9114 §8.1)."""
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
             if close.code == 0 or (connection.alpn == HTTP3 and close.application and close.code == _H3_NO_ERROR):
+                continue
+            if _means_unknown(connection, close):
                 continue
             kind = "application" if close.application else "transport"
             finding = Finding(
@@ -168,6 +174,15 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, close.place)
 
 
+def _means_unknown(connection: ConnectionFacts, close: Close) -> bool:
+    """Whether what says the meaning of an error code can't be read: the server's ALPN, or the application's own close
+    for which APPLICATION_ERROR stands in packets of the handshake (RFC 9000 §10.2.3)."""
+    if close.application:
+        return connection.alpn is None and connection.cannot_read("server", "handshake")
+    return close.code == _APPLICATION_ERROR and connection.cannot_read(close.sender, "1rtt")
+
+
+@reads("initial")
 def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
     """No endpoint used a packet number twice in one space (RFC 9000 §12.3)."""
     for number, connection in enumerate(case.facts.connections):
@@ -184,6 +199,7 @@ def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, *connection.landmarks.reused_numbers)
 
 
+@reads("initial")
 def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
     """Of each connection that didn't come about: whether the server answered a ClientHello of which all arrived."""
     for number, connection in enumerate(case.facts.connections):
@@ -206,6 +222,7 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *hello.places)
 
 
+@reads("initial")
 def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
     """No endpoint sent a packet whose payload is empty; who gets one must close the connection (RFC 9000 §12.4)."""
     for number, connection in enumerate(case.facts.connections):

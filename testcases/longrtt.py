@@ -6,10 +6,11 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, proven, reads
 from testcases.scenarios import LONGRTT
 
 
+@reads("initial")
 def client_hello_was_repeated(case: CaseEvidence) -> Iterator[Finding]:
     """The client's probe time-out (999 ms at the start, RFC 9002 §6.2.2) fired before any answer could arrive."""
     sent = max((connection.client_hello_count for connection in case.facts.connections), default=0)

@@ -11,12 +11,13 @@ from runner.model.run import Kind
 from runner.trace import ConnectionFacts, VersionNegotiation
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, proven, reads
 from testcases.scenarios import DEFAULT
 
 _REQUIRED = 0x00000001
 
 
+@reads("initial")
 def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers an unknown version, and Version Negotiation answers it."""
     answered = [one for one in case.facts.connections if one.version_negotiations]
@@ -123,6 +124,5 @@ CASE = Case(
     wire_name="versionnegotiation",
     scenario=DEFAULT,
     files=(1 * KIB,),
-    needs_keys=False,
     checks=(is_negotiated, goes_on_as_listed),
 )

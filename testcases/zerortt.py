@@ -51,6 +51,7 @@ CASE = Case(
     scenario=DEFAULT,
     files=(32,) * _FILES,
     name_length=_NAME_LENGTH,
+    may_miss=frozenset(),
     checks=(
         *checks.COMMON,
         checks.Handshakes(2),

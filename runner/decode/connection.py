@@ -176,6 +176,8 @@ class Connection:
     retry_scids: set[bytes] = field(default_factory=set)
     retry_integrity_ok: bool | None = None
     client_random: bytes | None = None
+    secrets: frozenset[str] = frozenset()
+    """Labels of the secrets that the key logs have for the client random."""
     suite: Suite | None = None
     alpn: str | None = None
     sni: str | None = None
@@ -206,11 +208,12 @@ class Connection:
 
     def use_session(self, session: Session, version: int) -> None:
         """Take the secrets of the key log for every level that has not opened a packet yet."""
+        self.secrets |= session.keys()
         for side in self.sides:
-            if secret := session.get(HANDSHAKE[side.sender]):
-                side.handshake = candidates(secret, version, self.suite)
-            if (secret := session.get(APPLICATION[side.sender])) and side.ring is None:
-                side.rings = [KeyRing(each) for each in candidates(secret, version, self.suite)]
+            if secrets := session.get(HANDSHAKE[side.sender]):
+                side.handshake = candidates(secrets, version, self.suite)
+            if (secrets := session.get(APPLICATION[side.sender])) and side.ring is None:
+                side.rings = [KeyRing(each) for each in candidates(secrets, version, self.suite)]
         client = self.sides[CLIENT]
-        if (secret := session.get(EARLY)) and not client.early:
-            client.early = candidates(secret, version, None)
+        if (secrets := session.get(EARLY)) and not client.early:
+            client.early = candidates(secrets, version, None)

@@ -10,8 +10,11 @@ APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
 EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
 _LABELS = frozenset((*HANDSHAKE, *APPLICATION, EARLY))
 
-Session = dict[str, bytes]
-"""Label of the secret → the secret: 32 bytes for the SHA-256 suites, 48 for SHA-384."""
+_MOST = 4  # different secrets of one label and session that are taken from one key log
+
+Session = dict[str, tuple[bytes, ...]]
+"""Label of the secret → the secret: 32 bytes for the SHA-256 suites, 48 for SHA-384. Several where key logs disagree:
+what one endpoint writes must not hide what the other one wrote, and only packets show which one is right."""
 
 
 def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict[bytes, Session]:
@@ -28,6 +31,7 @@ def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict
 
 
 def _merge(text: bytes, sessions: dict[bytes, Session]) -> None:
+    counts: dict[tuple[bytes, str], int] = {}
     for line in text.splitlines():
         words = line.decode("ascii", "replace").split()
         if len(words) != 3 or words[0] not in _LABELS:
@@ -36,5 +40,11 @@ def _merge(text: bytes, sessions: dict[bytes, Session]) -> None:
             client_random, secret = bytes.fromhex(words[1]), bytes.fromhex(words[2])
         except ValueError:
             continue
-        if len(client_random) == 32 and len(secret) in (32, 48):
-            sessions.setdefault(client_random, {}).setdefault(words[0], secret)
+        if len(client_random) != 32 or len(secret) not in (32, 48):
+            continue
+        session = sessions.setdefault(client_random, {})
+        known = session.get(words[0], ())
+        count = counts.get((client_random, words[0]), 0)
+        if secret not in known and count < _MOST:
+            session[words[0]] = (*known, secret)
+            counts[client_random, words[0]] = count + 1

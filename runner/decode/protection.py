@@ -1,7 +1,7 @@
 """Packet protection (RFC 9001 §5, RFC 9369 §3.3): keys, header protection, AEAD, Retry integrity."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -142,9 +142,10 @@ def initial_protection(version: int, dcid: bytes) -> tuple[Protection, Protectio
     return Protection(AES_128, version, client), Protection(AES_128, version, server)
 
 
-def candidates(secret: bytes, version: int, suite: Suite | None) -> list[Protection]:
-    """The protections that a key log's secret can mean, likeliest first: the suites with its hash, both versions."""
-    return list(_candidates(secret, version, suite))
+def candidates(secrets: Iterable[bytes], version: int, suite: Suite | None) -> list[Protection]:
+    """The protections that a key log's secrets for one label can mean, likeliest first: the suites with the hash of
+    each, both versions."""
+    return [protection for secret in secrets for protection in _candidates(secret, version, suite)]
 
 
 @lru_cache(maxsize=256)

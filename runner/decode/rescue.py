@@ -69,12 +69,12 @@ class Rescue:
     def _short(self, packet: Packet, flow: FlowState, time_ns: int, windows: int) -> bool:
         for target in self._targets(flow):
             connection, client_random, session, sender = target
-            secret = session.get(APPLICATION[sender])
-            if secret is None or (connection is not None and connection.sides[sender].ring is not None):
+            secrets = session.get(APPLICATION[sender])
+            if secrets is None or (connection is not None and connection.sides[sender].ring is not None):
                 continue
             key = client_random, sender
             if key not in self._rings:
-                self._rings[key] = [KeyRing(each) for each in candidates(secret, VERSION_1, None)]
+                self._rings[key] = [KeyRing(each) for each in candidates(secrets, VERSION_1, None)]
             for ring in self._rings[key]:
                 for length in self._cid_lengths():
                     if self._attempts <= 0:
@@ -100,10 +100,10 @@ class Rescue:
         for target in self._targets(flow):
             _, _, session, sender = target
             label = HANDSHAKE[sender] if header.type is PacketType.HANDSHAKE else EARLY
-            secret = session.get(label)
-            if secret is None or (label == EARLY and sender == SERVER):
+            secrets = session.get(label)
+            if secrets is None or (label == EARLY and sender == SERVER):
                 continue
-            options = candidates(secret, header.version, None)
+            options = candidates(secrets, header.version, None)
             self._attempts -= len(options)
             if any(self._opens(each, header) for each in options):
                 found = self._adopt(flow, target, time_ns, header.version)

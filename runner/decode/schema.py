@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-DECODER_VERSION = 6
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
+DECODER_VERSION = 7
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 """Of tables: what the older ones lack is null. 2 added `record` and `supported_versions`, 3 connections that
 never left an unknown version, 4 flows of preferred addresses, 5 `token`, `data` and `early_data_accepted`,
-6 `first_byte`, `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`."""
+6 `first_byte`, `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`,
+7 `secrets`, and packets that could not be read are attributed by their connection IDs."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Bytes from the beginning of a stream that `data` keeps: enough for the frames of HTTP/3 that precede content, and for
@@ -148,6 +149,7 @@ CONNECTIONS = pa.schema(
         ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
         ("server_transport_parameters", pa.string()),
         ("messages", pa.string()),  # JSON: TLS messages of both sides (runner.decode.registry); null in older tables
+        ("secrets", pa.list_(pa.string())),  # labels that a key log has for the client random; null in older tables
         ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
     ]
 )

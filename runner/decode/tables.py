@@ -295,5 +295,6 @@ def _connection_row(connection: Connection) -> dict[str, Any]:
         "client_transport_parameters": to_text(connection.transport_parameters[0]),
         "server_transport_parameters": to_text(connection.transport_parameters[1]),
         "messages": json.dumps(connection.messages, sort_keys=True),
+        "secrets": sorted(connection.secrets),
         "retry_integrity_ok": connection.retry_integrity_ok,
     }

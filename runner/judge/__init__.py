@@ -1,1 +1,1 @@
-"""What is judged from facts: rules that hold for every connection."""
+"""What is judged from facts: whether there is evidence for a verdict, and rules that hold for every connection."""

@@ -57,6 +57,27 @@ class Invariant:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProtectedPackets:
+    """Initial, 0-RTT, Handshake and 1-RTT packets in both captures of a job, and how many of them no key opened."""
+
+    packets: int
+    unread: int
+
+    @property
+    def unread_share(self) -> float:
+        """The unread packets as a fraction, 0 to 1; 0 without packets."""
+        return self.unread / self.packets if self.packets else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """`12 of 8,412 protected packets (0.14 %) could not be decrypted`."""
+        if not self.unread:
+            return f"all {self.packets:,} protected packets were decrypted"
+        share = f"{100 * self.unread_share:.2f} %"
+        return f"{self.unread:,} of {self.packets:,} protected packets ({share}) could not be decrypted"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """The numbers of one iteration; formulas are in `runner.model.numbers`. Data rates in bit/s, times in s from the
     client's first packet; None: not measurable.
@@ -199,6 +220,7 @@ class Result:
     truth: LinkTruth | None = None
     real_link: RealLinkEvidence | None = None  # instead of a simulator's truth
     invariants: tuple[Invariant, ...] = ()
+    protected: ProtectedPackets | None = None  # None: no capture was read, or the result is older than this field
     attempts: int = 1  # runs of this job, disturbed ones included
     disturbed: tuple[str, ...] = ()  # why earlier attempts did not count
     started_unix_s: float = 0.0

@@ -19,6 +19,7 @@ from runner.trace.nouns import (
     SentLength,
     StreamFacts,
     TraceFacts,
+    UnreadPackets,
     VersionNegotiation,
 )
 from runner.trace.plot import series
@@ -40,6 +41,7 @@ __all__ = [
     "SentLength",
     "StreamFacts",
     "TraceFacts",
+    "UnreadPackets",
     "VersionNegotiation",
     "facts",
     "rate_bound",

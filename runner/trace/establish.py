@@ -1,13 +1,16 @@
 """Recording → facts, each question asked where its answer can be seen."""
 
+from collections.abc import Sequence
+
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace import handshake, hello, landmarks, packets, paths
 from runner.trace.credit import credit_excess
 from runner.trace.first_flight import first_flight
-from runner.trace.nouns import ConnectionFacts, TraceFacts
+from runner.trace.nouns import ConnectionFacts, TraceFacts, UnreadPackets
 from runner.trace.scope import Scope, integer_parameter, values
 from runner.trace.streams import Streams, max_streams
 from runner.trace.transfer import Transfer
+from runner.trace.unread import protected, unread
 from runner.trace.vantage import Recording
 
 
@@ -21,9 +24,15 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
     versions = frozenset[int]()
     for vantage in recording.vantages:
         versions |= values(vantage.datagrams["ip_version"])
+    closed = unread(recording)
+    by_connection: dict[int | None, list[UnreadPackets]] = {}
+    for group in closed:
+        by_connection.setdefault(group.connection, []).append(group)
+    protected_packets, unread_packets = protected(recording)
     return TraceFacts(
         connections=tuple(
-            _connection(Scope(recording, number), streams) for number in range(len(recording.connections))
+            _connection(Scope(recording, number), streams, by_connection.get(number, ()))
+            for number in range(len(recording.connections))
         ),
         origin_unix_ns=recording.origin_ns,
         client_side=recording.client is not None,
@@ -31,10 +40,13 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
         ip_versions=versions,
         ipv4=packets.first_ipv4(recording),
         first_flight=first_flight(Transfer(recording)),
+        protected_packets=protected_packets,
+        unread_packets=unread_packets,
+        unread=closed,
     )
 
 
-def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
+def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPackets]) -> ConnectionFacts:
     row = scope.row
     streams = all_streams.of_connection(scope.number)
     echoed, reset = handshake.after_retry(scope)
@@ -86,4 +98,5 @@ def _connection(scope: Scope, all_streams: Streams) -> ConnectionFacts:
         undecrypted_packets=packets.undecrypted(scope),
         server_lengths=packets.lengths(scope, SERVER),
         landmarks=landmarks.landmarks(scope),
+        unread=tuple(closed),
     )

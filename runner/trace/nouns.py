@@ -227,6 +227,34 @@ class CreditExcess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnreadPackets:
+    """Protected packets of one sender and one type that no key opened, on one connection."""
+
+    connection: int | None
+    """Position in `TraceFacts.connections`; None: the packets belong to no connection that is known."""
+    client_random: bytes | None
+    """By which key logs name the connection; None when no ClientHello could be read."""
+    sender: str
+    """client or server; empty when the connection is not known."""
+    type: str
+    """initial, 0rtt, handshake or 1rtt."""
+    secret: str
+    """Label of the secret that opens them; empty for Initial packets, whose keys are not secret (RFC 9001 §5.2)."""
+    secret_logged: bool | None
+    """A key log has that secret, which opened none of them; None when the tables are too old to say."""
+    packets: int
+    """All packets of this connection, sender and type, at the vantage point where most of them could not be read."""
+    unread: int
+    """Those of them that no key opened."""
+    near: bool
+    """That vantage point is the sender's own, where the link has not changed any packet yet."""
+    none_read: bool
+    """No packet of this connection, sender and type was read in any capture."""
+    places: tuple[Place, ...]
+    """The first of those packets."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectionFacts:
     """One connection, from its first Initial to its end."""
 
@@ -309,6 +337,12 @@ class ConnectionFacts:
     server_lengths: Mapping[int, SentLength]
     """By length of the IP packet in bytes, as the server sent them."""
     landmarks: Landmarks
+    unread: tuple[UnreadPackets, ...] = ()
+    """What could not be read of it; empty: everything was."""
+
+    def cannot_read(self, sender: str, *types: str) -> bool:
+        """Whether no packet of `sender` of one of these types could be read, although there are some."""
+        return any(one.none_read and one.sender == sender and one.type in types for one in self.unread)
 
     @property
     def request_streams(self) -> tuple[StreamFacts, ...]:
@@ -355,3 +389,9 @@ class TraceFacts:
     """The first QUIC datagram over IPv4."""
     first_flight: FirstFlight | None = None
     """Of the first connection with response data; None without a whole capture at the server."""
+    protected_packets: int = 0
+    """Initial, 0-RTT, Handshake and 1-RTT packets in both captures."""
+    unread_packets: int = 0
+    """Those of them that no key opened."""
+    unread: tuple[UnreadPackets, ...] = ()
+    """The same by connection, sender and type; those of no known connection last."""

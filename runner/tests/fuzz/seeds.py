@@ -194,8 +194,8 @@ def _protections(
         if row[TYPE] == PacketType.INITIAL:
             return connection.initial_options(header.version, row[SENDER])
         return side.handshake if row[TYPE] == PacketType.HANDSHAKE else side.early
-    secret = sessions.get(connection.client_random or b"", {}).get(APPLICATION[row[SENDER]])
-    found = candidates(secret, connection.version or 0, connection.suite) if secret else []
+    secrets = sessions.get(connection.client_random or b"", {}).get(APPLICATION[row[SENDER]], ())
+    found = candidates(secrets, connection.version or 0, connection.suite)
     for _ in range(row[GENERATION]):
         found = [protection.next_generation() for protection in found]
     return found

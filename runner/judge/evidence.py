@@ -1,0 +1,104 @@
+"""Is there enough evidence for a verdict? What no key opened proves nothing, neither for an endpoint nor against it."""
+
+from collections.abc import Iterable
+
+from runner.model.result import Finding
+from runner.trace import TraceFacts, UnreadPackets
+
+# A secret that opens some packets is the right one. What it doesn't open is damaged or was never authentic, and the
+# peer can't open it either (RFC 9001 §5.2, §9.5). Above this share the fault may be the decoder's own.
+_DAMAGED_SHARE, _DAMAGED = 0.1, 10
+_SHOWN = 8  # connections that a result lists
+_RANDOM = 8  # bytes of a client random that a sentence shows
+
+
+def gaps(facts: TraceFacts, *, may_miss: frozenset[str], corrupts: bool) -> tuple[UnreadPackets, ...]:
+    """The groups of packets without which a case can't be decided.
+
+    `may_miss`: types of packets that the case doesn't ask about. `corrupts`: the link changes packets on purpose, so
+    that only what a sender's own capture has can be expected to open.
+    """
+    return tuple(one for one in facts.unread if one.type not in may_miss and _matters(one, corrupts=corrupts))
+
+
+def _matters(group: UnreadPackets, *, corrupts: bool) -> bool:
+    if corrupts and not group.near:
+        return group.none_read and group.connection is not None
+    if group.none_read and group.connection is not None:
+        return True
+    return group.unread > max(_DAMAGED, _DAMAGED_SHARE * group.packets)
+
+
+def missing_secrets(facts: TraceFacts, missing: Iterable[UnreadPackets], *, key_logs: bool) -> tuple[Finding, ...]:
+    """The findings against ourselves: which secrets are missing for which connection and packets, the first eight
+    connections. `key_logs`: an endpoint wrote a key log that is not empty."""
+    groups: dict[int | None, list[UnreadPackets]] = {}
+    for group in missing:
+        groups.setdefault(group.connection, []).append(group)
+    rest = len(groups) - _SHOWN
+    findings = [_finding(facts, one, key_logs=key_logs) for one in tuple(groups.values())[:_SHOWN]]
+    if rest > 0:
+        findings.append(_of_more(rest, findings[-1]))
+    return tuple(findings)
+
+
+def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) -> Finding:
+    places = [place for group in groups for place in group.places]
+    shown = [place for place in places if place.vantage == places[0].vantage][:5] if places else []
+    times = tuple(place.time for place in shown if place.time is not None)
+    return Finding(
+        code="secrets-missing" if key_logs else "no-key-log",
+        requirement="Verdicts come from packets: an endpoint writes its secrets to SSLKEYLOGFILE.",
+        expected="; ".join(sorted({_expected(group) for group in groups}))
+        if key_logs
+        else "a key log from the client or the server",
+        actual=f"{_name(facts, groups[0])}: {'; '.join(_actual(group) for group in groups)}",
+        section="RFC 9001 §5, draft-ietf-tls-keylogfile §2",
+        packets=tuple(place.record for place in shown),
+        times=times if len(times) == len(shown) else (),
+        vantage=shown[0].vantage if shown else "",
+    )
+
+
+def _of_more(count: int, last: Finding) -> Finding:
+    return Finding(
+        code=last.code,
+        requirement=last.requirement,
+        expected=last.expected,
+        actual=f"the same of {count} more connection{'s' if count != 1 else ''}",
+    )
+
+
+def _name(facts: TraceFacts, group: UnreadPackets) -> str:
+    if group.connection is None:
+        return "packets of no known connection"
+    random = f"client random {group.client_random.hex()[: 2 * _RANDOM]}…" if group.client_random else "no ClientHello"
+    return f"connection {group.connection + 1} of {len(facts.connections)} ({random})"
+
+
+def _expected(group: UnreadPackets) -> str:
+    if group.type == "initial":
+        return "the client's first Initial packet, from whose connection ID the Initial keys are made"
+    if not group.secret:
+        return f"keys of {_TYPES[group.type]} packets"
+    return f"{group.secret} in a key log"
+
+
+_TYPES = {"initial": "Initial", "0rtt": "0-RTT", "handshake": "Handshake", "1rtt": "1-RTT"}
+
+
+def _actual(group: UnreadPackets) -> str:
+    """Such as `120 of 120 1-RTT packets of the server can't be read, SERVER_TRAFFIC_SECRET_0 is in no key log`."""
+    whose = f" of the {group.sender}" if group.sender else ""
+    packets = f"{group.unread} of {group.packets} {_TYPES[group.type]} packets{whose} can't be read"
+    if not group.secret or not group.none_read:
+        return packets
+    if group.secret_logged is None:
+        return f"{packets} without {group.secret}"
+    why = "in a key log does not open them" if group.secret_logged else "is in no key log"
+    return f"{packets}, {group.secret} {why}"
+
+
+def unread_types(missing: Iterable[UnreadPackets]) -> frozenset[str]:
+    """The types of packets that are missing."""
+    return frozenset(group.type for group in missing)

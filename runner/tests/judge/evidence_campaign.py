@@ -1,0 +1,137 @@
+"""Good recordings judged with other key logs than their own, beside what has to come out.
+
+The expectation is made without the judge and without the decoder's reading of key logs: the original recording shows
+which secrets its packets need; the changed key logs show which of them are left. All left: *succeeded*. Any missing:
+*error*, never *failed*, for no endpoint did anything wrong, and never *succeeded*, for it is not proven.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from runner.analyse import analyse
+from runner.catalog import Catalog
+from runner.decode import Trace, decode_capture
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord
+from runner.tests.conftest import RECORDINGS
+from runner.tests.judge.key_logs import Lines, mutated, secrets
+from runner.tests.recordings.conformance import GOOD
+from runner.tests.recordings.nouns import changed
+from runner.tests.test_analyse import GOOD_ONES
+
+JOB = Job(server="s", client="c", case="x", iteration=1)
+ROLES = ("client", "server")
+_LABELS = {
+    (0, "0rtt"): "CLIENT_EARLY_TRAFFIC_SECRET",
+    (0, "handshake"): "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+    (1, "handshake"): "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+    (0, "1rtt"): "CLIENT_TRAFFIC_SECRET_0",
+    (1, "1rtt"): "SERVER_TRAFFIC_SECRET_0",
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A good recording and the case that it passes."""
+
+    path: str
+    case: str
+    record: CaseRecord
+
+
+def recordings(catalog: Catalog) -> tuple[Recorded, ...]:
+    """All of them."""
+    plain = (
+        Recorded(path, case, changed(catalog.cases[case].record(), {"file_sizes": sizes} if sizes else {}))
+        for path, case, sizes in GOOD_ONES
+    )
+    impaired = (Recorded(one.path, one.case, changed(catalog.cases[one.case].record(), one.changes)) for one in GOOD)
+    return (*plain, *impaired)
+
+
+@cache
+def _traces(path: str) -> tuple[Trace, Trace]:
+    artifacts = Artifacts(RECORDINGS / path / "1")
+    client, server = (
+        decode_capture(capture, artifacts.key_logs) for capture in (artifacts.client_capture, artifacts.server_capture)
+    )
+    return client, server
+
+
+@cache
+def needed(path: str, may_miss: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Label and client random of the secrets that open the recording's packets, of all types but `may_miss`."""
+    found = set()
+    for trace in _traces(path):
+        randoms = [random.hex() if random else "" for random in trace.connections["client_random"].to_pylist()]
+        columns = (trace.packets[name].to_pylist() for name in ("connection", "sender", "type", "decrypted"))
+        for connection, sender, kind, opened in set(zip(*columns, strict=True)):
+            if opened and (sender, kind) in _LABELS and kind not in may_miss:
+                found.add((_LABELS[sender, kind], randoms[connection]))
+    return frozenset(found)
+
+
+def originals(path: str) -> dict[str, Lines]:
+    """The lines of a recording's key logs, by role."""
+    logs = {role: RECORDINGS / path / "1" / role / "keys.log" for role in ROLES}
+    return {role: log.read_text().splitlines() for role, log in logs.items() if log.is_file()}
+
+
+def expected(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines]) -> Outcome:
+    """What the judge owes with these key logs instead of the recording's own."""
+    right = {secret for lines in originals(recorded.path).values() for secret in secrets(lines)}
+    left = {secret[:2] for lines in logs.values() for secret in secrets(lines) if secret in right}
+    missing = needed(recorded.path, catalog.cases[recorded.case].may_miss) - left
+    return Outcome.ERROR if missing else Outcome.SUCCEEDED
+
+
+def judged(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines], folder: Path) -> Result:
+    """The judge's verdict with these key logs."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(RECORDINGS / recorded.path / "1", folder)
+    for role, lines in logs.items():
+        (folder / role / "keys.log").write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return analyse(JOB, Artifacts(folder), catalog.cases[recorded.case], recorded.record)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A verdict that the evidence does not bear."""
+
+    recorded: Recorded
+    number: int
+    expected: Outcome
+    result: Result
+
+    def __str__(self) -> str:
+        codes = ", ".join(finding.code for finding in self.result.findings)
+        return f"#{self.number} {self.recorded.path}: {self.result.outcome} ({codes}), expected {self.expected}"
+
+
+def campaign(
+    catalog: Catalog, *, seed: str, inputs: range, folder: Path, tell: Callable[[Outcome], None] = lambda _: None
+) -> list[Wrong]:
+    """Judge random recordings with mutated key logs; `tell` is given what was expected of each."""
+    every, wrong = recordings(catalog), []
+    for number in inputs:
+        rng = Random(f"{seed}/{number}")
+        recorded = rng.choice(every)
+        logs = {role: list(lines) for role, lines in originals(recorded.path).items()}
+        if rng.random() < 0.5:  # the same in both logs, as they mostly are: else one makes up for the other
+            text = next(iter(logs.values()))
+            state = rng.getrandbits(64)
+            logs = {role: mutated(Random(state), text) for role in logs}
+        else:
+            logs = {role: mutated(rng, lines) for role, lines in logs.items()}
+        outcome = expected(catalog, recorded, logs)
+        result = judged(catalog, recorded, logs, folder)
+        tell(outcome)
+        if result.outcome is not outcome:
+            wrong.append(Wrong(recorded, number, outcome, result))
+    return wrong

@@ -1,0 +1,92 @@
+"""No verdict without evidence: key logs with parts missing never make a *failed*, nor an unproven *succeeded*."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.analyse import analyse
+from runner.catalog import Catalog, load_catalog
+from runner.model.artifacts import Artifacts
+from runner.model.result import Outcome, Result
+from runner.tests.judge.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
+from runner.tests.judge.key_logs import CUTS
+
+Copy = Callable[[str], Artifacts]
+EVERY = recordings(load_catalog())
+
+
+@pytest.mark.parametrize("recorded", EVERY, ids=lambda one: f"{one.path}-{one.case}")
+def test_a_cut_key_log_is_an_error_that_says_what_is_missing(
+    catalog: Catalog, recorded: Recorded, tmp_path: Path
+) -> None:
+    for name, cut in CUTS.items():
+        logs = {role: cut(lines) for role, lines in originals(recorded.path).items()}
+        result = judged(catalog, recorded, logs, tmp_path / "job")
+        outcome = expected(catalog, recorded, logs)
+        assert (name, result.outcome) == (name, outcome)
+        assert result.protected is not None
+        if outcome is Outcome.SUCCEEDED:
+            continue
+        assert {finding.code for finding in result.findings} == {"secrets-missing"}
+        assert all("SECRET" in finding.expected for finding in result.findings)
+        assert all("client random" in finding.actual and finding.packets for finding in result.findings)
+        assert 0 < result.protected.unread <= result.protected.packets
+        assert (result.sample, result.diagnoses, result.limits) == (None, (), {})
+
+
+def test_mutated_key_logs_give_no_wrong_verdict(catalog: Catalog, tmp_path: Path) -> None:
+    """A part of `python -m runner.validation.key_logs`, whose seed is another one."""
+    outcomes: list[Outcome] = []
+    wrong = campaign(catalog, seed="suite", inputs=range(120), folder=tmp_path / "job", tell=outcomes.append)
+    assert [str(one) for one in wrong] == []
+    assert min(outcomes.count(Outcome.ERROR), outcomes.count(Outcome.SUCCEEDED)) > 20
+
+
+def _judge(catalog: Catalog, artifacts: Artifacts, case: str) -> Result:
+    return analyse(JOB, artifacts, catalog.cases[case], catalog.cases[case].record())
+
+
+def _only_a_comment(artifacts: Artifacts) -> None:
+    for path in artifacts.key_logs:
+        path.write_text("# nothing\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"client": {"exit_code": 1}}, "client-exit"),
+        ({"client": {"exit_code": 137, "timed_out": True}}, "timeout"),
+        ({"files": {"equal": False, "received": None}}, "files-differ"),
+    ],
+)
+def test_a_verdict_that_needs_no_packet_stands(
+    catalog: Catalog, recorded: Copy, change: dict[str, dict[str, object]], code: str
+) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    _only_a_comment(artifacts)
+    document = json.loads(artifacts.evidence.read_text())
+    for section, fields in change.items():
+        (document[section][0] if section == "files" else document[section]).update(fields)
+    artifacts.evidence.write_text(json.dumps(document))
+    result = _judge(catalog, artifacts, "handshake")
+    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.FAILED, [code])
+
+
+def test_what_stands_in_open_packets_stands(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("quic-go_quinn/retry")
+    _only_a_comment(artifacts)
+    result = _judge(catalog, artifacts, "handshake")
+    assert (result.outcome, result.findings[0].code) == (Outcome.FAILED, "unexpected-retry")
+
+
+def test_what_can_not_be_read_does_not_fail(catalog: Catalog, recorded: Copy) -> None:
+    """Of a recording that fails with its keys, for what stands in packets that need them."""
+    artifacts = recorded("quinn_quinn/handshake")
+    for case in ("ecn", "keyupdate", "multiplexing"):
+        assert _judge(catalog, artifacts, case).outcome is Outcome.FAILED
+    _only_a_comment(artifacts)
+    for case in ("ecn", "keyupdate", "multiplexing"):
+        result = _judge(catalog, artifacts, case)
+        assert (result.outcome, result.findings[0].code) == (Outcome.ERROR, "secrets-missing")

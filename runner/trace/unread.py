@@ -1,0 +1,124 @@
+"""Which protected packets no key opened, by connection, sender and type: what a verdict can't rest on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE
+from runner.decode.schema import CLIENT, SERVER
+from runner.trace.intervals import Ints
+from runner.trace.nouns import UnreadPackets
+from runner.trace.vantage import NULL, Recording, Vantage
+
+TYPES = ("initial", "0rtt", "handshake", "1rtt")
+"""Packets that have packet protection (RFC 9001 §5)."""
+
+_SHOWN = 5  # packets of a group
+_ROLES = {CLIENT: "client", SERVER: "server"}
+_SENDERS, _KINDS = 3, len(TYPES)  # client, server, unknown
+
+Group = tuple[int, int, int]
+"""connection, or NULL; sender, or NULL; position in TYPES"""
+
+
+def protected(recording: Recording) -> tuple[int, int]:
+    """How many protected packets both captures have, and how many of them no key opened."""
+    counts = [_protected_rows(vantage) for vantage in recording.vantages]
+    unread = sum(
+        int((vantage.packets["decrypted"][rows] == 0).sum())
+        for vantage, rows in zip(recording.vantages, counts, strict=True)
+    )
+    return sum(len(rows) for rows in counts), unread
+
+
+def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
+    """The groups with packets that no key opened, in order of connection, sender and type.
+
+    Where the sender's own capture has such packets, it decides: a link may have changed what is in the other.
+    """
+    counted = [(vantage, _groups(vantage)) for vantage in recording.vantages]
+    opened = {group for _, groups in counted for group, count in groups.items() if count.packets > len(count.unread)}
+    worst: dict[Group, tuple[Vantage, _Count]] = {}
+    for vantage, groups in counted:
+        for group, count in groups.items():
+            known = worst.get(group)
+            near = group[1] != NULL and vantage is recording.near(group[1])
+            if len(count.unread) and (known is None or near):
+                worst[group] = vantage, count
+    order = sorted(worst, key=lambda group: (group[0] == NULL, group))
+    return tuple(_noun(recording, group, *worst[group], none_read=group not in opened) for group in order)
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Of one group in one capture: all packets, and the rows of those that no key opened."""
+
+    packets: int
+    unread: Ints
+
+
+def _protected_rows(vantage: Vantage) -> Ints:
+    return np.flatnonzero(vantage.packets.named("type", *TYPES))
+
+
+def _groups(vantage: Vantage) -> dict[Group, _Count]:
+    """What one capture has of every group."""
+    rows = _protected_rows(vantage)
+    keys = _keys(vantage)[rows]
+    groups, every = np.unique(keys, return_counts=True)
+    failed = vantage.packets["decrypted"][rows] == 0
+    keys, rows = keys[failed], rows[failed]
+    order = np.argsort(keys, kind="stable")
+    keys, rows = keys[order], rows[order]
+    begins, ends = np.searchsorted(keys, groups), np.searchsorted(keys, groups, side="right")
+    return {
+        _group(number): _Count(packets, rows[begin:end])
+        for number, packets, begin, end in zip(
+            groups.tolist(), every.tolist(), begins.tolist(), ends.tolist(), strict=True
+        )
+    }
+
+
+def _keys(vantage: Vantage) -> Ints:
+    """Per packet: the number of its group."""
+    packets = vantage.packets
+    kind = packets.codes("type", {name: at for at, name in enumerate(TYPES)})
+    return ((packets["connection"] + 1) * _SENDERS + packets["sender"] + 1) * _KINDS + kind
+
+
+def _group(number: int) -> Group:
+    rest, kind = divmod(number, _KINDS)
+    connection, sender = divmod(rest, _SENDERS)
+    return connection - 1, sender - 1, kind
+
+
+def _noun(recording: Recording, group: Group, vantage: Vantage, count: _Count, *, none_read: bool) -> UnreadPackets:
+    connection, sender, kind = group
+    row = recording.connections[connection] if connection != NULL else None
+    secret = _label(sender, TYPES[kind])
+    logged: Any = row.value("secrets") if row is not None else None
+    datagrams = dict.fromkeys(vantage.packets["datagram"][count.unread[: 4 * _SHOWN]].tolist())
+    places = (recording.place(vantage, datagram) for datagram in tuple(datagrams)[:_SHOWN])
+    return UnreadPackets(
+        connection=None if connection == NULL else connection,
+        client_random=row.value("client_random") if row is not None else None,
+        sender=_ROLES.get(sender, ""),
+        type=TYPES[kind],
+        secret=secret,
+        secret_logged=None if logged is None else secret in logged,
+        packets=count.packets,
+        unread=len(count.unread),
+        near=sender != NULL and vantage is recording.near(sender),
+        none_read=none_read,
+        places=tuple(place for place in places if place is not None),
+    )
+
+
+def _label(sender: int, kind: str) -> str:
+    """The key log's word for the secret of these packets (RFC 9001 §4, draft-ietf-tls-keylogfile)."""
+    if sender == NULL or kind == "initial":
+        return ""
+    if kind == "0rtt":
+        return EARLY
+    return (HANDSHAKE if kind == "handshake" else APPLICATION)[sender]
