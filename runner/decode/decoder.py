@@ -1,5 +1,7 @@
 """The decoder: every QUIC packet of a capture in file order, with the keys of its connection."""
 
+from bisect import bisect_right
+
 from runner.decode.connection import APPLICATION_SPACE, INITIAL_SPACE, Connection, OneRtt, Side
 from runner.decode.frames import NONE, parse_frames
 from runner.decode.keylog import Session
@@ -13,6 +15,7 @@ from runner.decode.rows import (
     DATAGRAM,
     DCID,
     DECRYPTED,
+    INDEX,
     LENGTH,
     PACKET_COLUMNS,
     SCID,
@@ -242,6 +245,8 @@ class Decoder:
             orphan = flow.orphan
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
+        else:  # after a Retry the ClientHello comes from the beginning, of misbehaving clients another one
+            connection.sides[CLIENT].crypto[INITIAL_SPACE].restart()
         connection.initial_dcids.insert(0, header.dcid)
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
@@ -375,18 +380,32 @@ class Decoder:
         return self._datagrams.time_ns[self._selected[datagram]]
 
     def _attribute(self) -> None:
-        """Give packets that could not be read to the connection on their flow at that time."""
+        """Give packets that could not be read to the connection of their destination connection ID, else to the one on
+        their flow at that time."""
         rows, source = self.rows, self._datagrams
+        timelines = [_Timeline(flow) for flow in self.registry.flows]
         for row, connection in enumerate(rows.packets[CONNECTION::PACKET_COLUMNS]):
             if connection != NONE:
                 continue
             number = self._selected[rows.get(row, DATAGRAM)]
-            sides = self.registry.flows[source.flow[number]].sides
-            begun = [side for side in sides if side.connection.first_time_ns <= source.time_ns[number]] or sides
-            if begun:
-                side = max(begun, key=lambda each: each.connection.first_time_ns)
+            flow = source.flow[number]
+            side = self._addressee(row, number) or timelines[flow].at(source.time_ns[number])
+            if side is not None:
                 rows.set(row, CONNECTION, side.connection.number)
                 rows.set(row, SENDER, side.sender)
+
+    def _addressee(self, row: int, number: int) -> Side | None:
+        """The side that puts the destination connection ID of this packet into its packets; None when it is unknown."""
+        cid = self.rows.get(row, DCID)
+        if cid != NONE:
+            return self.registry.cids.get(self.rows.cids[cid])
+        if self.rows.get(row, TYPE) == _ONE_RTT and self.rows.get(row, INDEX) == 0:  # else it is behind others
+            start = self._datagrams.start[number] + 1
+            for length in sorted(self.registry.cid_lengths, reverse=True):
+                side = self.registry.cids.get(self._data[start : start + length])
+                if side is not None:
+                    return side
+        return None
 
     def _fill(self, row: int, side: Side, kind: PacketType) -> None:
         """Attribute a packet that has no packet protection."""
@@ -394,3 +413,17 @@ class Decoder:
         self.rows.set(row, SENDER, side.sender)
         self.rows.set(row, DECRYPTED, 1)
         self.rows.set(row, TYPE, kind)
+
+
+class _Timeline:
+    """The senders on a flow by the time at which their connections began."""
+
+    def __init__(self, flow: FlowState) -> None:
+        self._sides = sorted(flow.sides, key=lambda side: side.connection.first_time_ns)
+        self._times = [side.connection.first_time_ns for side in self._sides]
+
+    def at(self, time_ns: int) -> Side | None:
+        """The sender whose connection began last before this time, else the first one; None on an unknown flow."""
+        if not self._sides:
+            return None
+        return self._sides[max(0, bisect_right(self._times, time_ns) - 1)]

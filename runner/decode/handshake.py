@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from heapq import heappop, heappush
 
 
 class Message(IntEnum):
@@ -24,34 +25,42 @@ _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e0
 
 # No stack sends more handshake data than this on one level; what a forged offset asks for is not kept.
 _MAX_BUFFERED = 1 << 20
+_MAX_WAITING = 4096  # pieces that came too early
 
 
 class CryptoStream:
     """One direction of one encryption level: puts CRYPTO data in order and cuts it into handshake messages."""
 
-    __slots__ = ("_assembled", "_consumed", "_waiting")
+    __slots__ = ("_assembled", "_consumed", "_starts", "_waiting")
 
     def __init__(self) -> None:
-        self._assembled = b""
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again at offset 0: after a Retry (RFC 9000 §17.2.5.2)."""
+        self._assembled = bytearray()
         self._consumed = 0
         self._waiting: dict[int, bytes] = {}
+        self._starts: list[int] = []
+        """Heap of the offsets in `_waiting`."""
 
     def feed(self, offset: int, data: bytes) -> list[tuple[int, bytes]]:
         """Type and body of the messages that are complete with this frame. Repeated data is ignored."""
-        if offset + len(data) <= self._end or offset > self._end + _MAX_BUFFERED:
+        end = self._end
+        if offset + len(data) <= end or offset > end + _MAX_BUFFERED or len(self._assembled) > _MAX_BUFFERED:
             return []
-        if len(data) > len(self._waiting.get(offset, b"")):
-            self._waiting[offset] = data
-        progress = True
-        while progress:
-            progress = False
-            for start in sorted(self._waiting):
-                if start > self._end:
-                    break
-                piece = self._waiting.pop(start)
-                fresh = piece[self._end - start :]
-                self._assembled += fresh
-                progress = progress or bool(fresh)
+        if offset > end:
+            if offset not in self._waiting:
+                if len(self._waiting) >= _MAX_WAITING:
+                    return []
+                heappush(self._starts, offset)
+            if len(data) > len(self._waiting.get(offset, b"")):
+                self._waiting[offset] = data
+            return []
+        self._assembled += data[end - offset :]
+        while self._starts and self._starts[0] <= self._end:
+            start = heappop(self._starts)
+            self._assembled += self._waiting.pop(start)[self._end - start :]
         return self._messages()
 
     @property
@@ -59,13 +68,13 @@ class CryptoStream:
         return self._consumed + len(self._assembled)
 
     def _messages(self) -> list[tuple[int, bytes]]:
-        messages = []
-        while len(self._assembled) >= 4:
-            size = 4 + int.from_bytes(self._assembled[1:4])
-            if len(self._assembled) < size:
+        messages, assembled = [], self._assembled
+        while len(assembled) >= 4:
+            size = 4 + int.from_bytes(assembled[1:4])
+            if len(assembled) < size:
                 break
-            messages.append((self._assembled[0], self._assembled[4:size]))
-            self._assembled = self._assembled[size:]
+            messages.append((assembled[0], bytes(assembled[4:size])))
+            del assembled[:size]
             self._consumed += size
         return messages
 

@@ -41,12 +41,24 @@ class Rescue:
         if packet.header is None:
             found = any(self._short(packet, flow, time_ns, windows) for windows in (_FEW_WINDOWS, _MANY_WINDOWS))
         else:
-            found = self._long(packet.header, flow, time_ns)
+            found = self._long(packet, packet.header, flow, time_ns)
         if not found:
             self._failures[number] = self._failures.get(number, 0) + 1
         return found
 
-    def _targets(self, flow: FlowState) -> Iterator[_Target]:
+    def _has_another_session(self, packet: Packet, flow: FlowState) -> bool:
+        """Whether the packet belongs to a connection whose ClientHello was read: another session's secrets that open it
+        stand under a wrong name in the key log."""
+        header, cids = packet.header, self._registry.cids
+        known = [cids.get(header.dcid), cids.get(header.scid)] if header is not None else []
+        if header is None:
+            start = packet.start + 1
+            known = [cids.get(self._data[start : start + length]) for length in self._registry.cid_lengths]
+            known += [side for side in flow.sides if side.ring is None]
+        return any(side is not None and side.connection.client_random is not None for side in known)
+
+    def _targets(self, packet: Packet, flow: FlowState) -> Iterator[_Target]:
+        of_another = self._has_another_session(packet, flow)
         by_random = {each.client_random: each for each in self._registry.connections if each.client_random}
         on_flow = {each.connection.client_random: each.sender for each in flow.sides}
         has_keys = any(side.ring is not None for side in flow.sides)
@@ -62,12 +74,12 @@ class Rescue:
                     yield by_random[client_random], client_random, session, sender
             elif nameless is not None:
                 yield nameless.connection, client_random, session, nameless.sender
-            else:
+            elif not of_another:
                 yield None, client_random, session, CLIENT
                 yield None, client_random, session, SERVER
 
     def _short(self, packet: Packet, flow: FlowState, time_ns: int, windows: int) -> bool:
-        for target in self._targets(flow):
+        for target in self._targets(packet, flow):
             connection, client_random, session, sender = target
             secrets = session.get(APPLICATION[sender])
             if secrets is None or (connection is not None and connection.sides[sender].ring is not None):
@@ -93,11 +105,11 @@ class Rescue:
                     return True
         return False
 
-    def _long(self, header: LongHeader, flow: FlowState, time_ns: int) -> bool:
+    def _long(self, packet: Packet, header: LongHeader, flow: FlowState, time_ns: int) -> bool:
         """Handshake and 0-RTT packets; Initial packets need what the client's first one said, and no key log has it."""
         if header.type is PacketType.INITIAL:
             return False
-        for target in self._targets(flow):
+        for target in self._targets(packet, flow):
             _, _, session, sender = target
             label = HANDSHAKE[sender] if header.type is PacketType.HANDSHAKE else EARLY
             secrets = session.get(label)
