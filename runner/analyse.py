@@ -204,7 +204,8 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             role=_NOT_STARTED[evidence.error["code"]],
         )
         return
-    server, client = evidence.server, evidence.client
+    yield from _limits(evidence, artifacts)
+    server = evidence.server
     if server.exit_code is not None and not server.stopped_by_us:
         yield _exit_finding("server", server, "runs until it gets SIGTERM", artifacts)
     elif evidence.server_ready is False:
@@ -218,7 +219,11 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             log_tail=log_tail(artifacts, "server"),
         )
     yield from client_end(evidence, record, artifacts)
-    for role, endpoint in (("client", client), ("server", server)):
+
+
+def _limits(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding]:
+    """The limits of ours that an endpoint ran into. They are told first, for what it did then follows from them."""
+    for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.output_flooded:
             yield Finding(
                 code="output-flood",

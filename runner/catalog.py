@@ -269,7 +269,12 @@ def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]
 
 
 def _read(path: Path) -> _File:
+    """The stacks and paths of the file, and those of implementations.json that it doesn't name itself."""
     file = read_as(_File, path)
+    if path.resolve() != IMPLEMENTATIONS:
+        own = read_as(_File, IMPLEMENTATIONS)
+        file.implementations = {**own.implementations, **file.implementations}
+        file.paths = {**own.paths, **file.paths}
     for name in (*file.implementations, *file.paths):
         if not name or set(name) & set("_/ ") or name.startswith("."):
             raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")

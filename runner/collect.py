@@ -15,7 +15,7 @@ from runner.errors import LaneError
 from runner.model.artifacts import FileRecord
 from runner.units import MIB
 
-COPY_BUDGET = 256 * MIB  # bytes of one folder that are copied out
+COPY_BUDGET = 512 * MIB  # bytes of one folder that are copied out
 COPY_MEMBERS = 4096
 _PAGE = 4096  # bytes
 _DEPTH = 8  # folders below each other

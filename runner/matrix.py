@@ -20,7 +20,7 @@ from runner.over_links import assign, refuse_real, with_measurements
 from runner.retention import Retention
 from runner.run import Campaign
 from runner.session import MatrixOptions, run_remaining, work_off
-from runner.stacks import load_present
+from runner.stacks import load_present, with_images
 from runner.store import RunFolder
 from runner.terminal import RunWatch
 from runner.units import format_size
@@ -95,7 +95,8 @@ def choose(
 
     Without any selection on a run that exists, what that run has.
     """
-    catalog, links = load_present(options.implementations), _links(options, path)
+    catalog = with_images(load_present(options.implementations), options.images)
+    links = _links(options, path)
     if links:
         catalog = with_measurements(catalog, links)
     asked = parse_all(options.variants, catalog.implementations)

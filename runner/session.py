@@ -41,6 +41,7 @@ class MatrixOptions:
     keep_captures: str = "median"
     links: tuple[str, ...] = ()
     links_file: Path = LINKS
+    images: tuple[str, ...] = ()  # NAME=IMAGE: a local image in a stack's place
     markdown: bool = False  # print the matrix as Markdown
     yes: bool = False
     extra_cas: Path | None = None

@@ -19,7 +19,8 @@ _PAGE_POLICY = (
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _FILE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
-_TEXT = (".log", ".json", ".qlog", ".sqlog", ".txt")  # of jobs; browsers show it
+_COMPRESSED_QLOG = ("qlog.zst",)
+_TEXT = (".log", ".json", ".qlog", ".sqlog", ".txt", *_COMPRESSED_QLOG)  # of jobs; browsers show it
 _JOB_PARTS = 4  # <run>/<server>_<client>/<case>/<iteration>
 _LINKS = "artifacts"
 _QVIS = "https://qvis.quictools.info"  # to which a pair's page links; it may fetch qlogs (CORS, Fetch standard §3.2)
@@ -76,10 +77,17 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self.send_header("Content-Disposition", "attachment")
         if self._is_qlog():
             self.send_header("Access-Control-Allow-Origin", _QVIS)
+        if self._is_unpacked_by_the_browser():
+            self.send_header("Content-Encoding", "zstd")  # RFC 8878: the file is sent as it is
+            self.send_header("Vary", "Accept-Encoding")
         super().end_headers()
 
     def _is_qlog(self) -> bool:
-        return self.path.partition("?")[0].endswith("qlog")
+        return self.path.partition("?")[0].endswith(("qlog", *_COMPRESSED_QLOG))
+
+    def _is_unpacked_by_the_browser(self) -> bool:
+        codings = [coding.partition(";")[0].strip() for coding in self.headers.get("Accept-Encoding", "").split(",")]
+        return self.path.partition("?")[0].endswith(_COMPRESSED_QLOG) and "zstd" in codings
 
     def _of_job(self) -> PurePosixPath | None:
         """The asked file's path in its job's folder; None for a page of the site, and for what pages load."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +21,24 @@ def load_present(path: Path) -> Catalog:
     """The catalogue, which knows the stacks whose published image isn't here. Starts no engine."""
     catalog = load_catalog(path)
     return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
+
+
+def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
+    """The catalogue with local images in the place of stacks' own, from `NAME=IMAGE`. Raises UsageError."""
+    replaced = {}
+    for text in texts:
+        name, equals, image = text.partition("=")
+        if not equals or not image:
+            raise UsageError(f"--image {text}: write NAME=IMAGE, such as quinn=example/quinn:pr-12.")
+        if name not in catalog.implementations:
+            near = get_close_matches(name, catalog.implementations, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Choices: {', '.join(catalog.implementations)}."
+            raise UsageError(f"--image {text}: there is no stack '{name}'.{hint}")
+        if not image_sizes([image]):
+            raise UsageError(f"--image {text}: this host has no image '{image}'. `docker images` lists its images.")
+        replaced[name] = replace(catalog.implementations[name], image=image, build=None, version="", note="")
+    left = {name: why for name, why in catalog.absent.items() if name not in replaced}
+    return replace(catalog, implementations={**catalog.implementations, **replaced}, absent=left)
 
 
 def choose(

@@ -165,9 +165,9 @@ class Report:
                 "url": (facts.url if facts else "") or (listed.url if listed else "") or UNKNOWN_URL,
                 "version": facts.version if facts else "",
                 **({"language": listed.language} if listed and listed.language else {}),
-                "roles": [role.value for role in claimed],
+                "roles": [role.value for role in Role if role in claimed],
                 "alpn": alpn,
-                "cases": {role.value: list(cases) for role, cases in claimed.items() if cases},
+                "cases": {role.value: list(claimed[role]) for role in Role if claimed.get(role)},
                 **({"note": "; ".join(rates)} if rates else {}),
             }
         }

@@ -26,8 +26,7 @@ err = Console(stderr=True, highlight=False)
     "--implementations",
     type=click.Path(dir_okay=False, path_type=Path),
     default=IMPLEMENTATIONS,
-    show_default="implementations.json",
-    help="The list of stacks.",
+    help="More stacks, beside those of implementations.json; a name of that list is replaced.",
 )
 @click.pass_context
 def main(context: click.Context, implementations: Path) -> None:

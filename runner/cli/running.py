@@ -52,6 +52,13 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="One more row or column: the stack with CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS or SERVER_PARAMS; "
             "a path with its knobs (see `list`). IW=10/32 are two.",
         ),
+        click.option(
+            "--image",
+            "images",
+            multiple=True,
+            metavar="NAME=IMAGE",
+            help="A local image in place of a stack's own.",
+        ),
         click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Of links, files and order. [drawn, recorded]"),
         click.option("--shuffle", is_flag=True, help="Random order by the seed."),
     )

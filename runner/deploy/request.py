@@ -32,7 +32,7 @@ class Limits:
     memory: int = 2048 * MIB  # bytes, without what it writes to its volumes
     processes: int = 1024
     cpus: float | None = None  # cores; None: as many as there are, its fair share of them
-    logs: int = 128 * MIB  # bytes in /logs
+    logs: int = 512 * MIB  # bytes in /logs: a server that logs at debug level writes some 200 MiB in SAT
     output: int = 16 * MIB  # bytes printed before it counts as a flood and is killed
     largest_file: int = 1024 * MIB  # bytes of any file that it writes
 

@@ -194,6 +194,14 @@ def test_what_the_engine_saw_decides(
     assert result.outcome is outcome
 
 
+def test_a_limit_of_ours_is_told_before_what_followed_from_it(catalog: Catalog, recorded: Recorded) -> None:
+    """The server was killed because its output flooded: its exit code says nothing of the server."""
+    artifacts = recorded("quinn_quinn/handshake")
+    change = {"output_flooded": True, "exit_code": 137, "stopped_by_us": False}
+    edit(artifacts, lambda evidence: evidence["server"].update(change))
+    assert judge(catalog, artifacts, "handshake").findings[0].code == "output-flood"
+
+
 def test_a_server_that_never_answers_fails(catalog: Catalog, recorded: Recorded) -> None:
     artifacts = recorded("quinn_quinn/handshake")
     edit(artifacts, lambda evidence: evidence.update(server_ready=False))

@@ -32,15 +32,25 @@ def _catalogue(path: Path, **entries: dict[str, object]) -> Catalog:
 
 def test_stacks_that_are_built_come_first(tmp_path: Path) -> None:
     catalogue = _catalogue(tmp_path / "i.json", published={}, built={"build": "b"}, other={"withdrawn": True})
-    assert list(catalogue.implementations) == ["built", "published", "other"]
-    assert [stack.withdrawn for stack in catalogue.implementations.values()] == [False, False, True]
+    mine = [name for name in catalogue.implementations if name in ("built", "published", "other")]
+    assert mine == ["built", "published", "other"]
+    assert [catalogue.implementations[name].withdrawn for name in mine] == [False, False, True]
+
+
+def test_a_file_adds_stacks_to_the_list_and_replaces_those_that_it_names(tmp_path: Path) -> None:
+    catalogue = _catalogue(tmp_path / "i.json", mine={"url": "https://example.org"}, quinn={"url": "https://fork.org"})
+    own = load_implementations()
+    assert set(catalogue.implementations) == {*own, "mine"}
+    assert catalogue.implementations["quinn"].url == "https://fork.org" != own["quinn"].url
+    assert catalogue.implementations["quic-go"] == own["quic-go"]
 
 
 def test_absent_stack_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
     catalogue = replace(
         _catalogue(tmp_path / "i.json", here={}, away={}), absent={"away": "The image of away is not pulled."}
     )
-    assert catalogue.select_implementations((), Role.CLIENT) == ("here",)
+    assert {"here", "quinn"} <= set(catalogue.select_implementations((), Role.CLIENT))
+    assert "away" not in catalogue.select_implementations((), Role.CLIENT)
     assert catalogue.select_implementations(("here",), Role.CLIENT) == ("here",)
     with pytest.raises(SetupError, match="The image of away is not pulled"):
         catalogue.select_implementations(("here,away",), Role.CLIENT)

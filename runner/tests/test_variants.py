@@ -98,7 +98,7 @@ def test_any_printable_text_survives_quoting_and_makes_a_safe_name(catalog: Cata
     [
         ("fast", "write STACK:NAME=VALUE"),
         ("fast:", "write STACK:NAME=VALUE"),
-        ("fats:IW=3", "there is no stack 'fats'. Did you mean fast? Choices: fast, fixed, stranger."),
+        ("fats:IW=3", "there is no stack 'fats'. Did you mean fast? Choices: quic-go, "),
         ("fast:IWX=3", "there is no parameter 'IWX'. Did you mean IW? Choices: CCA, IW, ACK_FREQUENCY, "),
         ("fast:IW", "IW has no value"),
         ("fast:IW=", "IW has no value"),
@@ -153,7 +153,8 @@ def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -
     stack, variant = grown.implementations["fast"], grown.implementations["fast+iw=32"]
     assert (variant.image, variant.cases, variant.alpn) == (stack.image, stack.cases, stack.alpn)
     assert (variant.variant_of, variant.parameters) == ("fast", {"IW": "32"})
-    assert list(grown.implementations) == ["fast", "fast+iw=32", "fixed", "stranger"]
+    mine = [name for name in grown.implementations if name.partition("+")[0] in ("fast", "fixed", "stranger")]
+    assert mine == ["fast", "fast+iw=32", "fixed", "stranger"]
 
 
 def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_path: Path) -> None:
