@@ -57,7 +57,7 @@ DEFINITIONS = (
     Definition(
         "Spearman's ρ of two measurements",
         "correlation of the ranks that the pairs' median delivery times have in both",
-        "Interval: 95 %, Fisher's z with the variance of Bonett and Wright (2000), from n = 10 on. n counts pairs.",
+        "Interval: 95 %, Fisher's z with the variance of Bonett and Wright (2000), from n = 16 on. n counts pairs.",
     ),
 )
 

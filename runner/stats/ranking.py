@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
 _LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
+LEAST_PAIRS = 16  # for an interval of a correlation that holds as often as it says (runner.validation.coverage)
 _ROUNDING = 1e-12  # of a logarithm
 
 
@@ -122,7 +123,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation | None
         return None
     x, y = (values - values.mean() for values in ranks)
     rho = float(np.clip(x @ y / sqrt((x @ x) * (y @ y)), -1.0, 1.0))
-    if n < 4:
+    if n < LEAST_PAIRS:
         return Correlation(rho=rho, n=n, low=None, high=None)
     if abs(rho) > 1 - 1e-12:
         return Correlation(rho=round(rho), n=n, low=round(rho), high=round(rho))

@@ -1,1 +1,1 @@
-"""What measures how true verdicts are, on sets that the checks were not made from. Each module is a command."""
+"""What measures how true verdicts, intervals and alarms are. Each module is a command."""

@@ -1,0 +1,227 @@
+"""How often `compare` calls a change where nothing changed: `.venv/bin/python -m runner.validation.alarms [RUN…]`.
+
+Without RUN it simulates runs of the same images (A/A) whose deviations between and within runs are known, and gives
+them to `compare`. RUN: three or more real runs of one selection with the same images, such as `./bentpipe run …
+--repeat-runs 6` makes; each is compared with the one before, the others tell how much runs differ. Exit code 1 when
+more than 5 % of the comparisons raise an alarm, beyond the noise of the simulation.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from runner import campaign
+from runner.catalog import load_catalog
+from runner.compare import Comparison, compare, run_means
+from runner.compare.compare import State
+from runner.model.job import Job
+from runner.model.numbers import DEFINITIONS
+from runner.model.result import Outcome, Result, Sample
+from runner.model.run import ImplementationRecord, Run
+from runner.plan import Selection
+from runner.renewal import RenewedRun
+from runner.stats.change import FALSE_DISCOVERY_RATE
+from runner.store import RunFolder
+
+_CHANGED = (State.WORSE, State.BETTER)
+_CASE = "sat"
+out = Console(highlight=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Standard deviations as fractions: of what a run has in common, of a cell in a run, of an iteration in a cell."""
+
+    stacks: int
+    iterations: int
+    runs: int  # of the history, the run before included
+    common: float
+    special: float
+    within: float
+    scattered: bool = False  # cells differ in their deviations, and iterations have heavy tails
+
+
+SETTINGS = (
+    Setting(stacks=2, iterations=10, runs=5, common=0.0, special=0.002, within=0.005),
+    Setting(stacks=3, iterations=10, runs=3, common=0.002, special=0.002, within=0.005),
+    Setting(stacks=3, iterations=10, runs=5, common=0.01, special=0.0, within=0.005),
+    Setting(stacks=3, iterations=5, runs=8, common=0.002, special=0.004, within=0.01),
+    Setting(stacks=3, iterations=10, runs=5, common=0.002, special=0.004, within=0.01, scattered=True),
+)
+
+
+class SimulatedRun(RunFolder):
+    """A run that is in memory alone."""
+
+    def __init__(self, run: Run, results: dict[Job, Result]) -> None:
+        super().__init__(Path(run.name), run)
+        self._results = results
+
+    def results(self) -> dict[Job, Result]:
+        return self._results
+
+
+class Nights:
+    """Runs of one selection, one after the other, all with the same images."""
+
+    def __init__(self, setting: Setting, random: np.random.Generator) -> None:
+        self._setting, self._random = setting, random
+        names = tuple(f"stack{number}" for number in range(setting.stacks))
+        case = load_catalog().cases[_CASE].record()
+        self._run = campaign.begin_run(
+            Path("night"),
+            Selection(servers=names, clients=names, cases=(_CASE,), iterations=setting.iterations),
+            {_CASE: case},
+            {
+                name: ImplementationRecord(name=name, version="1", url="", image=name, image_id=f"sha256:{name}")
+                for name in names
+            },
+            seed=1,
+            shuffled=False,
+            timeout_scale=1.0,
+        )
+        wide = np.exp(random.normal(0, 0.8, (setting.stacks, setting.stacks))) if setting.scattered else 1.0
+        self._wide = np.ones((setting.stacks, setting.stacks)) * wide
+        self._made = 0
+
+    def make(self, *, slower: float = 0.0) -> SimulatedRun:
+        """The next one; the first pair's times longer by the fraction `slower`."""
+        setting, random = self._setting, self._random
+        shape = (setting.stacks, setting.stacks)
+        middle = random.normal(0, setting.common) + random.normal(0, 1, shape) * setting.special * self._wide
+        middle[0, 0] += np.log1p(slower)
+        self._made += 1
+        results = {}
+        for job in self._run.order:
+            place = self._run.servers.index(job.server), self._run.clients.index(job.client)
+            noise = random.standard_t(4) if setting.scattered else random.normal()
+            time = 10 * float(np.exp(middle[place] + noise * setting.within * self._wide[place]))
+            sample = Sample(file_size=10_000_000, definitions=DEFINITIONS, ttlb=time)
+            results[job] = replace(Result.of(job, Outcome.SUCCEEDED), sample=sample)
+        started = self._run.started_unix_s + self._made
+        return SimulatedRun(replace(self._run, name=f"night-{self._made}", started_unix_s=started), results)
+
+
+@dataclass(kw_only=True)
+class Alarms:
+    """Of comparisons in which nothing changed: how many raised any alarm, and how many numbers of how many did."""
+
+    comparisons: int = 0
+    alarmed: int = 0
+    numbers: int = 0
+    changed: int = 0
+
+    def count(self, found: Comparison) -> None:
+        """One more comparison."""
+        changed = sum(one.state in _CHANGED for one in found.numbers)
+        self.comparisons += 1
+        self.alarmed += changed > 0 or any(one.state in _CHANGED for one in found.rates)
+        self.numbers += len(found.numbers)
+        self.changed += changed
+
+    @property
+    def holds(self) -> bool:
+        """At most 5 % of the comparisons, within three standard errors."""
+        error = sqrt(FALSE_DISCOVERY_RATE * (1 - FALSE_DISCOVERY_RATE) / self.comparisons)
+        return self.alarmed / self.comparisons <= FALSE_DISCOVERY_RATE + 3 * error
+
+    def fields(self) -> tuple[str, str]:
+        """Both rates, for a table."""
+        return (
+            f"{self.alarmed} of {self.comparisons} ({self.alarmed / self.comparisons:.1%})",
+            f"{self.changed} of {self.numbers} ({self.changed / max(1, self.numbers):.1%})",
+        )
+
+
+def simulated(setting: Setting, random: np.random.Generator, times: int) -> tuple[Alarms, Alarms, int]:
+    """(alarms with the deviation between runs, without it, how often a pair that is 2 % slower is found)."""
+    with_it, without, found = Alarms(), Alarms(), 0
+    for _ in range(times):
+        nights = Nights(setting, random)
+        *earlier, before = [nights.make() for _ in range(setting.runs)]
+        others = [run_means(one) for one in earlier]
+        after = nights.make()
+        with_it.count(compare(before, after, others=others))
+        without.count(compare(before, after))
+        slower = compare(before, nights.make(slower=0.02), others=others)
+        found += any(one.state is State.WORSE and (one.server, one.client) == _FIRST for one in slower.numbers)
+    return with_it, without, found
+
+
+_FIRST = ("stack0", "stack0")
+
+
+def recorded(folders: Sequence[RunFolder]) -> Iterator[tuple[str, Comparison, Comparison]]:
+    """Each of these runs against the one before, with the deviation between the others and without it."""
+    runs = [RenewedRun.of(folder) for folder in sorted(folders, key=lambda folder: folder.run.started_unix_s)]
+    means = [run_means(one) for one in runs]
+    for number in range(1, len(runs)):
+        before, after = runs[number - 1], runs[number]
+        others = [one for index, one in enumerate(means) if index not in (number - 1, number)]
+        yield f"{before.name} → {after.name}", compare(before, after, others=others), compare(before, after)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option("--times", default=200, show_default=True, help="Simulated comparisons of each setting.")
+@click.option("--seed", default=1, show_default=True)
+def main(names: tuple[str, ...], times: int, seed: int) -> None:
+    """Print false alarms with the deviation between runs, and as they would be without it."""
+    holds = _real(names) if names else _simulated(times, seed)
+    sys.exit(0 if holds else 1)
+
+
+def _simulated(times: int, seed: int) -> bool:
+    random = np.random.default_rng(seed)
+    table = Table(
+        *("pairs", "n", "runs", "common", "special", "within", "alarms", "cells", "without: alarms", "cells"),
+        *("2 % found", ""),
+        box=None,
+    )
+    every, holds = Alarms(), True
+    for setting in SETTINGS:
+        with_it, without, found = simulated(setting, random, times)
+        spread = " scattered" if setting.scattered else ""
+        table.add_row(
+            *(str(setting.stacks**2), str(setting.iterations), str(setting.runs)),
+            *(f"{100 * one:.1f} %" for one in (setting.common, setting.special)),
+            f"{100 * setting.within:.1f} %{spread}",
+            *with_it.fields(),
+            *without.fields(),
+            f"{found / times:.0%}",
+            "[green]✓[/green]" if with_it.holds else "[red]✗[/red]",
+        )
+        holds &= with_it.holds
+        every.comparisons, every.alarmed = every.comparisons + with_it.comparisons, every.alarmed + with_it.alarmed
+        every.numbers, every.changed = every.numbers + with_it.numbers, every.changed + with_it.changed
+    out.print(table)
+    out.print("All: {} comparisons alarmed, {} cells.".format(*every.fields()))
+    return holds
+
+
+def _real(names: Sequence[str]) -> bool:
+    folders = [RunFolder.open(campaign.run_path(name)) for name in names]
+    if len(folders) < 3:
+        raise click.UsageError("It takes three runs or more: two are compared, the others tell how much runs differ.")
+    with_it, without = Alarms(), Alarms()
+    for name, known, unknown in recorded(folders):
+        with_it.count(known)
+        without.count(unknown)
+        for change in known.numbers:
+            if change.state in _CHANGED:
+                what = f"{change.client} → {change.server}, {change.case}, {change.metric}"
+                out.print(f"{name}: {what} {change.shift.median_before:.6g} → {change.shift.median_after:.6g}")
+    out.print("{} comparisons alarmed, {} numbers.".format(*with_it.fields()))
+    out.print("Without the deviation between runs: {} comparisons, {} numbers.".format(*without.fields()))
+    return with_it.holds
+
+
+if __name__ == "__main__":
+    main()

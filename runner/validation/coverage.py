@@ -1,0 +1,209 @@
+"""How often printed 95 % intervals hold the truth: `.venv/bin/python -m runner.validation.coverage`.
+
+Simulates samples whose truth is known, from distributions that look like iterations (normal, log-normal, heavy tails,
+exponential, two modes), and counts. Exit code 1 when an interval holds less often than it says, beyond the noise of the
+simulation.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from runner.stats import Attempts, median_interval, rate_interval
+from runner.stats.change import shift_interval
+from runner.stats.ranking import LEAST_PAIRS, ranking, spearman
+from runner.stats.shares import shares
+from runner.stats.summary import CONFIDENCE
+
+Values = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, int], Values]
+out = Console(highlight=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How often an interval held the truth."""
+
+    interval: str
+    setting: str
+    held: int
+    of: int
+
+    @property
+    def rate(self) -> float:
+        return self.held / self.of
+
+    @property
+    def holds(self) -> bool:
+        """Within three standard errors of the simulation."""
+        error = sqrt(CONFIDENCE * (1 - CONFIDENCE) / self.of)
+        return self.rate >= CONFIDENCE - 3 * error
+
+
+def _two_modes(random: np.random.Generator, n: int) -> Values:
+    centre: Values = np.where(random.random(n) < 0.5, -3.0, 3.0) + random.normal(0, 1, n)
+    return centre
+
+
+DISTRIBUTIONS: dict[str, Draw] = {
+    "normal": lambda random, n: random.normal(0, 1, n),
+    "log-normal": lambda random, n: random.lognormal(0, 1, n) - 1,
+    "heavy tails": lambda random, n: random.standard_t(2, n),
+    "exponential": lambda random, n: random.exponential(1, n) - np.log(2),
+    "two modes": _two_modes,
+}
+"""Each with the median 0."""
+
+
+def of_medians(
+    random: np.random.Generator, times: int, sizes: Sequence[int] = (6, 7, 8, 10, 15, 30)
+) -> Iterator[Coverage]:
+    """Order statistics, by distribution and number of values."""
+    for size in sizes:
+        for name, draw in DISTRIBUTIONS.items():
+            intervals = [median_interval(np.sort(draw(random, size))) for _ in range(times)]
+            held = sum(one is not None and one[0] <= 0 <= one[1] for one in intervals)
+            yield Coverage(interval="median", setting=f"{name}, n = {size}", held=held, of=times)
+
+
+def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Of margins and changes between two groups."""
+    for before, after in ((4, 4), (5, 5), (10, 10), (4, 10)):
+        for name, draw in DISTRIBUTIONS.items():
+            intervals = [shift_interval(draw(random, before), draw(random, after) + 0.5) for _ in range(times)]
+            held = sum(one is not None and one[0] <= 0.5 <= one[1] for one in intervals)
+            yield Coverage(interval="margin", setting=f"{name}, n = {before} and {after}", held=held, of=times)
+
+
+def of_rates(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Of successes."""
+    for rate in (0.02, 0.2, 0.5, 0.95):
+        for attempts in (3, 5, 10, 50):
+            good = random.binomial(attempts, rate, times)
+            ends = [rate_interval(Attempts(successes=k, attempts=attempts)) or (0.0, 1.0) for k in range(attempts + 1)]
+            held = sum(ends[k][0] <= rate <= ends[k][1] for k in good)
+            yield Coverage(interval="rate", setting=f"{rate:.0%} of {attempts} attempts", held=held, of=times)
+
+
+def _cells(
+    random: np.random.Generator, size: tuple[int, int, int], deviations: tuple[float, float, float], effect: Values
+) -> dict[tuple[str, str], list[float]]:
+    """Times of servers with these effects, with clients' effects, special pairs (heavy tails) and iterations."""
+    servers, clients, iterations = size
+    of_client, of_pair, inside = deviations
+    client = random.normal(0, of_client, clients)
+    return {
+        (f"s{i}", f"c{j}"): np.exp(
+            effect[i] + client[j] + of_pair * random.standard_t(4) / sqrt(2) + random.normal(0, inside, iterations)
+        ).tolist()
+        for i in range(servers)
+        for j in range(clients)
+    }
+
+
+def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Of the servers of a matrix; their true rank is that of their effects. Half of the settings have equal servers."""
+    for size in ((3, 3, 2), (3, 3, 10), (6, 5, 4), (9, 9, 10), (17, 17, 5)):
+        for of_server, of_pair, inside in ((0.1, 0.02, 0.02), (0.1, 0.2, 0.05), (0.0, 0.1, 0.1), (0.3, 0.1, 0.5)):
+            held = total = 0
+            for _ in range(max(20, times // (5 * size[0]))):
+                effect = random.normal(0, of_server, size[0]) if of_server else np.zeros(size[0])
+                true = [1 + int((effect < one).sum()) for one in effect]
+                cells = _cells(random, size, (0.3, of_pair, inside), effect)
+                for place in ranking(cells, place=0, others="clients"):
+                    assert place.rank_low is not None and place.rank_high is not None
+                    held += place.rank_low <= true[int(place.name[1:])] <= place.rank_high
+                    total += 1
+            setting = (
+                f"{size[0]} × {size[1]}, {size[2]} iterations, servers {of_server}, pairs {of_pair}, inside {inside}"
+            )
+            yield Coverage(interval="rank", setting=setting, held=held, of=total)
+
+
+def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Spearman's ρ of two normal variables: the true one is 6/π · asin(ρ/2)."""
+    for pairs in (LEAST_PAIRS, 25, 80):
+        for rho in (0.0, 0.5, 0.9):
+            true = 6 / np.pi * np.arcsin(rho / 2)
+            held = known = 0
+            for _ in range(times):
+                x = random.normal(0, 1, pairs)
+                y = rho * x + sqrt(1 - rho**2) * random.normal(0, 1, pairs)
+                found = spearman(x.tolist(), y.tolist())
+                assert found is not None
+                known += found.low is not None
+                held += found.low is not None and found.high is not None and found.low <= true <= found.high
+            yield Coverage(interval="Spearman's ρ", setting=f"ρ {rho}, {pairs} pairs", held=held, of=known)
+
+
+def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Shares of the variance, of server, client, pair and iteration together."""
+    for servers, clients, iterations in ((3, 3, 4), (5, 6, 3), (9, 9, 10)):
+        deviations = np.array([0.5, 0.3, 0.3, 0.2])
+        truth = deviations**2 / (deviations**2).sum()
+        held = np.zeros(4, dtype=int)
+        rounds = max(20, times // 10)
+        for seed in range(rounds):
+            server = random.normal(0, deviations[0], servers)
+            client = random.normal(0, deviations[1], clients)
+            cells = {
+                (f"s{i}", f"c{j}"): np.exp(
+                    server[i]
+                    + client[j]
+                    + random.normal(0, deviations[2])
+                    + random.normal(0, deviations[3], iterations)
+                ).tolist()
+                for i in range(servers)
+                for j in range(clients)
+            }
+            found = shares(cells, seed=seed)
+            assert found is not None and found.residual is not None
+            parts = (found.server, found.client, found.pair, found.residual)
+            held += [part.low <= true <= part.high for part, true in zip(parts, truth, strict=True)]
+        for name, count in zip(("server", "client", "pair", "iteration"), held, strict=True):
+            setting = f"{name}, {servers} × {clients}, {iterations} iterations"
+            yield Coverage(interval="share", setting=setting, held=int(count), of=rounds)
+
+
+KINDS = {
+    "median": of_medians,
+    "margin": of_shifts,
+    "rate": of_rates,
+    "rank": of_ranks,
+    "correlation": of_correlations,
+    "share": of_shares,
+}
+
+
+@click.command()
+@click.option("--times", default=2000, show_default=True, help="Samples of each setting; of tables, fewer.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--only", type=click.Choice(list(KINDS)), help="One kind of interval. [all]")
+@click.option("--all", "everything", is_flag=True, help="Every setting, not only the worst of each kind.")
+def main(times: int, seed: int, only: str | None, everything: bool) -> None:
+    """Print how often each kind of interval holds the truth, worst setting first."""
+    random = np.random.default_rng(seed)
+    table = Table("interval", "settings", "held on average", "worst", "in", "", box=None)
+    wrong = 0
+    for name, measure in KINDS.items():
+        if only not in (None, name):
+            continue
+        found = sorted(measure(random, times), key=lambda one: one.rate)
+        wrong += sum(not one.holds for one in found)
+        mean = sum(one.held for one in found) / sum(one.of for one in found)
+        for one in found if everything else found[:1]:
+            verdict = "[green]✓[/green]" if one.holds else "[red]✗ below 95 %[/red]"
+            table.add_row(name, str(len(found)), f"{mean:.1%}", f"{one.rate:.1%} of {one.of}", one.setting, verdict)
+    out.print(table)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
