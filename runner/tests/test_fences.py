@@ -59,7 +59,7 @@ SOURCES = sorted(
     path
     for package in ("runner", "testcases")
     for path in (ROOT / package).rglob("*.py")
-    if "tests" not in path.parts and "benchmarks" not in path.parts
+    if not {"tests", "benchmarks", "validation"} & set(path.parts)
 )
 
 
