@@ -18,8 +18,18 @@ from runner.units import MIB
 COPY_BUDGET = 512 * MIB  # bytes of one folder that are copied out
 COPY_MEMBERS = 4096
 _PAGE = 4096  # bytes
-_DEPTH = 8  # folders below each other
+DEPTH = 8  # folders below each other
+_LONGEST_NAME = (DEPTH + 2) * 256  # characters with all folders: a file name has at most 255 bytes
+_LONGEST_HEADER = 64 * 1024  # bytes of a header that tells of the next one
+_HEADERS_OF_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _LISTED = 50  # names in a record; a hostile image may make millions
+_SHOWN_NAME = 200  # characters of a name in a record
 _BLOCK = 1 << 20
 _MERGED_LINES = 100
 
@@ -67,17 +77,37 @@ class Blocks(io.RawIOBase):
         return b"".join(parts)
 
 
-def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
-    """The members below the archive's one top folder, with their names relative to it."""
+class _Member(tarfile.TarInfo):
+    """A member whose header is bounded: names come in headers of any size, and a header may announce another."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _HEADERS_OF_HEADERS and self.size > _LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size} B")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return] # tarfile's own way to be extended
+
+
+def _each(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """The members of an archive as they come; none is remembered. Raises tarfile.TarError when it is broken."""
     try:
-        with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
+        with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK, tarinfo=_Member) as archive:
             for member in archive:
-                name = PurePosixPath(member.name)
-                if len(name.parts) > 1:
-                    yield archive, member, PurePosixPath(*name.parts[1:])
+                archive.members.clear()  # type: ignore[attr-defined] # else each is kept until the end
+                yield archive, member
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise tarfile.ReadError(f"a header that is none ({type(error).__name__})") from error
     finally:
         if isinstance(blocks, Generator):
             blocks.close()  # tarfile's objects refer to each other: whoever sends this would go on until they are found
+
+
+def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
+    """The members below the archive's one top folder, with their names relative to it."""
+    for archive, member in _each(blocks):
+        if len(member.name) > _LONGEST_NAME:
+            raise tarfile.ReadError(f"a name of {len(member.name)} characters")
+        name = PurePosixPath(member.name)
+        if len(name.parts) > 1:
+            yield archive, member, PurePosixPath(*name.parts[1:])
 
 
 def extract(
@@ -127,14 +157,15 @@ def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
     Raises LaneError without one.
     """
     try:
-        with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK) as archive:
-            for member in archive:
-                source = archive.extractfile(member) if member.isreg() else None
-                if source is None or member.size > budget:
-                    continue
-                with target.open("wb") as file:
-                    shutil.copyfileobj(source, file, _BLOCK)
-                return member.size
+        for count, (archive, member) in enumerate(_each(blocks)):
+            if count >= COPY_MEMBERS or member.size > budget:
+                break  # what lies behind it may have no end
+            source = archive.extractfile(member) if member.isreg() else None
+            if source is None:
+                continue
+            with target.open("wb") as file:
+                shutil.copyfileobj(source, file, _BLOCK)
+            return member.size
     except tarfile.TarError as error:
         raise LaneError("archive-broken", f"The archive of {target.name} is broken: {error}") from error
     raise LaneError("archive-broken", f"The archive of {target.name} holds no file of at most {budget} B.")
@@ -143,7 +174,7 @@ def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
 def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> str | None:
     if not member.isreg():
         return _kind(member)
-    if ".." in name.parts or len(name.parts) > _DEPTH or not str(name).isprintable():
+    if ".." in name.parts or len(name.parts) > DEPTH or not str(name).isprintable():
         return "its name is not taken"
     if str(name) in taken:
         return "there is such a file already"
@@ -180,7 +211,8 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str
 
 
 def _printable(name: str) -> str:
-    return name if name.isprintable() else ascii(name)
+    shown = name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}…"
+    return shown if shown.isprintable() else ascii(shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +240,17 @@ def occupied(size: int) -> int:
 def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget: int) -> Downloads:
     """Compare the archive of /downloads with what was served, without keeping any of it. Links are never followed.
 
-    Reading ends after `budget` bytes of files: what lies behind counts as missing, which only a sparse file can cause.
-    Raises LaneError when the archive is broken.
+    Reading ends after `budget` bytes of files, or COPY_MEMBERS members: what lies behind counts as missing, which only
+    a sparse file, or thousands of files that nobody asked for, can cause. Raises LaneError when the
+    archive is broken.
     """
     found: dict[str, tuple[int, bool]] = {}
     extra: list[str] = []
     size = 0
     try:
-        for archive, member, name in _members(blocks):
+        for count, (archive, member, name) in enumerate(_members(blocks)):
+            if count >= COPY_MEMBERS:
+                break
             wanted = expected.get(str(name))
             if wanted is not None and member.isreg():
                 equal = member.size == wanted.size and _digest(archive, member) == wanted.digest

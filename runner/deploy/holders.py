@@ -31,6 +31,17 @@ _NAMESPACE = {
 }
 
 
+# What our own containers may use: whatever an image leaves to be read, it must not become the host's memory.
+_MEMORY = 256 * MIB  # bytes
+LINK_MEMORY = 1024 * MIB  # captures wait in memory until they are written, and must not wait for room
+_HOLDER_CPUS = 1_500_000_000  # nanoseconds of CPU time in a second: reading a stranger's folder leaves the lanes theirs
+
+
+def bounded(memory: int) -> dict[str, Any]:
+    """The limit on the memory of a container of ours, in bytes, in the engine's words; it gets no swap beside it."""
+    return {"mem_limit": memory, "memswap_limit": memory}
+
+
 def _holder(
     role: str, command: Sequence[str], *, volumes: tuple[Volume, ...], capabilities: Sequence[str] = (), **host: Any
 ) -> ContainerSpec:
@@ -48,7 +59,9 @@ def _holder(
             "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read what endpoints have written, whoever owns the files
             "security_opt": ["no-new-privileges"],
             "pids_limit": 64,
+            "nano_cpus": _HOLDER_CPUS,
             "log_config": {"Type": "none", "Config": {}},
+            **bounded(_MEMORY),
             **host,
         },
     )
@@ -84,6 +97,8 @@ def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
         volumes=volumes,
         capabilities=("NET_RAW", "SETUID", "SETGID"),  # what `tcpdump -Z root` needs
         ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+        nano_cpus=None,  # a capture that waits loses packets
+        **bounded(LINK_MEMORY),
     )
 
 
@@ -102,6 +117,7 @@ def plumber() -> ContainerSpec:
             "cap_add": ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE", "FOWNER"],
             "security_opt": ["no-new-privileges", "apparmor=unconfined"],
             "pids_limit": 256,
+            **bounded(_MEMORY),
             "log_config": {"Type": "none", "Config": {}},
         },
     )

@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 
 from runner.deploy import holders
 from runner.deploy.containers import ContainerSpec, Engine
-from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES, TOOLS
+from runner.deploy.holders import CAPTURE_LIMIT, CAPTURES, LINK_MEMORY, TOOLS, bounded
 from runner.deploy.lane_base import LaneBase
 from runner.deploy.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
 from runner.deploy.supervised import Bell, Supervised
@@ -73,6 +73,8 @@ class PathLane(LaneBase):
                 "cap_drop": ["ALL"],
                 "cap_add": ["NET_RAW", "SETUID", "SETGID"],  # what `tcpdump -Z root` needs
                 "security_opt": ["no-new-privileges"],
+                "pids_limit": 64,
+                **bounded(LINK_MEMORY),
                 "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
                 "log_config": {"Type": "none", "Config": {}},
             },

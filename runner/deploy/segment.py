@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.deploy.containers import ContainerSpec, Volume
-from runner.deploy.holders import link_holder
+from runner.deploy.holders import bounded, link_holder
 from runner.deploy.link_arguments import LOGS
 from runner.deploy.resident import Holder, Resident
 from runner.errors import LaneError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SIMULATOR = "bentpipe/sim"
 _LINES = 20  # of the output of a tool that ended
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
+SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes: its volume counts, and packets that wait in queues
 WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
 _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
@@ -59,6 +60,8 @@ class Segment:
                 "cap_add": ["NET_RAW", "NET_ADMIN", "SYS_NICE"],
                 "devices": [f"{WAKE_UP}:{WAKE_UP}:w"] if WAKE_UP.exists() else [],
                 "security_opt": ["no-new-privileges"],
+                "pids_limit": 64,
+                **bounded(SIMULATOR_MEMORY),
                 "cpu_shares": 262144,  # the most that there are: it must never wait for a core
                 "log_config": {"Type": "none", "Config": {}},
             },

@@ -10,11 +10,12 @@ from typing import Any
 
 from runner.deploy.containers import ContainerSpec, Engine, Volume
 from runner.deploy.endpoint import CAPABILITIES, Endpoint
-from runner.deploy.holders import CAPTURE_LIMIT, TOOLS
+from runner.deploy.holders import CAPTURE_LIMIT, TOOLS, bounded
 from runner.deploy.supervised import Bell, Watched
 from runner.errors import LaneError
 from runner.model.implementation import Role
 from runner.model.real_link import RemoteHost
+from runner.units import MIB
 
 CONTRACT_PORT = 443  # UDP, where every server listens
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -26,6 +27,7 @@ _LOOK_SECONDS = 0.25
 _ENDED = "side ended"  # by SIGTERM, in good order
 # Stock images take the first two addresses of the host for a lane's, and would change the host's routes.
 SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
+_WATCHDOG_MEMORY, _SIDE_MEMORY = 128 * MIB, 1024 * MIB  # bytes
 _LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
 _QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
 
@@ -77,6 +79,7 @@ class Station:
                 "cap_drop": ["ALL"],
                 "security_opt": ["no-new-privileges"],
                 "pids_limit": 16,
+                **bounded(_WATCHDOG_MEMORY),
                 "restart_policy": {"Name": "unless-stopped"},  # it outlives a restart of the engine, which ends the job
                 "log_config": _QUIET,
             },
@@ -105,6 +108,7 @@ class Station:
                 "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],
                 "security_opt": ["no-new-privileges"],
                 "pids_limit": 64,
+                **bounded(_SIDE_MEMORY),
                 "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
                 "log_config": _QUIET,
             },

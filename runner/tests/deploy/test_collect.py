@@ -2,17 +2,20 @@
 
 import hashlib
 import io
+import itertools
 import tarfile
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.collect import COPY_MEMBERS, Expected, compare, extract, merge_outputs
+from runner.collect import COPY_MEMBERS, Expected, compare, extract, extract_file, merge_outputs
 from runner.errors import LaneError
 from runner.model.artifacts import FileRecord
+from runner.units import MIB
 
 PIECE = 700  # bytes of a block, so that no header is aligned with one
 
@@ -202,3 +205,76 @@ def test_merged_outputs_keep_the_last_lines() -> None:
     merged = merge_outputs([("client", "\n".join(f"line {number}" for number in range(500))), ("server", "")])
     assert merged.startswith("== client ==\nline 400\n")
     assert merged.endswith("line 499\n== server ==\n")
+
+
+def _peak(work: Callable[[], object]) -> int:
+    """Bytes that Python's objects took at most while `work` ran."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _header(size: int, kind: bytes) -> bytes:
+    entry = tarfile.TarInfo("logs/header")
+    entry.type, entry.size = kind, size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_of_any_size_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    sent = 0
+
+    def hostile() -> Iterator[bytes]:
+        nonlocal sent
+        yield archive(("keys.log", b"secret"))[:-10240]
+        yield _header(64 * MIB, kind)
+        for _ in range(64):
+            sent += MIB
+            yield bytes(MIB)
+
+    peak = _peak(lambda: extract(hostile(), tmp_path))
+    assert peak < 8 * MIB
+    assert sent < 8 * MIB, "nobody reads on"
+
+
+def test_headers_before_headers_end_without_an_exception(tmp_path: Path) -> None:
+    nested = _header(0, tarfile.XHDTYPE) * 5000
+    done = extract(blocks(nested, 512), tmp_path)
+    assert done.files == 0
+    with pytest.raises(LaneError, match="broken"):
+        compare(blocks(nested, 512), {}, budget=10)
+
+
+def test_deep_folders_and_many_members_cost_no_memory(tmp_path: Path) -> None:
+    def deep() -> Iterator[bytes]:
+        for depth in range(1, 2000):
+            entry = tarfile.TarInfo("downloads/" + "d/" * depth)
+            entry.type = tarfile.DIRTYPE
+            yield entry.tobuf(tarfile.PAX_FORMAT)
+
+    def endless() -> Iterator[bytes]:
+        for number in itertools.count():
+            yield tarfile.TarInfo(f"downloads/{number}").tobuf(tarfile.PAX_FORMAT)
+
+    assert _peak(lambda: extract(deep(), tmp_path)) < 4 * MIB
+    assert _peak(lambda: compare(endless(), {}, budget=10**9)) < 8 * MIB
+
+
+def test_a_name_in_a_record_is_short(tmp_path: Path) -> None:
+    done = extract(blocks(archive(kinds={"/".join(["n" * 250] * 7): tarfile.FIFOTYPE})), tmp_path)
+    assert len(done.skipped) == 1
+    assert len(done.skipped[0]) < 300
+
+
+def test_one_file_is_taken_from_an_archive_without_end(tmp_path: Path) -> None:
+    def endless() -> Iterator[bytes]:
+        for number in itertools.count():
+            entry = tarfile.TarInfo(f"folder{number}")
+            entry.type = tarfile.DIRTYPE
+            yield entry.tobuf()
+
+    with pytest.raises(LaneError, match="holds no file"):
+        extract_file(endless(), tmp_path / "capture.pcap", budget=10)

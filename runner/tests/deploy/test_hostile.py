@@ -1,6 +1,7 @@
 """Images that hang, die, flood or cheat: each leaves evidence that says what it did, and no exception."""
 
 import io
+import resource
 from dataclasses import replace
 
 import docker
@@ -170,3 +171,27 @@ def test_an_image_cannot_fill_the_volumes_beforehand(
     assert evidence.client.exit_code == 0
     assert evidence.extra_files == ()
     assert not (job.folder / "client" / "planted").exists()
+
+
+def test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory(lanes: Lanes, ask: Ask) -> None:
+    """The holder's tar once took 15.5 GB for them, and the runner 5.9 GB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    job = ask(client="nest", timeout=30)
+    evidence = lanes.run(job)
+    assert evidence.error == {}
+    assert all(file.equal for file in evidence.files)
+    assert evidence.wall_s < 20
+    assert all(len(name) < 300 for name in evidence.extra_files)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    assert grown < 64 * 1024
+    assert lanes.run(ask(name="next")).error == {}, "the lane is fit for the next job"
+
+
+def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.DockerClient) -> None:
+    lanes.run(ask())
+    own = [one for one in engine.containers.list() if one.labels.get("bentpipe.run") == "tests"]
+    assert len(own) >= 4
+    for container in own:
+        host = container.attrs["HostConfig"]
+        assert 0 < host["Memory"] <= 2048 * MIB, container.name
+        assert host["PidsLimit"], container.name

@@ -39,6 +39,18 @@ while True:
     missing) fetch; rm "$(first)" ;;
     link) fetch; rm "$(first)"; ln -s /certs/cert.pem "$(first)" ;;
     extra) fetch; echo more > /downloads/more; mkdir /downloads/folder; echo deep > /downloads/folder/deep ;;
+    nest) # folders so deep that their names take gigabytes
+        fetch
+        exec python3 -c '
+import os
+for place in ("/downloads", "/logs"):
+    os.chdir(place)
+    for _ in range(16000):
+        try:
+            os.mkdir("d" * 250)
+        except OSError:
+            break
+        os.chdir("d" * 250)' ;;
     out-of-memory) exec python3 -c 'held = [bytearray(1 << 20) for _ in range(1 << 20)]' ;;
     look)
         find /logs /downloads -printf '%p %m %U %G\n'
