@@ -35,6 +35,7 @@ _PERMANENT = frozenset(
         "no-capture",
         "no-key-log",
         "secrets-missing",
+        "analysis-limit",
         "no-connection",
         "impairment-missed",
         "offload",

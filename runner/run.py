@@ -5,8 +5,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +15,8 @@ from runner.campaign import without_run
 from runner.compressed import compress_logs
 from runner.decode import embed_secrets
 from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
+from runner.judge.limits import Limits
+from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_the_limit
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
@@ -31,7 +31,6 @@ from runner.time_left import TimeLeft
 from runner.width import Width
 
 MAX_ATTEMPTS = 3  # of a job that was disturbed or that the harness spoiled, the first one included
-_ANALYSIS_NICENESS = 10  # the judge must not make the simulator late
 _WAIT = 0.2  # seconds between looks at events
 _WAITING = "waiting"  # the group of the jobs that mostly wait
 
@@ -120,7 +119,7 @@ class Campaign:
             self._tell("finished", job, preset)
         works = self._queues()
         remove_tree(self.folder.path, ".partial")
-        with ProcessPoolExecutor(1, initializer=_be_nice) as judge:
+        with Judges(min(self.width.all, _judges()), stopped=self._stop.is_set) as judge:
             lanes = [
                 threading.Thread(target=self._lane, args=(number, works[number], judge, results), name=f"lane-{number}")
                 for number in range(self.width.all)
@@ -148,7 +147,7 @@ class Campaign:
                 (self._waiting if self._waits(job) else work).append(job)
         return works
 
-    def _lane(self, number: int, work: deque[Job], judge: ProcessPoolExecutor, results: dict[Job, Result]) -> None:
+    def _lane(self, number: int, work: deque[Job], judge: Judges, results: dict[Job, Result]) -> None:
         try:
             while (job := self._next(number, work)) is not None:
                 result = self._job(job, judge, number)
@@ -245,7 +244,7 @@ class Campaign:
         self._told[teller] = why
         return bool(why)
 
-    def _job(self, job: Job, judge: ProcessPoolExecutor, number: int) -> Result | None:
+    def _job(self, job: Job, judge: Judges, number: int) -> Result | None:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
         if refusal := gated(job, self._gates):
             self._leave(job)
@@ -274,7 +273,7 @@ class Campaign:
         apply_retention(self.folder, job, self.retention)
         return result
 
-    def _timed_attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor, number: int) -> Result | None:
+    def _timed_attempt(self, job: Job, attempt: int, judge: Judges, number: int) -> Result | None:
         with self._state:
             # A job that was disturbed waits until there is room: lanes beyond the present width would disturb it again.
             while attempt > 1 and (self._rests(number) or not self._room_for(job)):
@@ -300,7 +299,7 @@ class Campaign:
         self._time.passed(self.clock(), self._running)
         self._running.append(job)
 
-    def _attempt(self, job: Job, attempt: int, judge: ProcessPoolExecutor) -> Result | None:
+    def _attempt(self, job: Job, attempt: int, judge: Judges) -> Result | None:
         began = self.clock()
         inside = Path(".partial") / "-".join(job.path.parts)
         remove_tree(self.folder.path, inside)
@@ -318,15 +317,15 @@ class Campaign:
         final.folder.parent.mkdir(parents=True, exist_ok=True)
         partial.rename(final.folder)
         record = self.folder.run.cases[job.case]
-        if record.workload is None:  # what a path carries is read as an eavesdropper finds it
-            judge.submit(_embed_secrets, final).result()
-        judged: Future[Result] = judge.submit(self.judge, job, final, self.cases[job.case], record)
+        limits = Limits.of(final)
         try:
-            result = judged.result()
+            result: Result = judge.call(limits, _judged, self.judge, job, final, self.cases[job.case], record)
+        except StoppedError:
+            return None
+        except AnalysisLimitError as error:
+            result = over_the_limit(job, final, limits, error)
         except (BentpipeError, OSError):
             raise
-        except BrokenProcessPool as error:
-            raise SetupError(f"The judge of {job} was killed, perhaps for want of memory.") from error
         except Exception as error:  # a fault of ours must cost one job, not the night
             result = _judge_failed(job, error)
         wall = self.clock() - began
@@ -361,18 +360,24 @@ class Campaign:
         return max(1.0, lanes / 2) if self.width.adaptive else lanes
 
 
-def _embed_secrets(artifacts: Artifacts) -> None:
-    """Make captures that open with a double click: before the judge, whose tables are keyed by the captures' bytes."""
-    for capture in (artifacts.client_capture, artifacts.server_capture):
-        embed_secrets(capture, artifacts.key_logs)
+def _judges() -> int:
+    """How many judges pay: as many as half of the CPUs, for the jobs need theirs."""
+    return max(1, (os.cpu_count() or 1) // 2)
 
 
-def _be_nice() -> None:
-    os.nice(_ANALYSIS_NICENESS)
-    # Ctrl-C is the main process's to handle; the judge ends with it.
-    import signal  # noqa: PLC0415 - only the child needs it
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _judged(
+    judge: Callable[[Job, Artifacts, Any, CaseRecord], Result],
+    job: Job,
+    artifacts: Artifacts,
+    case: object,
+    record: CaseRecord,
+) -> Result:
+    """What is done in the judge's process: captures that open with a double click, then the verdict, whose tables are
+    keyed by the captures' bytes."""
+    if record.workload is None:  # what a path carries is read as an eavesdropper finds it
+        for capture in (artifacts.client_capture, artifacts.server_capture):
+            embed_secrets(capture, artifacts.key_logs)
+    return judge(job, artifacts, case, record)
 
 
 def _lost(error: LaneError, started: float, wall: float) -> Evidence:

@@ -1,6 +1,10 @@
 """Commands over stored files: analyse, render, serve, show, decode, schema."""
 
 import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -12,6 +16,8 @@ from runner.campaign import LOGS
 from runner.catalog import Catalog, implementations_schema, load_catalog
 from runner.cli.base import SITE, Skipped, draw_site, err, main, out
 from runner.errors import UsageError
+from runner.judge.limits import Limits
+from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_the_limit
 from runner.links import links_schema
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
@@ -35,13 +41,8 @@ def analyse_(name: str) -> None:
     with folder.locked(), Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         results = folder.results()
         task = progress.add_task("", total=len(results))
-        for job, before in results.items():
+        for job, before, after in _all_judged_again(folder, catalog, results, skipped):
             progress.update(task, description=str(job))
-            try:
-                after = _judged_again(folder, catalog, job, before)
-            except UsageError as error:
-                skipped(str(error))
-                after = None
             progress.advance(task)
             if after is None:
                 continue
@@ -55,7 +56,30 @@ def analyse_(name: str) -> None:
     out.print(terminal.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
 
 
-def _judged_again(folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
+def _all_judged_again(
+    folder: RunFolder, catalog: Catalog, results: Mapping[Job, Result], skipped: Skipped
+) -> Iterator[tuple[Job, Result, Result | None]]:
+    """Each job with its verdict before and after, in the order of `results`; a judge for each CPU."""
+    stop, most = threading.Event(), os.cpu_count() or 1
+
+    def judge(item: tuple[Job, Result]) -> Result | None:
+        try:
+            return _judged_again(judges, folder, catalog, *item)
+        except UsageError as error:
+            skipped(str(error))
+            return None
+
+    with Judges(most, stopped=stop.is_set) as judges, ThreadPoolExecutor(most) as threads:
+        try:
+            judged = threads.map(judge, results.items())
+            for (job, before), after in zip(results.items(), judged, strict=True):
+                yield job, before, after
+        finally:  # Ctrl-C ends the judges at once
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+
+
+def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
     """None where nothing can be judged: of paths no tables are kept, so that it takes their captures."""
     artifacts, record = folder.own(job), folder.run.cases.get(job.case)
     if record is None:
@@ -64,7 +88,13 @@ def _judged_again(folder: RunFolder, catalog: Catalog, job: Job, before: Result)
     case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
     if not (over_path or case) or not artifacts.evidence.is_file():
         return None
-    judged = analyse(job, artifacts, case, record) if case else analyse_path(job, artifacts, None, record)
+    limits = Limits.of(artifacts)
+    try:
+        judged = judges.call(limits, analyse if case else analyse_path, job, artifacts, case, record)
+    except AnalysisLimitError as error:
+        judged = over_the_limit(job, artifacts, limits, error)
+    except StoppedError:
+        return None
     return campaign.rejudged(before, judged)
 
 

@@ -18,6 +18,7 @@ from runner import campaign, plan
 from runner.catalog import ROOT, Catalog
 from runner.deploy.replay import Replay
 from runner.errors import LaneError, SetupError
+from runner.judge.limits import Limits
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Kind, Run
@@ -73,6 +74,19 @@ def test_the_line_from_recordings_to_results(tmp_path: Path, catalog: Catalog) -
     for job in folder.run.order:
         assert json.loads(folder.artifacts(job).series.read_text())["schema"] == 1
     assert not (folder.path / ".partial").exists()
+
+
+def test_a_job_that_takes_the_judge_too_long_is_an_error_of_its_own(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=2))
+    limits = iter([Limits(cpu_s=0.0, wall_s=60.0), Limits()])
+    monkeypatch.setattr("runner.run.Limits.of", lambda _: next(limits))
+    results, _ = execute(folder, catalog, lanes="1")
+    first, second = results.values()
+    assert (first.outcome, first.findings[0].code, first.attempts) == (Outcome.ERROR, "analysis-limit", 1)
+    assert "s of CPU time" in first.findings[0].actual
+    assert second.outcome is Outcome.SUCCEEDED
 
 
 class Disturbed(Replay):

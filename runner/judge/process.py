@@ -1,0 +1,229 @@
+"""The judge in processes of its own, with limits for each call. What a call does to its process stays there.
+
+The processes are started anew, not forked: they inherit no lock and no descriptor of the runner, and they end when it
+does, even when it is killed.
+"""
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from runner.errors import BentpipeError
+from runner.judge.limits import Cost, Limits, captured
+from runner.judge.worker import HEADER, message
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result
+from runner.units import MIB, format_size
+
+_POLL_S = 0.1
+_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+_SPARE = 512 * MIB  # of address space for data beyond the limit of memory: code, thread stacks, arenas
+
+
+class AnalysisLimitError(BentpipeError):
+    """A call took more than its limits, or its process died; `cost` is what it had taken."""
+
+    def __init__(self, sentence: str, cost: Cost) -> None:
+        super().__init__(sentence)
+        self.cost = cost
+
+
+def over_the_limit(job: Job, artifacts: Artifacts, limits: Limits, error: AnalysisLimitError) -> Result:
+    """The result of a job whose judge took more than its limits."""
+    why = "" if str(error) == limits.sentence else f": {error}"
+    finding = Finding(
+        code="analysis-limit",
+        requirement="The judge reads a job with bounded time and memory.",
+        expected=limits.sentence,
+        actual=f"ended after {error.cost.sentence}, with captures of {format_size(captured(artifacts))}{why}",
+    )
+    return Result.of(job, Outcome.ERROR, finding)
+
+
+class StoppedError(BentpipeError):
+    """The call was given up because the caller is to end."""
+
+
+class Judges:
+    """Up to `most` processes, started when they are needed. Calls come from any thread; leaving the context ends all
+    of them at once, and with them the calls."""
+
+    def __init__(self, most: int, *, stopped: Callable[[], bool] = lambda: False) -> None:
+        self._free = threading.BoundedSemaphore(max(1, most))
+        self._stopped = stopped
+        self._idle: list[_Process] = []
+        self._all: set[_Process] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            busy = self._all.difference(idle)
+        for process in busy:
+            process.end()  # its caller notices, and closes it
+        for process in idle:
+            process.end()
+            process.close()
+
+    def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)` in one of the processes; both must be picklable.
+
+        Raises what it raises, AnalysisLimitError, or StoppedError.
+        """
+        while not self._free.acquire(timeout=_POLL_S):
+            self._check()
+        try:
+            process = self._take(limits.memory)
+            try:
+                value = process.call(limits, self._given_up, function, arguments)
+            except (AnalysisLimitError, StoppedError):
+                process.end()
+                raise
+            finally:
+                self._give_back(process)
+            return value
+        finally:
+            self._free.release()
+
+    def _given_up(self) -> bool:
+        return self._closed or self._stopped()
+
+    def _check(self) -> None:
+        if self._given_up():
+            raise StoppedError("The judge was ended.")
+
+    def _take(self, memory: int) -> "_Process":
+        with self._lock:
+            self._check()
+            if self._idle:
+                return self._idle.pop()
+            process = _Process(memory)
+            self._all.add(process)
+            return process
+
+    def _give_back(self, process: "_Process") -> None:
+        with self._lock:
+            if process.alive and not self._closed:
+                self._idle.append(process)
+                return
+            self._all.discard(process)
+        process.end()
+        process.close()
+
+
+class _Process:
+    """One process."""
+
+    def __init__(self, memory: int) -> None:
+        source, target = os.pipe()
+        life_read, self._life = os.pipe()
+        paths = os.pathsep.join(path or os.curdir for path in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "runner.judge.worker", str(target), str(life_read), str(memory + _SPARE)],
+            stdin=subprocess.PIPE,
+            stdout=sys.stderr,
+            env={**os.environ, "PYTHONPATH": paths},
+            pass_fds=(target, life_read),
+        )
+        os.close(target)
+        os.close(life_read)
+        self._results = source
+        self._ending = threading.Lock()
+        self.alive = True
+
+    def call(
+        self, limits: Limits, stopped: Callable[[], bool], function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> Any:
+        """Send the call and wait for its result."""
+        began, cpu = time.monotonic(), self._cpu_s()
+        peak = 0
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(message((function, arguments)))
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # its end is noticed below
+        answer = bytearray()
+        while True:
+            if select.select([self._results], [], [], _POLL_S)[0]:
+                data = os.read(self._results, 1 << 20)
+                answer += data
+                if data and not self._is_whole(answer):
+                    continue
+            else:
+                data = b""
+            peak = max(peak, self._memory())
+            cost = Cost(cpu_s=self._cpu_s() - cpu, wall_s=time.monotonic() - began, memory=peak)
+            if self._is_whole(answer):
+                return _value(bytes(answer[HEADER.size :]), limits, cost)
+            if stopped():
+                raise StoppedError("The judge was ended.")
+            if self._process.poll() is not None:
+                raise AnalysisLimitError(f"the judge's process ended ({self._process.returncode})", cost)
+            if cost.exceeds(limits):
+                raise AnalysisLimitError(limits.sentence, cost)
+
+    @staticmethod
+    def _is_whole(answer: bytearray) -> bool:
+        return len(answer) >= HEADER.size and len(answer) == HEADER.size + HEADER.unpack_from(answer)[0]
+
+    def end(self) -> None:
+        """Kill it."""
+        with self._ending:
+            if not self.alive:
+                return
+            self.alive = False
+            self._process.kill()
+            self._process.wait()
+            if self._process.stdin is not None:
+                with suppress(OSError):  # of a call that it never read
+                    self._process.stdin.close()
+            os.close(self._life)
+
+    def close(self) -> None:
+        """Forget its pipe, when it was ended and nobody waits for it."""
+        with self._ending:
+            if self._results >= 0:
+                os.close(self._results)
+                self._results = -1
+
+    def _cpu_s(self) -> float:
+        """CPU time of all its threads (proc(5)); 0 when it is gone."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def _memory(self) -> int:
+        """Resident bytes; 0 when it is gone."""
+        try:
+            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * _PAGE
+        except (OSError, IndexError):
+            return 0
+
+
+def _value(answer: bytes, limits: Limits, cost: Cost) -> Any:
+    kind, value = pickle.loads(answer)
+    if kind == "error":
+        raise value
+    if kind == "memory":
+        raise AnalysisLimitError(limits.sentence, cost)
+    return value

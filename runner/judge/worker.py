@@ -1,0 +1,73 @@
+"""The judge's own process: takes calls from its standard input, one after the other, and writes what they return.
+
+    python -m runner.judge.worker RESULTS LIFE MEMORY
+
+`RESULTS`: descriptor that results are written to. `LIFE`: descriptor that is closed when the runner ends, however it
+ends. `MEMORY`: bytes of data that the process may allocate. It holds nothing else of the runner: no lock, no socket.
+"""
+
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+import threading
+from typing import BinaryIO
+
+_NICENESS = 10  # the judge must not make the simulator late
+HEADER = struct.Struct(">Q")
+
+
+def main(arguments: list[str]) -> None:
+    """Work until the standard input ends."""
+    results, life, memory = (int(text) for text in arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to handle
+    os.nice(_NICENESS)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_end_with_runner, args=(life,), daemon=True).start()
+    with os.fdopen(results, "wb") as target:
+        while (call := read_message(sys.stdin.buffer)) is not None:
+            target.write(_answer(call))
+            target.flush()
+
+
+def _end_with_runner(life: int) -> None:
+    os.read(life, 1)  # nothing is ever written
+    os._exit(1)
+
+
+def _answer(call: bytes) -> bytes:
+    try:
+        function, arguments = pickle.loads(call)
+        answer = message(("result", function(*arguments)))
+    except MemoryError:
+        return message(("memory", None))
+    except Exception as error:
+        try:
+            answer = message(("error", error))
+            pickle.loads(answer[HEADER.size :])  # not every exception can be made again
+        except Exception:
+            answer = message(("error", RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
+
+
+def message(value: object) -> bytes:
+    """A value as it goes through a pipe: its length, then its pickle."""
+    data = pickle.dumps(value)
+    return HEADER.pack(len(data)) + data
+
+
+def read_message(source: BinaryIO) -> bytes | None:
+    """The pickle of the next message; None at the end."""
+    header = source.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (length,) = HEADER.unpack(header)
+    data: bytes = source.read(length)
+    return data if len(data) == length else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

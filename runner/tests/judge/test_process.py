@@ -1,0 +1,162 @@
+"""The judge's process: limits, and an end whenever the runner ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import ROOT
+from runner.errors import UsageError
+from runner.judge.limits import Limits
+from runner.judge.process import AnalysisLimitError, Judges, StoppedError
+from runner.units import MIB
+
+LIMITS = Limits(cpu_s=20.0, wall_s=60.0, memory=512 * MIB)
+
+
+def _descriptors() -> list[str]:
+    links = []
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(str(path.readlink()))
+        except OSError:
+            continue
+    return links
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _grow() -> int:
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(4096)) * 4096)
+
+
+def _refuse() -> None:
+    raise UsageError("no")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_calls_return_and_raise_in_one_process() -> None:
+    with Judges(1) as judges:
+        first = judges.call(LIMITS, os.getpid)
+        with pytest.raises(UsageError, match="no"):
+            judges.call(LIMITS, _refuse)
+        assert judges.call(LIMITS, os.getpid) == first != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "limits", "spent"),
+    [
+        (_spin, (), Limits(cpu_s=0.5, wall_s=60.0), "CPU"),
+        (time.sleep, (60,), Limits(cpu_s=20.0, wall_s=0.5), "wall"),
+        (_grow, (), Limits(cpu_s=20.0, wall_s=60.0, memory=200 * MIB), "memory"),
+        (_die, (), LIMITS, ""),
+    ],
+)
+def test_a_call_beyond_its_limits_costs_itself_alone(
+    function: object, arguments: tuple[object, ...], limits: Limits, spent: str
+) -> None:
+    with Judges(1) as judges:
+        with pytest.raises(AnalysisLimitError) as raised:
+            judges.call(limits, function, *arguments)  # type: ignore[arg-type]
+        cost = raised.value.cost
+        over = {"CPU": cost.cpu_s > limits.cpu_s, "wall": cost.wall_s > limits.wall_s, "memory": cost.memory > MIB}
+        assert over.get(spent, True)
+        assert cost.memory < 2 * limits.memory
+        assert judges.call(LIMITS, sum, (1, 2)) == 3
+
+
+def test_several_judges_work_at_once() -> None:
+    with Judges(2) as judges:
+        judges.call(LIMITS, int)
+        began = time.monotonic()
+        threads = [threading.Thread(target=judges.call, args=(LIMITS, time.sleep, 3)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - began < 5.9
+
+
+def test_a_stop_ends_a_call_at_once() -> None:
+    stop = threading.Event()
+    with Judges(1, stopped=stop.is_set) as judges:
+        judges.call(LIMITS, int)
+        threading.Timer(0.5, stop.set).start()
+        began = time.monotonic()
+        with pytest.raises(StoppedError):
+            judges.call(LIMITS, _spin)
+        assert time.monotonic() - began < 10
+
+
+def test_leaving_the_context_ends_the_calls_of_other_threads() -> None:
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            judges.call(LIMITS, _spin)
+        except (StoppedError, AnalysisLimitError) as error:
+            raised.append(error)
+
+    with Judges(1) as judges:
+        judges.call(LIMITS, int)
+        thread = threading.Thread(target=call)
+        thread.start()
+        time.sleep(0.5)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(raised) == 1
+
+
+def test_it_inherits_no_file_of_the_runner(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as file, Judges(1) as judges:
+        os.set_inheritable(file.fileno(), True)
+        assert str(path) in _descriptors()
+        assert str(path) not in judges.call(LIMITS, _descriptors)
+
+
+_RUNNER = """
+import sys, threading
+from runner.judge.process import Judges
+from runner.tests.judge.test_process import LIMITS, _spin
+import os
+with Judges(1) as judges:
+    print(judges.call(LIMITS, os.getpid), flush=True)
+    judges.call(LIMITS, _spin)
+"""
+
+
+def test_it_ends_when_the_runner_alone_is_killed() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _RUNNER], stdout=subprocess.PIPE, env=environment, text=True
+    ) as runner:
+        assert runner.stdout is not None
+        judge = int(runner.stdout.readline())
+        time.sleep(0.5)
+        os.kill(runner.pid, signal.SIGKILL)
+        runner.wait()
+    deadline = time.monotonic() + 10
+    while _runs(judge) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(judge)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
