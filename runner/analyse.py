@@ -22,7 +22,7 @@ from runner.model.run import CaseRecord
 from runner.readback import applied_lines, readings
 from runner.trace import TraceFacts, UnreadPackets, facts, series
 from testcases.base import Case, CaseEvidence, Check, reads_of
-from testcases.checks import OPEN
+from testcases.checks import NOTES, OPEN
 
 UNSUPPORTED_EXIT = 127
 _LOG_LINES = 12
@@ -38,6 +38,7 @@ _PERMANENT = frozenset(
         "analysis-limit",
         "no-connection",
         "impairment-missed",
+        "early-data-unread",
         "offload",
         "bypassed",
     }
@@ -104,6 +105,7 @@ def with_record(base: Result, evidence: Evidence) -> Result:
 
 def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
     """The verdict of packets alone."""
+    base = replace(base, notes=tuple(_found((*NOTES, *case.notes), context)))
     if unable := tuple(_found(case.capabilities, context)):
         return base.ending(Outcome.UNSUPPORTED, *unable)
     if unasked := tuple(_found(case.preconditions, context)):

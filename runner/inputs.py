@@ -17,6 +17,7 @@ from runner.model.variant import PARAMETERS
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
+_FILLING_NAMES = 9  # in each intermediate certificate
 _CLOCK_SKEW = timedelta(hours=1)  # a container's clock is the host's, but a stack may compare in another time zone
 _NAME_LENGTH = 16  # letters of a file's name
 # No digits and no hexadecimal letters: quicly and aioquic answer a path that is a number with that many bytes.
@@ -116,7 +117,8 @@ class Certificates:
 def certificates(*, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES) -> Certificates:
     """A new CA and a leaf for `names`, EC P-256. `chain_length` counts the certificates of `cert.pem`, at least 1.
 
-    A long chain makes a first flight that passes the anti-amplification limit (RFC 9000 §8.1).
+    A long chain makes a first flight that passes the anti-amplification limit (RFC 9000 §8.1): intermediates are filled
+    to some 1,100 B each, as those of real authorities are long.
     """
     if chain_length < 1:
         raise ValueError("a chain holds at least the leaf")
@@ -128,7 +130,8 @@ def certificates(*, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES) 
     for below in range(chain_length - 2, -1, -1):
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(f"intermediate {chain_length - 1 - below}")
-        intermediates.insert(0, _sign(subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below))
+        made = _sign(subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below, fill=True)
+        intermediates.insert(0, made)
         issuer, issuer_key = subject, key
     leaf_key = ec.generate_private_key(ec.SECP256R1())
     leaf = _sign(subject=_name(names[0]), key=leaf_key, issuer=issuer, issuer_key=issuer_key, names=names)
@@ -179,6 +182,7 @@ def _sign(
     issuer_key: ec.EllipticCurvePrivateKey,
     below: int | None = None,
     names: Sequence[str] = (),
+    fill: bool = False,
     usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
 ) -> x509.Certificate:
     """A certificate that `issuer` signs: a leaf for `names`, or an authority with at most `below` authorities below."""
@@ -201,7 +205,14 @@ def _sign(
         builder = builder.add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
         ).add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
+    elif fill:
+        builder = builder.add_extension(x509.SubjectAlternativeName(_filler()), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _filler() -> list[x509.DNSName]:
+    """Names that nobody has: some 600 B."""
+    return [x509.DNSName(f"{number:060}.invalid") for number in range(_FILLING_NAMES)]
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:

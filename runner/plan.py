@@ -76,16 +76,42 @@ def gate(job: Job) -> Job:
     return replace(job, case=GATE, iteration=1)
 
 
+# Findings of the case `handshake` after which nothing else can succeed: no file, or an endpoint that didn't end well.
+# All others say that the file arrived, in a way that this case forbids, such as after Retry.
+_NOTHING_ARRIVED = frozenset(
+    {
+        "client-exit",
+        "client-hello-unanswered",
+        "client-not-started",
+        "files-differ",
+        "output-flood",
+        "packet-flood",
+        "server-exit",
+        "server-not-ready",
+        "server-not-started",
+        "timeout",
+        "volume-full",
+        "wrong-alpn",
+    }
+)
+
+
+def cannot_talk(handshake: Result) -> bool:
+    """Whether the pair of this result gets no file through, so that asking it anything else is in vain."""
+    codes = {finding.code for finding in handshake.findings}
+    return handshake.outcome is Outcome.FAILED and (not codes or not codes.isdisjoint(_NOTHING_ARRIVED))
+
+
 def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
-    """Why `job` is to be skipped: its pair failed the handshake. None when it may run."""
+    """Why `job` is to be skipped: its pair can't shake hands. None when it may run."""
     before = done.get(gate(job))
-    if job.case == GATE or before is None or before.outcome is not Outcome.FAILED:
+    if job.case == GATE or before is None or not cannot_talk(before):
         return None
     why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
     return Finding(
         code=GATE_FAILED,
-        requirement=f"The pair passes `{GATE}` before it is asked anything else.",
-        expected=f"`{GATE}` succeeded",
+        requirement="The client gets a file from the server before the pair is asked anything else.",
+        expected=f"the file of `{GATE}`",
         actual=why,
     )
 

@@ -86,6 +86,10 @@ class Case:
     over the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks an image
     in these alone, lest it be told of the faults of its peer. `may_miss`: types of packets that the case does not ask
     about, so that they need not be decrypted for a verdict; that of other packets that can't be is an error.
+    make the job unsupported. `notes` are told beside a verdict and never change it: what rests on less than a MUST of
+    an RFC or the plain word of the contract. `protocols`, by ALPN: over what it can be asked, the preferred one first;
+    a pair is asked over the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks
+    an image in these alone, lest it be told of the faults of its peer.
     """
 
     name: str
@@ -103,10 +107,12 @@ class Case:
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()
     may_miss: frozenset[str] = frozenset({"0rtt"})
+    notes: tuple[Check, ...] = ()
     protocols: tuple[str, ...] = (HTTP09,)
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
     name_length: int = 16  # characters of a file's name
     chain_length: int = 1  # certificates that the server has to send
+    chain_bytes: int = 0  # that these have at least
 
     @property
     def is_real(self) -> bool:
@@ -156,6 +162,7 @@ class Case:
             host=self.host,
             name_length=self.name_length,
             chain_length=self.chain_length,
+            chain_bytes=self.chain_bytes,
             impairments=impairments,
         )
 

@@ -109,16 +109,16 @@ def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
 
 @reads("initial")
 def no_retry(case: CaseEvidence) -> Iterator[Finding]:
-    """The server sends no Retry where the case doesn't ask for address validation (RFC 9000 §8.1.2)."""
+    """The server sends no Retry, which the contract rules out where it says so; RFC 9000 §8.1.2 allows it."""
     retries = sum(connection.retries for connection in case.facts.connections)
     if retries:
         finding = Finding(
             code="unexpected-retry",
-            requirement="Only the case `retry` asks the server to validate addresses by Retry.",
+            requirement="The server sends no Retry in the case `handshake`; elsewhere it may.",
             expected="no Retry packet",
             actual=f"{retries}",
             role="server",
-            section="RFC 9000 §8.1.2",
+            section="endpoint contract, Test case names",
         )
         yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.retries))
 
@@ -155,12 +155,17 @@ _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts, so TLS had 
 
 @reads("initial")
 def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
-    """No side closed a connection with an error: NO_ERROR of the transport or of the application (RFC 9114 §8.1)."""
+    """No side closed a connection with an error: NO_ERROR of the transport or of the application (RFC 9114 §8.1).
+
+    hq-interop defines no error codes, so that a number in an application's close means nothing there.
+    """
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
             if close.code == 0 or (connection.alpn == HTTP3 and close.application and close.code == _H3_NO_ERROR):
                 continue
             if _means_unknown(connection, close):
+                continue
+            if close.application and connection.alpn == HTTP09:
                 continue
             kind = "application" if close.application else "transport"
             finding = Finding(
@@ -180,6 +185,22 @@ def _means_unknown(connection: ConnectionFacts, close: Close) -> bool:
     if close.application:
         return connection.alpn is None and connection.cannot_read("server", "handshake")
     return close.code == _APPLICATION_ERROR and connection.cannot_read(close.sender, "1rtt")
+
+
+def close_code_of_http09(case: CaseEvidence) -> Iterator[Finding]:
+    """A note: an application closed with a number that its protocol, hq-interop, gives no meaning."""
+    for number, connection in enumerate(case.facts.connections):
+        for close in connection.closes:
+            if close.application and close.code and connection.alpn == HTTP09:
+                finding = Finding(
+                    code="close-code-undefined",
+                    requirement="hq-interop defines no error codes; 0 is what the others send.",
+                    expected="CONNECTION_CLOSE with code 0, or none",
+                    actual=f"connection {number}: 0x{close.code:x} ({close.reason or 'no reason given'})",
+                    role=close.sender,
+                    section="RFC 9000 §20.2",
+                )
+                yield proven(finding, close.place)
 
 
 @reads("initial")
@@ -241,10 +262,12 @@ def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
 
 # What every test case asks whatever its connections are like, and what those ask that run over one plain connection.
 COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_frames)
-# Over a link that loses, delays or changes packets a server may get a part of a ClientHello that it can't begin with; a
-# Retry lets it forget that (RFC 9000 §8.1.2), as ngtcp2's does.
-ONE_CONNECTION_IMPAIRED = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
-ONE_CONNECTION = (*ONE_CONNECTION_IMPAIRED, no_retry)
+# Retry is the server's own choice (RFC 9000 §8.1.2), such as for a ClientHello in two datagrams; the contract rules it
+# out in `handshake` alone.
+ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
+
+# What every case tells beside a verdict.
+NOTES = (close_code_of_http09,)
 
 # What stands in Initial packets, whose keys everybody can derive (RFC 9001 §5.2): it explains failures without a log.
 OPEN = (closes_cleanly, packets_have_frames, hellos_are_answered)

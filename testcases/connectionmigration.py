@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import ConnectionFacts, Path
+from runner.trace import Challenge, ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
+
+# A path that is left so soon may have carried no challenge yet, or lost it, and nobody did wrong.
+_SETTLED_RTTS = 3
 
 
 def moves(case: CaseEvidence) -> Iterator[Finding]:
@@ -30,20 +33,22 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
 
 def is_validated(case: CaseEvidence) -> Iterator[Finding]:
     """The second path is validated, with connection IDs that the first one never saw."""
+    settled = _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
     for connection in case.facts.connections:
         if len(connection.paths) > 1:
-            yield from _validated(connection)
+            yield from _validated(connection, settled)
             yield from _new_ids(connection)
 
 
-def _validated(connection: ConnectionFacts) -> Iterator[Finding]:
+def _validated(connection: ConnectionFacts, settled: float) -> Iterator[Finding]:
+    """Whoever sees another address of its peer challenges it: the server a client that moved (RFC 9000 §9.3), the
+    client the server's preferred address (§9.6.1). A path that the client left at once, or only probed, needs none of
+    the server's."""
     first = connection.paths[0]
     for path in connection.paths[1:]:
-        answered = [
-            one
-            for one in connection.challenges
-            if (one.client, one.server) == (path.client, path.server) and one.answered
-        ]
+        here = [one for one in connection.challenges if (one.client, one.server) == (path.client, path.server)]
+        lasted = (path.last_seen or 0.0) - (path.first_seen or 0.0)
+        answered = {one.sender for one in here if one.answered}
         if not answered:
             finding = Finding(
                 code="path-not-validated",
@@ -53,6 +58,31 @@ def _validated(connection: ConnectionFacts) -> Iterator[Finding]:
                 section="RFC 9000 §8.2",
             )
             yield proven(finding, path.place)
+        elif path.client != first.client and path.client_moved and lasted >= settled and "server" not in answered:
+            finding = Finding(
+                code="address-not-validated",
+                requirement="A server validates the new address of a client that migrates.",
+                expected=f"PATH_CHALLENGE of the server to {path.client}, and an answer",
+                actual=_of_server(here),
+                role="client" if any(one.sender == "server" and one.arrived for one in here) else "server",
+                section="RFC 9000 §9.3",
+            )
+            yield proven(finding, path.place)
+        elif path.server != first.server and "client" not in answered:
+            finding = Finding(
+                code="address-not-validated",
+                requirement="A client validates the server's preferred address before it moves there.",
+                expected=f"PATH_CHALLENGE of the client to {path.server}, and an answer",
+                actual="none answered",
+                role="client",
+                section="RFC 9000 §9.6.1",
+            )
+            yield proven(finding, path.place)
+
+
+def _of_server(challenges: list[Challenge]) -> str:
+    sent = sum(challenge.sender == "server" for challenge in challenges)
+    return f"{sent} PATH_CHALLENGE, none answered" if sent else "no PATH_CHALLENGE of the server"
 
 
 def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:

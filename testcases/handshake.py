@@ -14,5 +14,5 @@ CASE = Case(
     wire_name="handshake",
     scenario=DEFAULT,
     files=(1 * KIB,),
-    checks=checks.ONE_CONNECTION,
+    checks=(*checks.ONE_CONNECTION, checks.no_retry),
 )

@@ -5,28 +5,79 @@ from collections.abc import Iterator
 from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME
 from runner.model.result import Finding
 from runner.model.run import Kind
+from runner.trace import ConnectionFacts
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.scenarios import DEFAULT
 
 _CLIENT_UNIDIRECTIONAL, _SERVER_UNIDIRECTIONAL = 2, 3  # RFC 9000 §2.1, the two low bits of a stream ID
+_CONTROL = 0x00  # type of a unidirectional stream (RFC 9114 §6.2.1)
+_DATA, _HEADERS, _SETTINGS = 0x00, 0x01, 0x04  # types of frames (§7.2)
+_ROLES = (("client", _CLIENT_UNIDIRECTIONAL), ("server", _SERVER_UNIDIRECTIONAL))
 
 
 def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
-    """Both sides opened unidirectional streams, of which HTTP/3 needs one for control (RFC 9114 §6.2.1)."""
-    for connection in case.facts.connections:
-        for role, kind in (("client", _CLIENT_UNIDIRECTIONAL), ("server", _SERVER_UNIDIRECTIONAL)):
-            if not any(stream.stream_id % 4 == kind for stream in connection.streams):
+    """Each side opened a control stream, which begins with SETTINGS (RFC 9114 §6.2.1)."""
+    for connection in _connections(case):
+        for role, kind in _ROLES:
+            opened = [stream for stream in connection.streams if stream.stream_id % 4 == kind]
+            control = [one for one in connection.http3 or () if (one.sender, one.type) == (role, _CONTROL)]
+            if not opened or (connection.http3 is not None and not control):
+                types = sorted(
+                    {one.type for one in connection.http3 or () if one.sender == role and one.type is not None}
+                )
+                others = ", ".join(f"0x{one:02x}" for one in types)
                 finding = Finding(
                     code="no-control-stream",
                     requirement="Each side opens a control stream.",
-                    expected="a unidirectional stream",
-                    actual="none",
+                    expected="a unidirectional stream of type 0x00",
+                    actual=f"unidirectional streams of the types {others}" if others else "none",
                     role=role,
                     section="RFC 9114 §6.2.1",
                 )
                 yield proven(finding, *connection.landmarks.requests[:1])
+            elif control and control[0].frames[:1] != (_SETTINGS,):
+                finding = Finding(
+                    code="no-settings",
+                    requirement="The first frame of a control stream is SETTINGS.",
+                    expected=f"frame type 0x{_SETTINGS:02x}",
+                    actual=_types(control[0].frames[:1]),
+                    role=role,
+                    section="RFC 9114 §6.2.1",
+                )
+                yield proven(finding, control[0].place)
+
+
+def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
+    """Each request, and each response, has HEADERS before any DATA (RFC 9114 §4.1); frames of other types may come
+    first, such as those that are reserved to keep peers tolerant (§7.2.8)."""
+    for connection in _connections(case):
+        for stream in connection.http3 or ():
+            if stream.type is not None or stream.stream_id % 4:
+                continue
+            known = [frame for frame in stream.frames if frame in (_DATA, _HEADERS)]
+            if known[:1] != [_HEADERS]:
+                finding = Finding(
+                    code="no-headers",
+                    requirement="A request, or a response, begins with HEADERS.",
+                    expected=f"a frame of type 0x{_HEADERS:02x} before any DATA on stream {stream.stream_id}",
+                    actual=_types(stream.frames[:3]),
+                    role=stream.sender,
+                    section="RFC 9114 §4.1",
+                )
+                yield proven(finding, stream.place)
+
+
+def _connections(case: CaseEvidence) -> Iterator[ConnectionFacts]:
+    """Those that came about; what can't be read of 0-RTT packets could be a control stream."""
+    for connection in case.facts.connections:
+        if connection.handshake_completed and not connection.early_data_unread:
+            yield connection
+
+
+def _types(frames: tuple[int, ...]) -> str:
+    return ", ".join(f"0x{one:02x}" for one in frames) or "no frame"
 
 
 CASE = Case(
@@ -42,8 +93,8 @@ CASE = Case(
         *checks.COMMON,
         checks.Handshakes(1),
         checks.version_is_1,
-        checks.no_retry,
         checks.Alpn(HTTP3),
         control_streams_are_open,
+        messages_have_headers,
     ),
 )

@@ -17,5 +17,5 @@ CASE = Case(
     files=(2 * MIB,),
     iterations=3,
     preconditions=(Hit("held_back", least=5),),
-    checks=checks.ONE_CONNECTION_IMPAIRED,
+    checks=checks.ONE_CONNECTION,
 )

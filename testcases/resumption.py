@@ -51,7 +51,6 @@ CASE = Case(
         *checks.COMMON,
         checks.Handshakes(2),
         checks.version_is_1,
-        checks.no_retry,
         checks.Alpn("hq-interop"),
         second_is_resumed,
     ),

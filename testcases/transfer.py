@@ -11,7 +11,8 @@ from testcases.scenarios import DEFAULT
 
 
 def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
-    """The three requests were open at the same time (RFC 9000 §2), not fetched one after the other."""
+    """A note: the three requests were not open at the same time. The contract asks a client for "multiple streams", and
+    says neither how many at once, nor that they begin together."""
     most = max((connection.max_concurrent_streams for connection in case.facts.connections), default=0)
     if most < len(case.case.file_sizes):
         finding = Finding(
@@ -23,6 +24,24 @@ def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
             section="RFC 9000 §2",
         )
         yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.requests))
+
+
+def limits_moved(case: CaseEvidence) -> Iterator[Finding]:
+    """The client raised a limit on the way. One whose first limits cover all files has nothing to extend: the contract
+    says that it *should* have small ones."""
+    for connection in case.facts.connections:
+        arrived = all(file.equal for file in case.evidence.files)
+        if connection.limits_raised is False and connection.credit_excess is None and arrived:
+            finding = Finding(
+                code="limits-never-raised",
+                requirement="The client's first flow control limits are smaller than the files; it raises them.",
+                expected="MAX_DATA or MAX_STREAM_DATA above the first limit",
+                actual=f"none above {connection.initial_max_data} B for the connection and "
+                f"{connection.initial_max_stream_data} B for a stream",
+                role="client",
+                section="RFC 9000 §4.1",
+            )
+            yield proven(finding, *connection.landmarks.client_hellos[:1], connection.landmarks.client_last)
 
 
 def credit_was_kept(case: CaseEvidence) -> Iterator[Finding]:
@@ -51,5 +70,7 @@ CASE = Case(
     wire_name="transfer",
     scenario=DEFAULT,
     files=(2 * MIB, 3 * MIB, 5 * MIB),
-    checks=(*checks.ONE_CONNECTION, streams_were_concurrent, credit_was_kept),
+    capabilities=(limits_moved,),
+    checks=(*checks.ONE_CONNECTION, credit_was_kept),
+    notes=(streams_were_concurrent,),
 )

@@ -18,5 +18,5 @@ CASE = Case(
     timeout=60.0,
     iterations=5,
     preconditions=(Hit("corrupted"),),
-    checks=checks.ONE_CONNECTION_IMPAIRED,
+    checks=checks.ONE_CONNECTION,
 )

@@ -17,5 +17,5 @@ CASE = Case(
     files=(2 * MIB,),
     iterations=5,
     preconditions=(Hit("dropped_loss", return_=False),),
-    checks=checks.ONE_CONNECTION_IMPAIRED,
+    checks=checks.ONE_CONNECTION,
 )

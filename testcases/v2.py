@@ -40,5 +40,5 @@ CASE = Case(
     wire_name="v2",
     scenario=DEFAULT,
     files=(1 * KIB,),
-    checks=(*checks.COMMON, checks.Handshakes(1), checks.no_retry, checks.Alpn("hq-interop"), upgraded),
+    checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn("hq-interop"), upgraded),
 )

@@ -162,6 +162,11 @@ class _Subject:
         return {(self.name, role): local_build(command) for role, command in self.commands.items()}
 
 
+def _got_through(result: Result) -> bool:
+    """Whether the file arrived, even if the case forbids how: it may send Retry in other cases."""
+    return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not plan.cannot_talk(result))
+
+
 class _Check:
     """The jobs of one check and what came of them."""
 
@@ -328,7 +333,7 @@ class _Check:
             mine = {job: result for job, result in self.results.items() if self._role_of(job) is role}
             known = {job.case for job, result in mine.items() if result.outcome is not Outcome.UNSUPPORTED}
             if known:
-                able[role] = frozenset(job.case for job, result in mine.items() if result.outcome is Outcome.SUCCEEDED)
+                able[role] = frozenset(job.case for job, result in mine.items() if _got_through(result))
         return able
 
     def _role_of(self, job: Job) -> Role:

@@ -216,6 +216,7 @@ class Result:
     outcome: Outcome
     protocol: str = ""  # ALPN that the endpoints were asked to speak; empty: nothing was run, or it wasn't kept
     findings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()  # beside the verdict: what rests on less than a MUST or the contract's plain word
     sample: Sample | None = None
     truth: LinkTruth | None = None
     real_link: RealLinkEvidence | None = None  # instead of a simulator's truth

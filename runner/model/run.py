@@ -87,6 +87,7 @@ class CaseRecord:
     host: str = "server4"
     name_length: int = 16
     chain_length: int = 1  # certificates of the server's chain
+    chain_bytes: int = 0  # that it has at least; 0: nobody kept it
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
     workload: WorkloadRecord | None = None  # None: a case of pairs
     real_link: RealLinkRecord | None = None  # over which it runs; data rates are then the advertised ones

@@ -210,6 +210,16 @@ def test_a_pair_that_fails_the_handshake_is_asked_nothing_else() -> None:
     assert plan.gated(plan.gate(job), {plan.gate(job): failed}) is None
 
 
+def test_a_pair_that_gets_its_file_is_asked_on() -> None:
+    """What `handshake` alone forbids, such as Retry, is no reason to skip a measurement."""
+    job = Job(server="s", client="c", case="goodput", iteration=1)
+    retried = Finding(code="unexpected-retry", requirement="r", expected="e", actual="a")
+    without_file = Finding(code="files-differ", requirement="r", expected="e", actual="a")
+    for findings, refused in (((retried,), False), ((retried, without_file), True), ((), True)):
+        failed = Result.of(plan.gate(job), Outcome.FAILED, *findings)
+        assert (plan.gated(job, {plan.gate(job): failed}) is not None) == refused
+
+
 def test_what_was_skipped_is_asked_again_once_its_handshake_is() -> None:
     job = Job(server="a", client="b", case="sat", iteration=1)
     first = plan.gate(job)

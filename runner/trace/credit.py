@@ -36,6 +36,20 @@ def credit_excess(scope: Scope) -> CreditExcess | None:
     return _worse(worst, scope, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
 
 
+def limits_raised(scope: Scope) -> bool | None:
+    """Whether the client raised a limit for response data above its first one; None when that wasn't seen."""
+    total = integer_parameter(scope.client_parameters, "initial_max_data")
+    if total is None:
+        return None
+    vantage = scope.best(CLIENT)
+    frames = vantage.frames
+    if (frames["value"][scope.frames(vantage, CLIENT, "max_data")] > total).any():
+        return True
+    rows = scope.frames(vantage, CLIENT, "max_stream_data")
+    streams, limits = frames["stream_id"][rows].tolist(), frames["value"][rows].tolist()
+    return any(limit > _first_limit(scope, stream) for stream, limit in zip(streams, limits, strict=True))
+
+
 def _first_limit(scope: Scope, stream: int) -> int:
     name = "uni" if stream & _UNIDIRECTIONAL else "bidi_remote" if stream & 1 else "bidi_local"
     return integer_parameter(scope.client_parameters, f"initial_max_stream_data_{name}") or 0

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from runner.decode.schema import CLIENT, SERVER, Trace
-from runner.trace import handshake, hello, landmarks, packets, paths
-from runner.trace.credit import credit_excess
+from runner.trace import handshake, hello, http3, landmarks, packets, paths
+from runner.trace.credit import credit_excess, limits_raised
 from runner.trace.first_flight import first_flight
 from runner.trace.nouns import ConnectionFacts, TraceFacts, UnreadPackets
 from runner.trace.scope import Scope, integer_parameter, values
@@ -75,7 +75,7 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         early_data_offered=bool(row.either("early_data_offered")),
         early_data_accepted=handshake.early_data_accepted(scope),
         early_data_bytes=all_streams.early_bytes(scope.number),
-        early_data_requests=sum(stream.early_data for stream in streams if stream.stream_id % 4 == 0),
+        early_data_requests=handshake.early_requests(scope, streams),
         first_initial=scope.first_at_client(CLIENT, "initial"),
         first_server_1rtt=scope.first_at_client(SERVER, "1rtt"),
         handshake_confirmed=handshake.confirmed(scope),
@@ -99,4 +99,9 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         server_lengths=packets.lengths(scope, SERVER),
         landmarks=landmarks.landmarks(scope),
         unread=tuple(closed),
+        early_data_unread=handshake.early_data_unread(scope),
+        probe=hello.probe(scope),
+        server_handshake_bytes=handshake.server_handshake_bytes(scope),
+        limits_raised=limits_raised(scope),
+        http3=http3.streams(scope),
     )

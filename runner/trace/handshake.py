@@ -6,11 +6,12 @@ import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Ints
-from runner.trace.nouns import Close, Place
+from runner.trace.nouns import Close, Place, StreamFacts
 from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
 _APPLICATION_ERROR = 0x0C
+_TOKENS_KEPT = 5  # version of the decoder since which tables keep them
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1
 
 
@@ -53,16 +54,47 @@ def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
 
 
 def early_data_accepted(scope: Scope) -> bool | None:
-    """Whether the server acknowledged a 0-RTT packet; packet numbers of rejected ones are not used again. None when the
-    client sent none that could be read."""
+    """Whether the server acknowledged a 0-RTT packet; packet numbers of rejected ones are not used again. Where no such
+    packet could be read, what its EncryptedExtensions say; None when the client sent none, or nobody can tell."""
     readable = [
         vantage
         for vantage in scope.recording.vantages
         if (vantage.packets["packet_number"][scope.packets(vantage, CLIENT, "0rtt")] != NULL).any()
     ]
     if not readable:
-        return None
+        said = scope.row.either("early_data_accepted")
+        return said if scope.count(CLIENT, "0rtt") else None
     return any(_acknowledged(scope, vantage, "0rtt") for vantage in readable)
+
+
+def early_data_unread(scope: Scope) -> int:
+    """0-RTT packets of the client that no key opened."""
+    vantage = scope.best(CLIENT)
+    rows = scope.packets(vantage, CLIENT, "0rtt")
+    return int((vantage.packets["decrypted"][rows] != 1).sum())
+
+
+def early_requests(scope: Scope, streams: tuple[StreamFacts, ...]) -> int:
+    """Request streams that began in 0-RTT.
+
+    Where 0-RTT packets can't be read, a request that the server answered went in one of them when no other packet of
+    the client has its first frame; that takes all its 1-RTT packets.
+    """
+    requests = [stream for stream in streams if stream.stream_id % 4 == 0]
+    vantage = scope.best(CLIENT)
+    later = scope.packets(vantage, CLIENT, "1rtt")
+    inferred = early_data_unread(scope) and bool((vantage.packets["decrypted"][later] == 1).all())
+    return sum(
+        stream.early_data or bool(inferred and stream.request is None and stream.server_bytes) for stream in requests
+    )
+
+
+def server_handshake_bytes(scope: Scope) -> int:
+    """Highest end of the server's CRYPTO data in its Handshake packets."""
+    vantage = scope.best(SERVER)
+    rows = scope.frames(vantage, SERVER, "crypto")
+    rows = rows[vantage.packets.named("type", "handshake")[vantage.frames["packet"][rows]]]
+    return int((vantage.frames["offset"][rows] + vantage.frames["length"][rows]).max(initial=0))
 
 
 def confirmed(scope: Scope) -> float | None:
@@ -84,12 +116,19 @@ def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
     if not around.answers:
         return (False if len(around.after) else None), None
     answer = around.answers[0]
-    length = packets["token_length"][around.retry]
-    echoed = bool(length > 0 and packets["token_length"][answer] == length)
+    echoed = bool(packets["token_length"][around.retry] > 0) and _same_token(vantage, around.retry, answer)
     earlier = packets["packet_number"][around.before]
     later = packets["packet_number"][answer]
     reset = bool(later <= earlier.max()) if len(earlier) and later != NULL and earlier.max() != NULL else None
     return echoed, reset
+
+
+def _same_token(vantage: Vantage, retry: int, answer: int) -> bool:
+    """Whether both packets carry the same token; by its length where the tables don't keep tokens."""
+    packets = vantage.packets
+    if vantage.trace.meta.decoder_version < _TOKENS_KEPT:
+        return bool(packets["token_length"][answer] == packets["token_length"][retry])
+    return bool(packets.cell("token", answer) == packets.cell("token", retry))
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,15 @@ import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Ints, new_bytes
-from runner.trace.nouns import ClientHello, VersionNegotiation
+from runner.trace.nouns import ClientHello, Probe, VersionNegotiation
 from runner.trace.scope import Scope
 from runner.trace.vantage import NULL, Vantage
 
 _HEADER = 4  # bytes of a handshake message: type and length
+_NOT_ELICITING = ("ack", "padding", "connection_close", "application_close")  # frames, RFC 9002 §2
+# What is sent sooner belongs to the same flight: no stack begins with a probe time-out that short. RFC 9002 §6.2.2 has
+# 999 ms; the shortest that was seen is 300 ms.
+_AT_ONCE = 0.05
 
 
 def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
@@ -33,6 +37,24 @@ def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
             )
         )
     return tuple(found)
+
+
+def probe(scope: Scope) -> Probe | None:
+    """The client's first ack-eliciting Initial packet that doesn't belong to its first flight, before any packet of the
+    server arrived: a ClientHello sent again, or a PING (RFC 9002 §6.2.4)."""
+    vantage = scope.best(CLIENT)
+    frames, packets = vantage.frames, vantage.packets
+    initials = scope.packets(vantage, CLIENT, "initial")
+    eliciting = np.flatnonzero(scope.mine(frames, CLIENT) & ~frames.named("name", *_NOT_ELICITING))
+    rows = initials[np.isin(initials, frames["packet"][eliciting])]
+    answers = np.flatnonzero(scope.mine(packets, SERVER))
+    if len(answers):
+        rows = rows[rows < answers[0]]
+    waited = np.diff(vantage.packet_time[rows]) / 1e9
+    late = np.flatnonzero(waited >= _AT_ONCE)
+    if not len(late):
+        return None
+    return Probe(waited=float(waited[late[0]]), place=scope.place(vantage, int(rows[late[0] + 1])))
 
 
 def client_hello(scope: Scope) -> ClientHello | None:

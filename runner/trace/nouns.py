@@ -173,6 +173,8 @@ class Path:
     """Its first datagram."""
     last_place: Place | None = None
     """Its last one."""
+    client_moved: bool = True
+    """A packet of the client on it has a frame that doesn't only probe (RFC 9000 §9.1): the client migrated to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +208,8 @@ class Amplification:
     """The server's datagram that went furthest beyond it."""
     validated_by: str | None
     """What proved the address; None: nothing did."""
+    headroom: int | None = None
+    """Bytes left to the limit when the server came closest to it; below 0 beyond it. None: it sent nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +259,30 @@ class UnreadPackets:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Probe:
+    """An ack-eliciting Initial packet that the client sent because nothing had answered (RFC 9002 §6.2.4)."""
+
+    waited: float
+    """Seconds since its ack-eliciting packet before."""
+    place: Place | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Http3Stream:
+    """What one side sent on one stream of HTTP/3 (RFC 9114 §6), as far as the kept bytes show."""
+
+    sender: str
+    """client or server."""
+    stream_id: int
+    type: int | None
+    """Of a unidirectional stream (§6.2); None: a request stream."""
+    frames: tuple[int, ...]
+    """Types of its frames, in order; of unidirectional streams those of control streams alone."""
+    place: Place | None
+    """Its first packet."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectionFacts:
     """One connection, from its first Initial to its end."""
 
@@ -284,7 +312,7 @@ class ConnectionFacts:
     resumed: bool | None
     retries: int
     retry_token_echoed: bool | None
-    """The client's first Initial after Retry has a token as long as the Retry's and its source CID as destination."""
+    """The client's first Initial to the Retry's source CID has the Retry's token (old tables: one of its length)."""
     packet_number_reset: bool | None
     """After Retry the client started its Initial packet numbers anew (forbidden by RFC 9000 §17.2.5.3)."""
     retry_integrity_ok: bool | None
@@ -292,11 +320,13 @@ class ConnectionFacts:
     # 0-RTT
     early_data_offered: bool
     early_data_accepted: bool | None
-    """The server acknowledged a 0-RTT packet; None when none was sent, False also when no ACK could be read."""
+    """The server acknowledged a 0-RTT packet, or, where none can be read, its EncryptedExtensions say so (RFC 8446
+    §4.2.10); None when none was sent, or nobody can tell; False also when no ACK could be read."""
     early_data_bytes: int
     """Unique STREAM bytes that the client sent in 0-RTT packets."""
     early_data_requests: int
-    """Request streams whose first byte went in a 0-RTT packet."""
+    """Request streams whose first byte went in a 0-RTT packet; where such packets can't be read, those that the server
+    answered although no packet that can be read has their first byte."""
 
     # Instants
     first_initial: float | None
@@ -339,6 +369,16 @@ class ConnectionFacts:
     landmarks: Landmarks
     unread: tuple[UnreadPackets, ...] = ()
     """What could not be read of it; empty: everything was."""
+    early_data_unread: int = 0
+    """0-RTT packets of the client that no key opened."""
+    probe: Probe | None = None
+    """The client's first probe before any packet of the server arrived."""
+    server_handshake_bytes: int = 0
+    """Highest end of the server's CRYPTO data in Handshake packets: its certificates, above all."""
+    limits_raised: bool | None = None
+    """The client raised a limit for response data by MAX_DATA or MAX_STREAM_DATA; None: its first ones weren't seen."""
+    http3: tuple[Http3Stream, ...] | None = None
+    """None: the connection isn't HTTP/3's, or its tables are older than version 5."""
 
     def cannot_read(self, sender: str, *types: str) -> bool:
         """Whether no packet of `sender` of one of these types could be read, although there are some."""

@@ -1,6 +1,7 @@
 """The addresses that a connection used, and how they were validated (RFC 9000 §8, §9)."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from runner.trace.vantage import NULL, Vantage
 
 _FACTOR = 3  # RFC 9000 §8.1
 _ENTROPY_BYTES = 8  # of a connection ID that validates an address, RFC 9000 §8.1: 64 bits
+_PROBING = ("path_challenge", "path_response", "new_connection_id", "padding")  # frames, RFC 9000 §9.1
 
 Pair = tuple[str, str]
 """Addresses with ports: the client's, the server's."""
@@ -32,6 +34,7 @@ class _Seen:
     last: int
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
     cids: tuple[dict[bytes, Place | None], ...] = field(default_factory=lambda: ({}, {}))
+    moved: bool = False
 
 
 class Paths:
@@ -70,6 +73,7 @@ class Paths:
             seen.first, seen.last = min(seen.first, int(times.min())), max(seen.last, int(times.max()))
             seen.datagrams[sender] += len(rows)
             seen.cids[sender].update(self._destination_ids(rows))
+            seen.moved = seen.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
         seconds = self._scope.recording.seconds
         return tuple(
             Path(
@@ -83,9 +87,17 @@ class Paths:
                 server_cids=seen.cids[SERVER],
                 place=self._scope.recording.place(self._vantage, seen.row),
                 last_place=self._scope.recording.place(self._vantage, seen.last_row),
+                client_moved=seen.moved,
             )
             for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
         )
+
+    @cached_property
+    def _not_probing(self) -> Ints:
+        """Datagrams with a frame that is no probing frame."""
+        frames, packets = self._vantage.frames, self._vantage.packets
+        rows = np.flatnonzero(self._scope.mine(frames) & ~frames.named("name", *_PROBING))
+        return np.unique(packets["datagram"][frames["packet"][rows]])
 
     def _destination_ids(self, rows: Ints) -> dict[bytes, Place | None]:
         """Destination connection IDs of the 1-RTT packets in these datagrams, with the first datagram of each."""
@@ -163,7 +175,7 @@ def amplification(scope: Scope) -> Amplification | None:
     rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
     validated, how = _validation(scope, vantage)
     received = sent = worst = at_worst_sent = at_worst_received = 0
-    worst_row = NULL
+    worst_row, headroom = NULL, None
     for row in rows:
         if validated is not None and row >= validated:
             break
@@ -172,6 +184,8 @@ def amplification(scope: Scope) -> Amplification | None:
             received += length
             continue
         sent += length
+        left = _FACTOR * received - sent
+        headroom = left if headroom is None else min(headroom, left)
         if sent - _FACTOR * received > worst:
             worst, worst_row, at_worst_sent, at_worst_received = sent - _FACTOR * received, int(row), sent, received
     return Amplification(
@@ -180,6 +194,7 @@ def amplification(scope: Scope) -> Amplification | None:
         excess=worst,
         place=scope.recording.place(vantage, worst_row) if worst else None,
         validated_by=how,
+        headroom=headroom,
     )
 
 
