@@ -1,0 +1,27 @@
+"""A number has one definition: that of the program is the document's."""
+
+from dataclasses import fields
+
+import pytest
+
+from runner.model.numbers import PAIR_NUMBERS, PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, UNITS
+from runner.model.path import PageLoad
+from runner.model.result import Sample
+from runner.validation.definitions import README, with_tables
+
+
+def test_the_document_has_the_program_s_definitions() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert with_tables(text) == text
+    changed = text.replace("What a user waits for.", "Something else.", 1)
+    assert with_tables(changed) == text
+    with pytest.raises(ValueError, match="lacks the marks of the numbers of pages"):
+        with_tables(text.replace("<!-- numbers of pages -->", ""))
+
+
+def test_every_number_is_a_field_with_a_known_unit_and_declared_once() -> None:
+    for numbers, of in ((PAIR_NUMBERS, Sample), (PATH_DOWNLOAD_NUMBERS, Sample), (PATH_PAGE_NUMBERS, PageLoad)):
+        keys = [one.key for one in numbers]
+        assert len(keys) == len(set(keys))
+        assert set(keys) <= {field.name for field in fields(of)}
+        assert all(one.shown_in in UNITS for one in numbers)
