@@ -74,6 +74,8 @@
       );
     }
     const tests = document.querySelector("[data-tests]");
+    // The sums of a compact matrix are over all cases: with fewer, each case is shown.
+    if (tests) tests.classList.toggle("compact", "compact" in tests.dataset && chosen.cases.size === boxes("cases").length);
     if (tests) tests.hidden = ![...tests.querySelectorAll("dt[data-case]")].some((one) => chosen.cases.has(one.dataset.case));
     const shown = `${form.elements.show.value}/${form.elements.of.value}`;
     const label = form.querySelector("input[name=show]:checked + span").textContent;

@@ -13,7 +13,7 @@ from runner.model.path import ORIGIN
 from runner.model.result import Finding
 from runner.model.run import CaseRecord, Kind
 from runner.render import telling, words
-from runner.render.cells import Cell, ordered_cases
+from runner.render.cells import SIGNS, Cell, ordered_cases
 from runner.render.colour import step_of
 from runner.render.deciding import DEFINITIONS, agreements
 from runner.render.metrics import BY_KEY, COLOURED, METRICS, STATISTICS, SWITCHABLE
@@ -25,6 +25,7 @@ OF = "pairs"
 Means = Mapping[str, float]  # mean of the number that is shown first, by label of the cells
 SHOWN = SWITCHABLE[0]
 _MOST_CHANGES = 40
+_COMPACT = 9  # servers or clients from which a cell of the test cases is one line
 _LONGEST_NAME = 16  # characters; a column is no wider, and longer names break
 
 
@@ -98,6 +99,8 @@ def context(view: RunView) -> dict[str, Any]:
         "name_length": min(_LONGEST_NAME, max(map(len, view.stacks), default=0)),
         "matrices": [_matrix(case, view) for case in ordered_cases(run, Kind.MEASUREMENT)],
         "tests": tests,
+        "test_counts": [(case, _counts(case, table.values())) for case in tests],
+        "compact": max(len(view.servers), len(view.clients)) >= _COMPACT,
         "test_links": [(case, words.links(case)) for case in tests],
         "test_rows": [
             (server, [[table.get((server, client, case.name)) for case in tests] for client in view.clients])
@@ -114,6 +117,12 @@ def context(view: RunView) -> dict[str, Any]:
         "statistics": STATISTICS,
         "units": {key: (BY_KEY[key].unit.factor, BY_KEY[key].unit.name) for key in SWITCHABLE},
     }
+
+
+def _counts(case: CaseRecord, table: Iterable[Cell]) -> list[tuple[str, str, int]]:
+    """Name, sign and number of jobs of each outcome of a case, over all pairs."""
+    outcomes = Counter(result.outcome for cell in table if cell.case.name == case.name for result in cell.results)
+    return [(outcome.value, SIGNS[outcome], outcomes[outcome]) for outcome in SIGNS]
 
 
 def news(view: RunView) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.model.run import Kind
 from runner.render import charts, telling
 from runner.render.charts import Axis, Mark, Strip
 from runner.render.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
@@ -201,3 +202,16 @@ def test_curves_are_told_apart_and_their_names_stay_inside() -> None:
 
 def test_shapes_of_groups_differ() -> None:
     assert len({charts.shape_path(0, 0, group) for group in range(charts.GROUPS)}) == charts.GROUPS
+
+
+def test_the_overview_counts_the_outcomes_of_each_case(tmp_path: Path) -> None:
+    order = tuple(
+        Job(server=server, client="a", case="handshake", iteration=1) for server in ("a", "b", "c", "d", "e", "f")
+    )
+    folder = RunFolder.create(tmp_path / "run", run("run", {"handshake": case("handshake", Kind.TEST_CASE)}, order))
+    outcomes = (Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.FAILED, Outcome.ERROR)
+    for job, outcome in zip(order, outcomes, strict=True):
+        folder.save_result(Result.of(job, outcome))
+    ((counted, counts),) = overview.context(view_of(folder))["test_counts"]
+    assert counted.name == "handshake"
+    assert [(name, number) for name, _, number in counts if number] == [("succeeded", 3), ("failed", 2), ("error", 1)]
