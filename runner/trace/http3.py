@@ -31,6 +31,8 @@ def _sent(scope: Scope, sender: int) -> list[Http3Stream]:
     frames = vantage.stream_frames
     rows = np.flatnonzero(scope.mine(frames, sender))
     rows = rows[np.lexsort((frames["offset"][rows], frames["stream_id"][rows]))]
+    if not len(rows):
+        return []
     ids, first = np.unique(frames["stream_id"][rows], return_index=True)
     found = []
     for stream_id, of_stream in zip(ids.tolist(), np.split(rows, first[1:]), strict=True):
