@@ -1,0 +1,46 @@
+"""What opening the packets of a connection needs to know of it, and what edits want to know."""
+
+from dataclasses import dataclass, field
+
+from runner.tests.mutate.frames import Frame
+from runner.tests.mutate.protection import Keys
+
+Address = tuple[bytes, int]
+
+
+@dataclass(eq=False)
+class Connection:
+    """One connection. Dictionaries by role are of what that role sent, or chose."""
+
+    client: Address
+    server: Address
+    original_dcid: bytes
+    initial: list[tuple[bytes, dict[str, Keys]]] = field(default_factory=list)
+    """Connection ID → sender → keys, for each ID and version that Initial packets may be sealed with."""
+    version: int = 1
+    suite: int = 0
+    client_random: bytes = b""
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[tuple[str, str, int], list[Keys]] = field(default_factory=dict)
+    """Sender, level, version → keys, by generation."""
+    cids: dict[str, list[bytes]] = field(default_factory=lambda: {"client": [], "server": []})
+    """Role → connection IDs that it issued, in their order."""
+    largest: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Sender and packet number space → highest packet number."""
+    crypto: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
+    """Sender and space → offset → bytes of its CRYPTO stream."""
+
+    def add_crypto(self, sender: str, space: str, frame: Frame) -> None:
+        """Keep the bytes of a CRYPTO frame."""
+        pieces = self.crypto.setdefault((sender, space), {})
+        if len(frame.data) > len(pieces.get(frame.offset, b"")):
+            pieces[frame.offset] = frame.data
+
+    def crypto_stream(self, sender: str, space: str) -> bytes:
+        """The CRYPTO stream as far as it has no gap."""
+        whole = b""
+        for offset, data in sorted(self.crypto.get((sender, space), {}).items()):
+            if offset > len(whole):
+                break
+            whole += data[len(whole) - offset :]
+        return whole

@@ -1,0 +1,200 @@
+"""A recorded job as datagrams of opened packets: loaded with both captures and key logs, edited, and saved again."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.tests.mutate import capture
+from runner.tests.mutate.capture import Record
+from runner.tests.mutate.connection import Connection
+from runner.tests.mutate.frames import Frame
+from runner.tests.mutate.opening import open_all
+from runner.tests.mutate.packets import Kind, Packet, split
+
+CLIENT, SERVER = "client", "server"
+ROLES = (CLIENT, SERVER)
+SERVER_PORTS = (443,)
+_CAPTURES = {CLIENT: "sim/left.pcap", SERVER: "sim/right.pcap"}
+
+
+@dataclass(eq=False)
+class Datagram:
+    """One UDP datagram with the packets in it. `seen`: vantage point, a role's side of the link → its record there."""
+
+    sender: str
+    seen: dict[str, Record]
+    packets: list[Packet]
+    connection: Connection | None = None
+    damaged: bool = False
+    """The link changed it on its way, so that the receiver's record is another datagram."""
+
+    @property
+    def receiver(self) -> str:
+        """The role that it is for."""
+        return SERVER if self.sender == CLIENT else CLIENT
+
+    @property
+    def sent_ns(self) -> int:
+        """When it left its sender; when it arrived, where its sender's capture has not got it."""
+        return self.seen.get(self.sender, next(iter(self.seen.values()))).time_ns
+
+    @property
+    def arrived(self) -> bool:
+        """Whether both captures have it."""
+        return len(self.seen) == 2
+
+    @property
+    def opened(self) -> bool:
+        """Whether every packet in it can be edited."""
+        return all(packet.opened for packet in self.packets)
+
+    def encode(self) -> bytes:
+        """Its payload."""
+        return b"".join(packet.encode() for packet in self.packets)
+
+    @property
+    def size(self) -> int:
+        """Of its payload, in bytes."""
+        return len(self.encode())
+
+
+@dataclass
+class Recording:
+    """A job folder in memory. Datagrams are in the order in which they were sent."""
+
+    folder: Path
+    headers: dict[str, bytes]
+    records: dict[str, list[Record]]
+    datagrams: list[Datagram]
+    connections: list[Connection]
+    evidence: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Recording":
+        """Read a job folder and open all packets whose keys are known."""
+        headers, records = {}, {}
+        for vantage, path in _CAPTURES.items():
+            headers[vantage], records[vantage] = capture.read(folder / path)
+        datagrams = _datagrams(records)
+        logs = [(folder / role / "keys.log") for role in ROLES]
+        secrets = _secrets(log.read_text() for log in logs if log.is_file())
+        connections = open_all(datagrams, secrets)
+        evidence = json.loads((folder / "evidence.json").read_text())
+        return cls(folder, headers, records, datagrams, connections, evidence)
+
+    def save(self, folder: Path) -> Path:
+        """Write a job folder with the packets as they are now; all else is as it was recorded."""
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("tables", "*.tables", "series.json", "qlog"))
+        for datagram in self.datagrams:
+            if any(packet.changed for packet in datagram.packets) or not datagram.packets:
+                payload = datagram.encode()
+                for record in datagram.seen.values():
+                    record.carry(payload)
+        for vantage, path in _CAPTURES.items():
+            capture.write(folder / path, self.headers[vantage], self.records[vantage])
+        (folder / "evidence.json").write_text(json.dumps(self.evidence))
+        return folder
+
+    def packets(
+        self,
+        sender: str = "",
+        kind: Kind | None = None,
+        where: Callable[[Datagram, Packet], bool] = lambda datagram, packet: True,
+    ) -> Iterator[tuple[Datagram, Packet]]:
+        """Opened packets in the order of sending, and unprotected ones (Retry, Version Negotiation)."""
+        plain = (Kind.RETRY, Kind.VERSION_NEGOTIATION)
+        for datagram in self.datagrams:
+            for packet in datagram.packets:
+                if sender in ("", datagram.sender) and kind in (None, packet.kind):
+                    if (packet.opened or packet.kind in plain) and where(datagram, packet):
+                        yield datagram, packet
+
+    def frames(self, *types: int, sender: str = "") -> Iterator[tuple[Datagram, Packet, Frame]]:
+        """Frames of these types, or all, in the order of sending."""
+        for datagram, packet in self.packets(sender):
+            for frame in packet.frames:
+                if not types or frame.type in types or (8 in types and frame.is_stream):
+                    yield datagram, packet, frame
+
+    def remove(self, datagram: Datagram) -> None:
+        """As if it had never been sent."""
+        self.datagrams.remove(datagram)
+        for vantage, record in datagram.seen.items():
+            self.records[vantage].remove(record)
+
+    def lose(self, datagram: Datagram) -> None:
+        """As if the link had lost it."""
+        self.records[datagram.receiver].remove(datagram.seen.pop(datagram.receiver))
+
+    def insert(self, like: Datagram, packets: list[Packet], *, after_s: float, crossing_s: float | None = None) -> Datagram:
+        """Another datagram on the way of `like`, sent that much later; it arrives unless `like` was lost."""
+        shift = round(after_s * 1e9)
+        seen = {}
+        for vantage, record in like.seen.items():
+            time_ns = record.time_ns + shift
+            if crossing_s is not None and vantage != like.sender:
+                time_ns = like.sent_ns + shift + round(crossing_s * 1e9)
+            seen[vantage] = Record(time_ns, record.head, b"", record.tail)
+            capture.place(self.records[vantage], seen[vantage])
+        datagram = Datagram(like.sender, seen, packets, like.connection)
+        for packet in packets:
+            packet.changed = True
+        self.datagrams.append(datagram)
+        self.sort()
+        return datagram
+
+    def move(self, datagram: Datagram, seconds: float) -> None:
+        """Send it later, or earlier."""
+        for vantage, record in datagram.seen.items():
+            self.records[vantage].remove(record)
+            record.time_ns += round(seconds * 1e9)
+            capture.place(self.records[vantage], record)
+        self.sort()
+
+    def sort(self) -> None:
+        """Restore the order of sending after times were changed."""
+        self.datagrams.sort(key=lambda datagram: datagram.sent_ns)
+
+
+def _datagrams(records: dict[str, list[Record]]) -> list[Datagram]:
+    """Records of both captures, paired by their bytes, in the order of sending."""
+    datagrams: list[Datagram] = []
+    waiting: dict[tuple[str, bytes], list[Datagram]] = {}
+    sightings = [(record, vantage) for vantage in ROLES for record in records[vantage] if record.payload]
+    # A sender's capture comes first, so that a receiver's record finds what it is a copy of.
+    senders = {id(record): _sender(record) for record, _ in sightings}
+    sightings.sort(key=lambda sighting: (senders[id(sighting[0])] != sighting[1], sighting[0].time_ns))
+    for record, vantage in sightings:
+        sender = senders[id(record)]
+        if not sender or record.payload is None:
+            continue
+        key = sender, record.payload
+        if vantage != sender and waiting.get(key):
+            waiting[key].pop(0).seen[vantage] = record
+            continue
+        datagram = Datagram(sender, {vantage: record}, split(record.payload), damaged=vantage != sender)
+        datagrams.append(datagram)
+        if vantage == sender:
+            waiting.setdefault(key, []).append(datagram)
+    datagrams.sort(key=lambda datagram: datagram.sent_ns)
+    return datagrams
+
+
+def _sender(record: Record) -> str:
+    source, destination = record.ports
+    if destination in SERVER_PORTS:
+        return CLIENT
+    return SERVER if source in SERVER_PORTS else ""
+
+
+def _secrets(logs: Iterator[str]) -> dict[bytes, dict[str, bytes]]:
+    """Client random → label → secret."""
+    secrets: dict[bytes, dict[str, bytes]] = {}
+    for log in logs:
+        for line in log.splitlines():
+            words = line.split()
+            if len(words) == 3 and not line.startswith("#"):
+                secrets.setdefault(bytes.fromhex(words[1]), {})[words[0]] = bytes.fromhex(words[2])
+    return secrets
