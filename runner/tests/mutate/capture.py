@@ -59,7 +59,9 @@ class Record:
         self.head = bytes(head)
         self._finish()
 
-    def readdress(self, *, source: tuple[bytes, int] | None = None, destination: tuple[bytes, int] | None = None) -> None:
+    def readdress(
+        self, *, source: tuple[bytes, int] | None = None, destination: tuple[bytes, int] | None = None
+    ) -> None:
         """Send it from, or to, another address and port."""
         (source_address, source_port), (address, port) = source or self.source, destination or self.destination
         at = _ETHERNET + (12 if self._is_ipv4 else 8)
@@ -102,7 +104,7 @@ class Record:
 def _checksum(data: bytes) -> int:
     """The Internet checksum (RFC 1071)."""
     data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -159,7 +159,7 @@ def edit_message(
 ) -> None:
     """Change one TLS message of a sender."""
     space = {tls.CLIENT_HELLO: "initial", tls.SERVER_HELLO: "initial", tls.NEW_SESSION_TICKET: "application"}
-    done = []
+    done: list[Message] = []
 
     def change(stream: bytes) -> bytes:
         listed, rest = tls.messages(stream)

@@ -10,17 +10,13 @@ from runner.tests.mutate.connection import Connection
 from runner.tests.mutate.edits import UnfitError
 from runner.tests.mutate.frames import F, Frame, padding
 from runner.tests.mutate.packets import Kind, Packet
-from runner.tests.mutate.recording import CLIENT, SERVER, Datagram, Recording
+from runner.tests.mutate.recording import CLIENT, SERVER, Datagram, Recording, anything
 from runner.tests.mutate.tls import Message
 from runner.tests.mutate.wire import Reader
 
 Sent = tuple[Datagram, Packet]
 T = TypeVar("T")
 MTU = 1452  # of UDP payload, over Ethernet and IPv6
-
-
-def _any(_datagram: Datagram, _packet: Packet) -> bool:
-    return True
 
 
 @dataclass
@@ -73,7 +69,7 @@ class Mutation:
         kind: Kind | None = None,
         *,
         sender: str = "",
-        where: Callable[[Datagram, Packet], bool] = _any,
+        where: Callable[[Datagram, Packet], bool] = anything,
     ) -> list[Sent]:
         """Packets of this connection that the role, or `sender`, sent and that can be edited."""
         return [
@@ -146,7 +142,9 @@ class Mutation:
 
     def send(self, *frames: Frame, kind: Kind = Kind.ONE_RTT, size: int = 0, confirmed: bool = True) -> Sent:
         """One more packet with these frames, at a moment of the seed's choice; the peer acknowledges it."""
-        datagram, packet = self.pick(self.hosts(kind, confirmed=confirmed), f"no place for one more {kind.value} packet")
+        datagram, packet = self.pick(
+            self.hosts(kind, confirmed=confirmed), f"no place for one more {kind.value} packet"
+        )
         return edits.insert_packet(self.recording, datagram, packet, *frames, size=size)
 
     def send_after(self, sent: Sent, *frames: Frame, size: int = 0, after_s: float | None = None) -> Sent:

@@ -21,7 +21,6 @@ _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e07
 def open_all(datagrams: Sequence[Datagram], secrets: dict[bytes, dict[str, bytes]]) -> list[Connection]:
     """Open what can be opened, in several passes: packets may come before those that bring their keys."""
     connections: list[Connection] = []
-    retries: dict[bytes, bytes] = {}
     while True:
         before = sum(packet.opened for datagram in datagrams for packet in datagram.packets)
         for datagram in datagrams:
@@ -29,7 +28,7 @@ def open_all(datagrams: Sequence[Datagram], secrets: dict[bytes, dict[str, bytes
                 if packet.kind is Kind.RETRY:
                     retry_of(datagram, packet, connections)
                 elif not packet.opened and packet.kind in (*LONG, Kind.ONE_RTT):
-                    _open(datagram, packet, connections, secrets, retries)
+                    _open(datagram, packet, connections, secrets)
         if before == sum(packet.opened for datagram in datagrams for packet in datagram.packets):
             return connections
 
@@ -56,7 +55,6 @@ def _open(
     packet: Packet,
     connections: list[Connection],
     secrets: dict[bytes, dict[str, bytes]],
-    retries: dict[bytes, bytes],
 ) -> None:
     sender = datagram.sender
     known = [datagram.connection] if datagram.connection else _by_tuple(datagram, connections)
@@ -78,7 +76,7 @@ def _by_tuple(datagram: Datagram, connections: list[Connection]) -> list[Connect
     record = next(iter(datagram.seen.values()))
     ends = record.source, record.destination
     client = ends[0] if datagram.sender == "client" else ends[1]
-    return sorted(reversed(connections), key=lambda connection: connection.client != client)
+    return sorted(connections[::-1], key=lambda connection: connection.client != client)
 
 
 def _try(connection: Connection, datagram: Datagram, packet: Packet) -> bool:
@@ -86,7 +84,7 @@ def _try(connection: Connection, datagram: Datagram, packet: Packet) -> bool:
     receiver = "server" if sender == "client" else "client"
     largest = connection.largest.get((sender, packet.space), -1)
     if packet.kind is Kind.ONE_RTT:
-        for cid in {cid: None for cid in connection.cids[receiver]}:
+        for cid in dict.fromkeys(connection.cids[receiver]):
             if packet.raw[1 : 1 + len(cid)] == cid:
                 packet.fields = slice(1 + len(cid), len(packet.raw))
                 packet.dcid = cid

@@ -22,7 +22,12 @@ class Kind(Enum):
 
 
 LONG = (Kind.INITIAL, Kind.ZERO_RTT, Kind.HANDSHAKE)
-SPACES = {Kind.INITIAL: "initial", Kind.HANDSHAKE: "handshake", Kind.ZERO_RTT: "application", Kind.ONE_RTT: "application"}
+SPACES = {
+    Kind.INITIAL: "initial",
+    Kind.HANDSHAKE: "handshake",
+    Kind.ZERO_RTT: "application",
+    Kind.ONE_RTT: "application",
+}
 _BITS = {Kind.INITIAL: 0, Kind.ZERO_RTT: 1, Kind.HANDSHAKE: 2, Kind.RETRY: 3}
 
 

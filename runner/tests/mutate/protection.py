@@ -1,4 +1,4 @@
-"""Packet protection of versions 1 and 2: keys, sealing, opening, the Retry integrity tag (RFC 9001 §5, RFC 9369 §3.3)."""
+"""Packet protection of versions 1 and 2: keys, sealing, opening, the tag of Retry (RFC 9001 §5, RFC 9369 §3.3)."""
 
 import hashlib
 import hmac
@@ -35,7 +35,7 @@ def _expand(secret: bytes, label: str, size: int, digest: str) -> bytes:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one secret. `masks` is the secret that header protection comes from: an update leaves it as it was."""
+    """The keys of one secret. `masks` is the secret of header protection, which an update leaves as it was."""
 
     secret: bytes
     suite: int
@@ -96,10 +96,7 @@ class Keys:
 def initial_keys(dcid: bytes, version: int) -> dict[str, Keys]:
     """Sender → keys of its Initial packets (RFC 9001 §5.2)."""
     secret = hmac.digest(_SALT[version], dcid, "sha256")
-    return {
-        role: Keys(_expand(secret, f"{role} in", 32, "sha256"), AES_128, version)
-        for role in ("client", "server")
-    }
+    return {role: Keys(_expand(secret, f"{role} in", 32, "sha256"), AES_128, version) for role in ("client", "server")}
 
 
 def retry_tag(version: int, original: bytes, packet: bytes) -> bytes:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.tests.mutate import capture
 from runner.tests.mutate.capture import Record
@@ -60,6 +61,11 @@ class Datagram:
         return len(self.encode())
 
 
+def anything(_datagram: Datagram, _packet: Packet) -> bool:
+    """Any packet."""
+    return True
+
+
 @dataclass
 class Recording:
     """A job folder in memory. Datagrams are in the order in which they were sent."""
@@ -69,7 +75,7 @@ class Recording:
     records: dict[str, list[Record]]
     datagrams: list[Datagram]
     connections: list[Connection]
-    evidence: dict[str, object] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> "Recording":
@@ -101,15 +107,15 @@ class Recording:
         self,
         sender: str = "",
         kind: Kind | None = None,
-        where: Callable[[Datagram, Packet], bool] = lambda datagram, packet: True,
+        where: Callable[[Datagram, Packet], bool] = anything,
     ) -> Iterator[tuple[Datagram, Packet]]:
         """Opened packets in the order of sending, and unprotected ones (Retry, Version Negotiation)."""
         plain = (Kind.RETRY, Kind.VERSION_NEGOTIATION)
         for datagram in self.datagrams:
             for packet in datagram.packets:
-                if sender in ("", datagram.sender) and kind in (None, packet.kind):
-                    if (packet.opened or packet.kind in plain) and where(datagram, packet):
-                        yield datagram, packet
+                asked = sender in ("", datagram.sender) and kind in (None, packet.kind)
+                if asked and (packet.opened or packet.kind in plain) and where(datagram, packet):
+                    yield datagram, packet
 
     def frames(self, *types: int, sender: str = "") -> Iterator[tuple[Datagram, Packet, Frame]]:
         """Frames of these types, or all, in the order of sending."""
@@ -128,7 +134,9 @@ class Recording:
         """As if the link had lost it."""
         self.records[datagram.receiver].remove(datagram.seen.pop(datagram.receiver))
 
-    def insert(self, like: Datagram, packets: list[Packet], *, after_s: float, crossing_s: float | None = None) -> Datagram:
+    def insert(
+        self, like: Datagram, packets: list[Packet], *, after_s: float, crossing_s: float | None = None
+    ) -> Datagram:
         """Another datagram on the way of `like`, sent that much later; it arrives unless `like` was lost."""
         shift = round(after_s * 1e9)
         seen = {}

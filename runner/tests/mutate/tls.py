@@ -49,9 +49,7 @@ class Message:
         """Its bytes."""
         body = self.before
         if self.type in _HEADS:
-            each = b"".join(
-                kind.to_bytes(2) + len(data).to_bytes(2) + data for kind, data in self.extensions
-            )
+            each = b"".join(kind.to_bytes(2) + len(data).to_bytes(2) + data for kind, data in self.extensions)
             body += len(each).to_bytes(2) + each
         return bytes([self.type]) + len(body).to_bytes(3) + body
 
@@ -94,13 +92,13 @@ _HEADS: dict[int, Callable[[Reader], None]] = {
     CLIENT_HELLO: _client_hello,
     SERVER_HELLO: _server_hello,
     NEW_SESSION_TICKET: _ticket,
-    ENCRYPTED_EXTENSIONS: lambda reader: None,
+    ENCRYPTED_EXTENSIONS: lambda _: None,
 }
 
 
 def messages(stream: bytes) -> tuple[list[Message], bytes]:
     """The whole messages of a CRYPTO stream, and the bytes after them."""
-    found = []
+    found: list[Message] = []
     reader = Reader(stream)
     while reader.left >= 4:
         start = reader.position
@@ -122,7 +120,8 @@ def messages(stream: bytes) -> tuple[list[Message], bytes]:
 
 def parameters(data: bytes) -> Parameters:
     """Transport parameters in their order."""
-    reader, found = Reader(data), []
+    reader = Reader(data)
+    found: Parameters = []
     while reader.left:
         found.append((reader.varint(), reader.block()))
     return found
