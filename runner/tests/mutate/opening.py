@@ -76,7 +76,8 @@ def _by_tuple(datagram: Datagram, connections: list[Connection]) -> list[Connect
     record = next(iter(datagram.seen.values()))
     ends = record.source, record.destination
     client = ends[0] if datagram.sender == "client" else ends[1]
-    return sorted(connections[::-1], key=lambda connection: connection.client != client)
+    newest = list(reversed(connections))
+    return sorted(newest, key=lambda connection: connection.client != client)
 
 
 def _try(connection: Connection, datagram: Datagram, packet: Packet) -> bool:
