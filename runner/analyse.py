@@ -13,6 +13,7 @@ from runner.errors import CaptureError
 from runner.explain import explained, marks, measured, window_of
 from runner.flood import flood
 from runner.judge.evidence import gaps, missing_secrets, unread_types
+from runner.judge.public import public_verdict
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
@@ -73,6 +74,8 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     if traces.facts is None or (missing is not None and not failures):
         return base.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
+    if not closed:
+        base = replace(base, public=public_verdict(record.name, traces.facts, evidence))
     if failures:
         keys = bool(artifacts.key_logs) and not closed and missing is None
         return base.ending(Outcome.FAILED, *failures, *_proofs(case, context, keys=keys))

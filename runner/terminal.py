@@ -222,6 +222,7 @@ def show_result(
         _show_packets(console, finding, artifacts)
         if finding.log_tail:
             console.print(f"  last lines of its log:\n[dim]{escape(finding.log_tail)}[/dim]")
+    _show_notes(console, result)
     if result.sample is not None:
         console.print()
         console.print(sample_table(result.sample))
@@ -247,6 +248,19 @@ def show_result(
     console.print(f"[dim]{stages}[/dim]")
     for number, reason in enumerate(result.disturbed, start=1):
         console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
+
+
+def _show_notes(console: Console, result: Result) -> None:
+    """What is told beside the verdict, and where the public runner's would differ."""
+    for note in result.notes:
+        section = f" ({note.section})" if note.section else ""
+        sentence = f"note {note.code}, {note.role}: {note.requirement}{section} Here: {note.actual}"
+        console.print(f"\n{escape(sentence)}", soft_wrap=True)
+    if result.public is not None and result.public.outcome is not result.outcome:
+        why = f": {result.public.why}" if result.public.why else ""
+        console.print(
+            f"\nThe public runner would have said {escape(result.public.outcome.value + why)}", soft_wrap=True
+        )
 
 
 def _show_diagnoses(console: Console, result: Result) -> None:

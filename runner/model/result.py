@@ -47,6 +47,14 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublicVerdict:
+    """What the public QUIC Interop Runner would have said of the same job. `why`: its reason for a failure."""
+
+    outcome: Outcome
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Invariant:
     """Something that must hold on every trace. `holds` None: it could not be checked."""
 
@@ -216,6 +224,7 @@ class Result:
     outcome: Outcome
     protocol: str = ""  # ALPN that the endpoints were asked to speak; empty: nothing was run, or it wasn't kept
     findings: tuple[Finding, ...] = ()
+    public: PublicVerdict | None = None  # None: it doesn't have this case, or packets could not be read
     notes: tuple[Finding, ...] = ()  # beside the verdict: what rests on less than a MUST or the contract's plain word
     sample: Sample | None = None
     truth: LinkTruth | None = None

@@ -314,3 +314,30 @@ def test_a_fault_is_found_without_the_early_secret(catalog: Catalog, recorded: R
     strip_early_secrets(artifacts)
     result = judge(catalog, artifacts, "zerortt", *(32,) * 4)
     assert (result.outcome, codes(result)) == (Outcome.FAILED, {code})
+
+
+@pytest.mark.parametrize(
+    ("recording", "case", "sizes", "ours", "public"),
+    [
+        ("quinn_quinn/handshake", "handshake", (), Outcome.SUCCEEDED, ""),
+        ("bad/always-retries", "handshake", (), Outcome.FAILED, "a Retry packet"),
+        ("bad/closes-with-error", "handshake", (), Outcome.SUCCEEDED, ""),
+        ("bad/many-streams", "multiplexing", (32,) * 20, Outcome.UNSUPPORTED, "the server's first stream limit"),
+        ("bad/no-retry-token", "retry", (1024,), Outcome.FAILED, "no Initial packet with the token"),
+        ("bad/forgets-tickets", "resumption", (1024, 1024), Outcome.FAILED, "not a Certificate in the first"),
+        ("bad/no-early-data", "zerortt", (32,) * 4, Outcome.FAILED, "no 0-RTT packet"),
+        ("bad/no-ce-counts", "ecn", (61440,), Outcome.FAILED, ""),
+        ("bad/no-upgrade-client", "v2", (1024,), Outcome.FAILED, "not from version 1"),
+        ("bad/corrupt-file", "handshake", (), Outcome.FAILED, "the files in /downloads"),
+        # Probes of the path's MTU, in 1-RTT packets, count as data there.
+        ("quic-go_quinn/zerortt", "zerortt", (1024, 1024), Outcome.SUCCEEDED, "6564 B of the client in 1-RTT packets"),
+    ],
+)
+def test_what_the_public_runner_would_have_said(
+    catalog: Catalog, recorded: Recorded, recording: str, case: str, sizes: tuple[int, ...], ours: Outcome, public: str
+) -> None:
+    result = judge(catalog, recorded(recording), case, *sizes)
+    assert result.outcome is ours
+    assert result.public is not None
+    assert result.public.outcome is (Outcome.FAILED if public else Outcome.SUCCEEDED)
+    assert result.public.why.startswith(public)

@@ -101,6 +101,7 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         unread=tuple(closed),
         early_data_unread=handshake.early_data_unread(scope),
         probe=hello.probe(scope),
+        client_1rtt_bytes=handshake.client_1rtt_bytes(scope),
         server_handshake_bytes=handshake.server_handshake_bytes(scope),
         limits_raised=limits_raised(scope),
         http3=http3.streams(scope),

@@ -89,6 +89,14 @@ def early_requests(scope: Scope, streams: tuple[StreamFacts, ...]) -> int:
     )
 
 
+def client_1rtt_bytes(scope: Scope) -> int:
+    """Bytes of the client's 1-RTT packets behind first byte and connection ID; packet numbers are left in."""
+    vantage = scope.best(CLIENT)
+    rows = scope.packets(vantage, CLIENT, "1rtt")
+    ids = sum(len(vantage.packets.cell("dcid", int(row)) or b"") for row in rows[:1]) * len(rows)
+    return int(vantage.packets["length"][rows].sum()) - len(rows) - ids
+
+
 def server_handshake_bytes(scope: Scope) -> int:
     """Highest end of the server's CRYPTO data in its Handshake packets."""
     vantage = scope.best(SERVER)

@@ -173,6 +173,8 @@ class Path:
     """Its first datagram."""
     last_place: Place | None = None
     """Its last one."""
+    server_first: float | None = None
+    """When the server's first datagram on it was seen; None: it sent none."""
     client_moved: bool = True
     """A packet of the client on it has a frame that doesn't only probe (RFC 9000 §9.1): the client migrated to it."""
 
@@ -373,6 +375,8 @@ class ConnectionFacts:
     """0-RTT packets of the client that no key opened."""
     probe: Probe | None = None
     """The client's first probe before any packet of the server arrived."""
+    client_1rtt_bytes: int = 0
+    """Of its 1-RTT packets behind their headers, as they were sent."""
     server_handshake_bytes: int = 0
     """Highest end of the server's CRYPTO data in Handshake packets: its certificates, above all."""
     limits_raised: bool | None = None

@@ -35,6 +35,7 @@ class _Seen:
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
     cids: tuple[dict[bytes, Place | None], ...] = field(default_factory=lambda: ({}, {}))
     moved: bool = False
+    server_first: int | None = None
 
 
 class Paths:
@@ -73,6 +74,8 @@ class Paths:
             seen.first, seen.last = min(seen.first, int(times.min())), max(seen.last, int(times.max()))
             seen.datagrams[sender] += len(rows)
             seen.cids[sender].update(self._destination_ids(rows))
+            if sender == SERVER:
+                seen.server_first = int(times.min())
             seen.moved = seen.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
         seconds = self._scope.recording.seconds
         return tuple(
@@ -87,6 +90,7 @@ class Paths:
                 server_cids=seen.cids[SERVER],
                 place=self._scope.recording.place(self._vantage, seen.row),
                 last_place=self._scope.recording.place(self._vantage, seen.last_row),
+                server_first=seconds(seen.server_first),
                 client_moved=seen.moved,
             )
             for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
