@@ -1,6 +1,6 @@
 """The page of one pair in one case: what its template is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,9 @@ def context(
         "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
         "rows": [_row(result, downloads, series) for result in cell.results],
         "reasons": reasons(cell.results),
+        "notes": notes(cell.results),
+        "judged": [result for result in cell.results if result.public is not None],
+        "public_differs": any(one.public and one.public.outcome is not one.outcome for one in cell.results),
         "limits": _limits(cell.results),
         "diagnosed": [result for result in cell.results if result.diagnoses],
         "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
@@ -116,11 +119,19 @@ def _number(metric: Metric, found: float | None) -> str:
 
 def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
     """Distinct findings with the iterations that had them; the log is that of the first."""
-    reasons: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
-    for result in results:
-        for finding in result.findings:
-            reasons.setdefault((finding.code, finding.role), (finding, []))[1].append(result.iteration)
-    return list(reasons.values())
+    return _distinct((result.iteration, finding) for result in results for finding in result.findings)
+
+
+def notes(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
+    """Distinct notes with the iterations that had them."""
+    return _distinct((result.iteration, note) for result in results for note in result.notes)
+
+
+def _distinct(findings: Iterable[tuple[int, Finding]]) -> list[tuple[Finding, list[int]]]:
+    seen: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
+    for iteration, finding in findings:
+        seen.setdefault((finding.code, finding.role), (finding, []))[1].append(iteration)
+    return list(seen.values())
 
 
 def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, PublicVerdict, Result
 from runner.model.run import Kind
-from runner.render import charts, telling
+from runner.render import charts, render, telling
 from runner.render.charts import Axis, Mark, Strip
 from runner.render.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
 from runner.render.view import RunView, StoredRun, previous
@@ -215,3 +215,17 @@ def test_the_overview_counts_the_outcomes_of_each_case(tmp_path: Path) -> None:
     ((counted, counts),) = overview.context(view_of(folder))["test_counts"]
     assert counted.name == "handshake"
     assert [(name, number) for name, _, number in counts if number] == [("succeeded", 3), ("failed", 2), ("error", 1)]
+
+
+def test_a_pair_tells_its_notes_and_what_the_public_runner_would_have_said(tmp_path: Path) -> None:
+    job = Job(server="a", client="b", case="quick", iteration=1)
+    folder = RunFolder.create(tmp_path / "run", run("run", {"quick": case("quick", Kind.TEST_CASE)}, (job,)))
+    note = Finding(code="stream-limit-high", requirement="At most 1000.", expected="1000", actual="5000", role="server")
+    public = PublicVerdict(outcome=Outcome.FAILED, why="the first stream limit is <b>5000</b>")
+    folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), notes=(note,), public=public))
+    render([folder], tmp_path / "site")
+    page = next(path for path in (tmp_path / "site").rglob("*.html") if 'id="notes"' in path.read_text()).read_text()
+    assert "stream-limit-high" in page
+    assert re.search(r'<details id="public" open>.*another verdict', page)
+    assert "iteration 1: <b>failed</b>, here <b>succeeded</b>" in page
+    assert "&lt;b&gt;5000" in page
