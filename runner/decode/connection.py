@@ -22,6 +22,9 @@ from runner.decode.transport_parameters import Value
 
 INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
 
+MOST_DCIDS = 8
+"""Connection IDs of one connection from which Initial keys are made: an honest one has one, and one more by a Retry."""
+
 _GENERATIONS_AHEAD = 6
 """How many key updates in a row may be missing from the capture."""
 
@@ -204,7 +207,13 @@ class Connection:
         its packets say the new version (RFC 9369 §4.1 asks for that one's keys).
         """
         versions = sorted(VERSIONS, key=lambda each: each != version)
-        return [initial_protection(each, dcid)[sender] for each in versions for dcid in self.initial_dcids]
+        return [initial_protection(each, dcid, sender) for each in versions for dcid in self.initial_dcids]
+
+    def add_initial_dcid(self, dcid: bytes) -> None:
+        """Note the connection ID of a first flight: the first one of all stays the last in the list."""
+        self.initial_dcids.insert(0, dcid)
+        if len(self.initial_dcids) > MOST_DCIDS:
+            del self.initial_dcids[-2]
 
     def use_session(self, session: Session, version: int) -> None:
         """Take the secrets of the key log for every level that has not opened a packet yet."""

@@ -28,6 +28,9 @@ from runner.decode.rows import (
 from runner.decode.schema import CLIENT, MTU, SERVER
 
 _LONG_FORM = 0x80
+_LEAST_FIRST_DCID = 8  # bytes of the destination connection ID of a client's first Initial (RFC 9000 §7.2)
+_LATELY = 64  # connections with whose keys a packet of an unknown flow is tried
+_SPLITS = 8  # super-datagrams in a row that could not be split, after which no size but the last is tried
 _CLIENT_INITIAL = 1200  # bytes of UDP payload, at least
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
@@ -39,10 +42,12 @@ class Decoder:
 
     def __init__(self, datagrams: Datagrams, sessions: dict[bytes, Session]) -> None:
         self.rows = Rows()
-        self.registry = Registry(datagrams.flows, sessions)
+        self.registry = Registry(datagrams.flows, sessions, len(datagrams.start))
         self._datagrams = datagrams
         self._data = datagrams.data
         self._selected: list[int] = []
+        self._tried: set[bytes] = set()
+        """Connection IDs of first flights of an unknown version that Version Negotiation answered."""
 
     def run(self, selected: list[int]) -> None:
         """Decode the datagrams with these numbers; their rows count from 0. Never raises on what packets contain."""
@@ -55,9 +60,11 @@ class Decoder:
                 registry.news = False
                 self._retry_pending(flow)
                 self._retry_pending(registry.reverse(flow))
+        registry.credit += len(self.rows)
         rescue = Rescue(self._data, registry)
         for flow in registry.flows:
             self._rescue_pending(flow, rescue)
+        registry.credit = max(registry.credit, 0) + len(self.rows)
         for flow in registry.flows:
             self._retry_pending(flow)
         self._adopt_orphans()
@@ -95,12 +102,9 @@ class Decoder:
 
     def _short(self, packet: Packet, flow: FlowState) -> None:
         if not packet.missing:
-            for side in flow.sides:
+            for side in flow.sides[:1]:
                 opened = side.open_short(self._data, packet.start, packet.end, side.cid_length)
                 if opened is not None:
-                    if side is not flow.sides[0]:
-                        flow.sides.remove(side)
-                        flow.sides.insert(0, side)
                     self._accept_short(packet, side, side.cid_length, opened)
                     return
         self.rows.add(packet.datagram, packet.index, PacketType.ONE_RTT, packet.end - packet.start + packet.missing)
@@ -110,25 +114,32 @@ class Decoder:
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
         """Try the sides of this flow, then who uses this connection ID elsewhere, then everybody."""
         data, start, end, registry = self._data, packet.start, packet.end, self.registry
-        sides = [(side, side.cid_length) for side in flow.sides]
+        sides = []
         for length in registry.cid_lengths:
             by_cid = registry.cids.get(data[start + 1 : start + 1 + length])
-            if by_cid is not None and (by_cid, length) not in sides:
+            if by_cid is not None:
                 sides.append((by_cid, length))
+        sides += [each for each in ((side, side.cid_length) for side in flow.sides) if each not in sides]
         if not flow.sides and flow.attempts > 0:
             flow.attempts -= 1
             known = {side for side, _ in sides}
-            everybody = (side for connection in reversed(registry.connections) for side in connection.sides)
+            everybody = (side for connection in registry.connections[: -_LATELY - 1 : -1] for side in connection.sides)
             sides += [(side, side.cid_length) for side in everybody if side not in known]
         for side, length in sides:
             tried = (side, length, side.ring or tuple(side.rings))
             if tried in packet.failed:
                 continue
+            if len(packet.failed) >= 2 and registry.credit <= 0:
+                break
             packet.failed.add(tried)
+            registry.credit -= max(1, len(side.rings)) if side.ring is None else 1
             opened = side.open_short(data, start, end, length)
             if opened is not None:
                 if side not in flow.sides:
                     registry.link(flow, side)
+                elif side is not flow.sides[0]:
+                    flow.sides.remove(side)
+                    flow.sides.insert(0, side)
                 self._accept_short(packet, side, length, opened)
                 return True
         return self._is_stateless_reset(packet, flow)
@@ -202,16 +213,23 @@ class Decoder:
             self._version_negotiation(packet, header, flow)
         elif header.type is PacketType.RETRY:
             self._retry(packet, header, flow)
-        elif not flow.sides and flow.orphan is None:
+        elif flow.orphan is None and (not flow.sides or self._is_another_first_flight(packet, header)):
             flow.orphan, flow.orphan_datagram = header, packet.datagram
         return header.end
 
+    def _is_another_first_flight(self, packet: Packet, header: LongHeader) -> bool:
+        """Whether a packet of an unknown version on a flow with connections begins another one: its connection IDs are
+        new, and its datagram as long as a client's first one has to be. Else a link has changed its version."""
+        length = self._datagrams.payload_length[self._selected[packet.datagram]]
+        return length >= _CLIENT_INITIAL and header.dcid not in self.registry.cids and header.dcid not in self._tried
+
     def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
-        space = SPACE_OF[header.type]
-        sides = list(flow.sides)
-        by_cid = self.registry.cids.get(header.dcid)
-        if by_cid is not None and by_cid not in sides:
-            sides.append(by_cid)
+        space, registry = SPACE_OF[header.type], self.registry
+        by_cid = registry.cids.get(header.dcid)
+        sides = list(flow.sides) if by_cid is None else [by_cid, *(side for side in flow.sides if side is not by_cid)]
+        begins = header.type is PacketType.INITIAL and by_cid is None and len(header.dcid) >= _LEAST_FIRST_DCID
+        if begins and not packet.failed and self._first_initial(packet, header, flow):
+            return True
         for side in sides:
             if header.type is PacketType.INITIAL:
                 options = side.connection.initial_options(header.version, side.sender)
@@ -222,18 +240,21 @@ class Decoder:
             tried = (side, *options)
             if tried in packet.failed:
                 continue
+            if len(packet.failed) >= 2 and registry.credit <= 0:
+                break
             packet.failed.add(tried)
+            registry.credit -= max(1, len(options))
             opened = side.open_long(options, space, self._data, header)
             if opened is not None:
                 if side not in flow.sides:
-                    self.registry.link(flow, side)
+                    registry.link(flow, side)
                 self._accept_long(packet, header, side, opened)
                 return True
         return header.type is PacketType.INITIAL and self._first_initial(packet, header, flow)
 
     def _first_initial(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
         """An Initial packet under keys of its own destination connection ID: a new first flight of a client."""
-        protection = initial_protection(header.version, header.dcid)[CLIENT]
+        protection = initial_protection(header.version, header.dcid, CLIENT)
         connection = self._continued(header, flow)
         largest = connection.sides[CLIENT].largest[INITIAL_SPACE] if connection else -1
         opened = protection.open_long(self._data, header.start, header.number_at, header.end, largest)
@@ -242,12 +263,13 @@ class Decoder:
         if connection is None:
             time_ns = self._time_ns(packet.datagram)
             connection = self.registry.add_connection(flow, CLIENT, time_ns)
-            orphan = flow.orphan
+            orphan = None if flow.orphan is None or flow.orphan.dcid == header.dcid else flow.orphan
+            flow.orphan = None
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
         else:  # after a Retry the ClientHello comes from the beginning, of misbehaving clients another one
             connection.sides[CLIENT].crypto[INITIAL_SPACE].restart()
-        connection.initial_dcids.insert(0, header.dcid)
+        connection.add_initial_dcid(header.dcid)
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
         self.registry.news = True
@@ -298,7 +320,9 @@ class Decoder:
         """RFC 9000 §17.2.1: it answers the client's packet and swaps its connection IDs."""
         registry = self.registry
         orphan = registry.reverse(flow).orphan
-        if not flow.sides and orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
+        if orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
+            registry.reverse(flow).orphan = None
+            self._tried.add(orphan.dcid)
             connection = registry.add_connection(flow, SERVER, self._time_ns(packet.datagram))
             connection.original_version, connection.odcid = orphan.version, orphan.dcid
         if flow.sides and flow.sides[0].sender == SERVER:
@@ -325,7 +349,8 @@ class Decoder:
         return self._attempt_long(packet, packet.header, flow)
 
     def _retry_pending(self, flow: FlowState) -> None:
-        if flow.pending:
+        if flow.pending and self.registry.credit > 0:
+            self.registry.credit -= len(flow.pending)
             flow.pending = [packet for packet in flow.pending if not self._attempt(packet, flow)]
 
     def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
@@ -355,7 +380,10 @@ class Decoder:
         if rows.get(row, TYPE) != PacketType.ONE_RTT or rows.get(row, DECRYPTED):
             return
         start = whole.end - (rows.get(row, LENGTH) - whole.missing)
-        for size in (flow.segment_size, *range(MTU - 28, 20, -1)):
+        if flow.unsplit >= _SPLITS and not flow.segment_size:
+            return
+        flow.unsplit += 1
+        for size in (flow.segment_size, *(range(MTU - 28, 20, -1) if flow.unsplit <= _SPLITS else ())):
             stop = whole.start + size
             if not start < stop < whole.end:
                 continue
@@ -367,7 +395,7 @@ class Decoder:
                     flow.pending.pop()
                 first = Packet(row, whole.datagram, index - 1, start, stop, 0)
                 self._accept_short(first, side, side.cid_length, opened)
-                flow.segment_size = size
+                flow.segment_size, flow.unsplit = size, 0
                 for at in range(stop, whole.end, size):
                     end = min(at + size, whole.end)
                     missing = whole.missing if end == whole.end else 0
@@ -419,7 +447,7 @@ class _Timeline:
     """The senders on a flow by the time at which their connections began."""
 
     def __init__(self, flow: FlowState) -> None:
-        self._sides = sorted(flow.sides, key=lambda side: side.connection.first_time_ns)
+        self._sides = sorted(flow.history, key=lambda side: side.connection.first_time_ns)
         self._times = [side.connection.first_time_ns for side in self._sides]
 
     def at(self, time_ns: int) -> Side | None:

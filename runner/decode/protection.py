@@ -134,12 +134,12 @@ def reconstruct(encoded: int, size: int, largest: int) -> int:
     return number
 
 
-@lru_cache(maxsize=256)
-def initial_protection(version: int, dcid: bytes) -> tuple[Protection, Protection]:
-    """Initial keys of client and server for the client's destination connection ID (RFC 9001 §5.2)."""
+@lru_cache(maxsize=4096)
+def initial_protection(version: int, dcid: bytes, sender: int) -> Protection:
+    """Initial keys of the client (0) or the server (1) for the client's destination connection ID (RFC 9001 §5.2)."""
     secret = hmac.digest(_CONSTANTS[version].initial_salt, dcid, "sha256")
-    client, server = (_expand_label(SHA256, secret, label, 32) for label in (b"client in", b"server in"))
-    return Protection(AES_128, version, client), Protection(AES_128, version, server)
+    label = b"server in" if sender else b"client in"
+    return Protection(AES_128, version, _expand_label(SHA256, secret, label, 32))
 
 
 def candidates(secrets: Iterable[bytes], version: int, suite: Suite | None) -> list[Protection]:

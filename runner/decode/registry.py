@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decode.connection import APPLICATION_SPACE, HANDSHAKE_SPACE, INITIAL_SPACE, Connection, Side
+from runner.decode.connection import APPLICATION_SPACE, HANDSHAKE_SPACE, INITIAL_SPACE, MOST_DCIDS, Connection, Side
 from runner.decode.frames import CRYPTO, Event
 from runner.decode.handshake import (
     Message,
@@ -23,19 +23,39 @@ from runner.decode.transport_parameters import parse_transport_parameters, raw_t
 _MOST_MESSAGES = 64  # that are kept of a connection; a forged one may have thousands
 
 
+RECENT = 8
+"""Senders of a flow with whose keys a packet is tried when its connection ID says nothing."""
+_CREDIT, _CREDIT_OF_PACKET = 50_000, 4
+
+
 class FlowState:
     """One direction of a 4-tuple: the connections on it, and the packets that wait for keys."""
 
-    __slots__ = ("attempts", "flow", "orphan", "orphan_datagram", "pending", "segment_size", "sides")
+    __slots__ = (
+        "attempts",
+        "flow",
+        "history",
+        "orphan",
+        "orphan_datagram",
+        "pending",
+        "segment_size",
+        "sides",
+        "unsplit",
+    )
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.sides: list[Side] = []
-        """Senders on this flow, the one that was heard last first."""
+        """The last senders on this flow, the one that was heard last first: packets of others are found by their
+        connection IDs, so that a flow with thousands of connections costs no more than one with a few."""
+        self.history: dict[Side, None] = {}
+        """All senders on this flow."""
         self.pending: list[Packet] = []
         self.orphan: LongHeader | None = None
         """The first packet of an unknown version while there is no connection."""
         self.orphan_datagram = 0
+        self.unsplit = 0
+        """Super-datagrams in a row that could not be split."""
         self.segment_size = 0
         """Of super-datagrams (generic segmentation offload)."""
         self.attempts = 32
@@ -62,13 +82,15 @@ class Packet:
 class Registry:
     """All connections, flows and connection IDs of one capture."""
 
-    def __init__(self, flows: list[Flow], sessions: dict[bytes, Session]) -> None:
+    def __init__(self, flows: list[Flow], sessions: dict[bytes, Session], packets: int = 0) -> None:
         self.sessions = sessions
         self.connections: list[Connection] = []
         self.flows = [FlowState(flow) for flow in flows]
         self.cids: dict[bytes, Side] = {}
         """Connection ID → the side that puts it into its packets."""
         self.cid_lengths: set[int] = set()
+        self.credit = _CREDIT + _CREDIT_OF_PACKET * packets
+        """How many attempts are left beyond the first ones of each packet: what hostile captures cost stays linear."""
         self.news = False
         """Whether something was learnt since this was last set to False that may open waiting packets."""
 
@@ -92,6 +114,8 @@ class Registry:
             if each in flow.sides:
                 flow.sides.remove(each)
             flow.sides.insert(0, each)
+            del flow.sides[RECENT:]
+            flow.history[each] = None
         self.news = True
 
     def issue(self, cid: bytes, issuer: Side) -> None:
@@ -194,7 +218,8 @@ class Registry:
         parameters = connection.transport_parameters[SERVER] or {}
         for name in ("retry_source_connection_id", "original_destination_connection_id"):
             cid = parameters.get(name)
-            if isinstance(cid, str) and bytes.fromhex(cid) not in connection.initial_dcids:
+            dcids = connection.initial_dcids
+            if isinstance(cid, str) and bytes.fromhex(cid) not in dcids and len(dcids) < MOST_DCIDS:
                 connection.initial_dcids.append(bytes.fromhex(cid))
                 self.news = True
         if connection.odcid is None and connection.initial_dcids:

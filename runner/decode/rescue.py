@@ -36,6 +36,7 @@ class Rescue:
     def search(self, packet: Packet, flow: FlowState, time_ns: int) -> bool:
         """Whether keys were found that open this packet; they belong to a connection on `flow` from then on."""
         number = flow.flow.number
+        self._attempts -= (len(self._registry.sessions) + len(self._registry.connections)) // 64
         if self._attempts <= 0 or self._failures.get(number, 0) >= _FAILURES_PER_FLOW:
             return False
         if packet.header is None:

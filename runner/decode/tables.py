@@ -80,8 +80,9 @@ class TableBuilder:
         flows = np.array(source.flow, dtype=np.int64)[self._selected]
         addresses = sorted({address for flow in source.flows for address in (flow.src, flow.dst)})
         words = pa.array(addresses, pa.string())
-        src = np.array([addresses.index(flow.src) for flow in source.flows], dtype=np.int64)
-        dst = np.array([addresses.index(flow.dst) for flow in source.flows], dtype=np.int64)
+        place = {address: at for at, address in enumerate(addresses)}
+        src = np.array([place[flow.src] for flow in source.flows], dtype=np.int64)
+        dst = np.array([place[flow.dst] for flow in source.flows], dtype=np.int64)
         ports = np.array([(flow.src_port, flow.dst_port) for flow in source.flows], dtype=np.int64).reshape(-1, 2)
         versions = np.array([flow.ip_version for flow in source.flows], dtype=np.int64)
         # Every datagram has a packet; those that are not the first say the same.

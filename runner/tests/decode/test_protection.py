@@ -49,7 +49,7 @@ def test_server_initial(version: int) -> None:
     data = bytes.fromhex(SERVER_INITIALS[version])
     header = parse_long_header(data, 0, len(data))
     assert (header.type, header.dcid, header.end) == (PacketType.INITIAL, b"", len(data))
-    server = initial_protection(version, ODCID)[1]
+    server = initial_protection(version, ODCID, 1)
     opened = server.open_long(data, 0, header.number_at, header.end, -1)
     assert opened is not None
     number, plain, first = opened
