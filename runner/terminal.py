@@ -290,6 +290,8 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
 
 
 def _show_invariants(console: Console, result: Result) -> None:
+    if result.protected is not None:
+        console.print(f"\n{result.protected.sentence}")
     if not result.invariants:
         return
     broken = [invariant for invariant in result.invariants if invariant.holds is False]

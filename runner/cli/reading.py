@@ -156,6 +156,10 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
     from runner.decode import decode_capture, to_json  # noqa: PLC0415
 
     document = to_json(decode_capture(capture, keys))
+    for why, count in document["skipped_udp"].items():
+        err.print(f"{count} UDP packet{'s' if count != 1 else ''} not read: {why}.", markup=False, soft_wrap=True)
+    if document["fragments"] == 0 and not document["skipped_udp"] and not document["datagrams"]:
+        err.print(f"{capture} holds no UDP packet in {document['records']} records.", markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(document, indent=1))
         return

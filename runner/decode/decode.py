@@ -9,6 +9,7 @@ from runner.decode.decoder import Decoder
 from runner.decode.invariants import trace_invariants
 from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
+from runner.decode.protection import VERSIONS
 from runner.decode.schema import DECODER_VERSION, CaptureMeta, Trace
 from runner.decode.tables import TableBuilder
 from runner.errors import CaptureError
@@ -17,6 +18,8 @@ _QUIC_PORTS = (443, 4433)
 # DNS, DHCP, NTP, NetBIOS, SSDP, WS-Discovery, mDNS, LLMNR: what else speaks UDP on a host.
 _OTHER_PORTS = (53, 67, 68, 123, 137, 138, 546, 547, 1900, 3702, 5353, 5355)
 _FIXED_BIT = 0x40
+_VERSIONS = tuple(version.to_bytes(4) for version in VERSIONS)
+_LONG_HEADER = 20  # bytes that a long header with its packet number, sample and tag surely exceeds
 
 
 def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None) -> Trace:
@@ -45,6 +48,7 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
         kernel_drops=file.kernel_drops if kernel_drops is None else kernel_drops,
         first_time_ns=datagrams.first_time_ns,
         decoder_version=DECODER_VERSION,
+        skipped_udp=_skipped(datagrams, selected),
     )
     return Trace(**tables, meta=meta, invariants=trace_invariants(tables, meta))
 
@@ -58,16 +62,35 @@ def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tu
     return decoder, selected
 
 
+def _skipped(datagrams: Datagrams, selected: list[int]) -> dict[str, int]:
+    """Why UDP packets were not read as QUIC → how many."""
+    skipped, chosen = dict(datagrams.skipped), set(selected)
+    for number, flow in enumerate(datagrams.flow):
+        if number not in chosen:
+            ends = datagrams.flows[flow]
+            ports = {ends.src_port, ends.dst_port}
+            other = sorted(ports.intersection(_OTHER_PORTS))
+            why = f"port {other[0]}, another protocol's" if other else "no QUIC packets on these addresses and ports"
+            skipped[why] = skipped.get(why, 0) + 1
+    return skipped
+
+
 def _quic_flows(datagrams: Datagrams) -> list[bool]:
-    """Which flows are QUIC: those of its ports, and those in which every datagram could be (RFC 9000 §17).
+    """Which flows are QUIC: those of its ports, those in which a datagram begins with a long header of QUIC, and those
+    in which every datagram could be (RFC 9000 §17).
 
     A flow can't be judged by what was decrypted: without keys that would make every packet vanish from the counts.
     """
     could_be = [True] * len(datagrams.flows)
+    begins = [False] * len(datagrams.flows)
+    data = datagrams.data
     for flow, start, end in zip(datagrams.flow, datagrams.start, datagrams.end, strict=True):
-        if could_be[flow] and (start < end and not datagrams.data[start] & _FIXED_BIT):
+        first = data[start] if start < end else _FIXED_BIT
+        if first & 0x80 and data[start + 1 : start + 5] in _VERSIONS and end - start > _LONG_HEADER:
+            begins[flow] = True
+        if could_be[flow] and not first & _FIXED_BIT:
             # Version Negotiation packets have no fixed bit.
-            could_be[flow] = datagrams.data[start] & 0x80 != 0 and not any(datagrams.data[start + 1 : start + 5])
+            could_be[flow] = first & 0x80 != 0 and not any(data[start + 1 : start + 5])
     ends = [((flow.src, flow.src_port), (flow.dst, flow.dst_port)) for flow in datagrams.flows]
     # Who speaks QUIC to a known port does so with a preferred address, too, whose packets may lack the fixed bit
     # (RFC 9000 §9.6, RFC 9287).
@@ -76,6 +99,7 @@ def _quic_flows(datagrams: Datagrams) -> list[bool]:
     for flow_, both_ends in zip(datagrams.flows, ends, strict=True):
         ports = {flow_.src_port, flow_.dst_port}
         known = not ports.isdisjoint(_QUIC_PORTS) or not clients.isdisjoint(both_ends)
+        known = known or begins[flow_.number] or begins[flow_.reverse]
         both = could_be[flow_.number] and could_be[flow_.reverse]
         quic.append(not ports.isdisjoint(_QUIC_PORTS) or ((known or both) and ports.isdisjoint(_OTHER_PORTS)))
     return quic

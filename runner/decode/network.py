@@ -62,6 +62,12 @@ class Datagrams:
     snapped: int = 0
     link_types: set[int] = field(default_factory=set)
     first_time_ns: int | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Why UDP packets are not among the datagrams → how many."""
+
+    def skip(self, why: str, count: int = 1) -> None:
+        """Count UDP packets that are not read."""
+        self.skipped[why] = self.skipped.get(why, 0) + count
 
 
 def read_datagrams(file: CaptureFile) -> Datagrams:
@@ -87,7 +93,10 @@ def read_datagrams(file: CaptureFile) -> Datagrams:
             key = data[ip + 8 : ip + 40] + data[udp : udp + 4]
             ecn = data[ip + 1] >> 4 & 3
         start = udp + 8
-        if udp < 0 or start > end:
+        if udp < 0:
+            continue
+        if start > end:
+            result.skip("cut off within the UDP header")
             continue
         flow = flow_of.get(key)
         if flow is None:
@@ -95,6 +104,7 @@ def read_datagrams(file: CaptureFile) -> Datagrams:
         # Segmentation offload of very large packets leaves the length fields 0.
         length = int.from_bytes(data[udp + 4 : udp + 6]) - 8
         if length <= 0:
+            result.skip("without payload" if length == 0 else "with a wrong UDP length")
             continue
         result.record.append(result.records)
         result.time_ns.append(time_ns)
@@ -144,6 +154,7 @@ def _ipv4(data: bytes, ip: int, result: Datagrams) -> tuple[int, int]:
         return -1, 0
     if data[ip + 6] & 0x3F or data[ip + 7]:  # more fragments, or an offset
         result.fragments += 1
+        result.skip("IP fragments")
         return -1, 0
     return ip + (data[ip] & 15) * 4, int.from_bytes(data[ip + 2 : ip + 4])
 
@@ -152,11 +163,20 @@ def _ipv6(data: bytes, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
     """The same for IPv6 with its extension headers (RFC 8200 §4)."""
     length = int.from_bytes(data[ip + 4 : ip + 6]) + 40
     header, position = data[ip + 6], ip + 40
-    while header in _IPV6_EXTENSIONS and position + 2 <= end:
-        size = (data[position + 1] + 2) * 4 if header == _IPV6_AUTHENTICATION else (data[position + 1] + 1) * 8
+    while (header in _IPV6_EXTENSIONS or header == _IPV6_FRAGMENT) and position + 8 <= end:
+        if header == _IPV6_FRAGMENT:
+            # With offset 0 and no more fragments it is a whole packet, an atomic fragment (RFC 6946).
+            if data[position + 2] or data[position + 3] & 0xF9:
+                if data[position] == _UDP:
+                    result.fragments += 1
+                    result.skip("IP fragments")
+                return -1, 0
+            size = 8
+        elif header == _IPV6_AUTHENTICATION:
+            size = (data[position + 1] + 2) * 4
+        else:
+            size = (data[position + 1] + 1) * 8
         header, position = data[position], position + size
-    if header == _IPV6_FRAGMENT:
-        result.fragments += 1
     return (position, length) if header == _UDP else (-1, 0)
 
 

@@ -4,7 +4,7 @@ Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for
 server and -1 when the connection is unknown. Packet numbers are full ones, reconstructed after RFC 9000 appendix A.3.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -180,6 +180,8 @@ class CaptureMeta:
     """Packets dropped by the kernel while capturing; None when nobody stored it."""
     first_time_ns: int | None
     decoder_version: int
+    skipped_udp: dict[str, int] = field(default_factory=dict)
+    """Why UDP packets were not read as QUIC → how many."""
 
 
 @dataclass(frozen=True, slots=True)
