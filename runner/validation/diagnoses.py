@@ -1,0 +1,213 @@
+"""Precision and recall of the diagnoses on the independent labelled set.
+
+`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` decodes nothing again: it explains the
+tables that `runner.validation.transfers` left, as bentpipe explains a job's. A real link is explained as one: its
+data rate is what the contract states, its delay, queue and truth are unknown. 0: all goals are reached.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.benchmarks.diagnoses import GOAL, Counts
+from runner.decode import load_tables
+from runner.explain import explained, measured
+from runner.model.impairments import LinkChange, LinkImpairments, MtuFall, Outage, PathImpairments
+from runner.model.result import DirectionTruth, LinkTruth
+from runner.model.run import CaseRecord, Kind, LinkParameters
+from runner.trace import facts
+from runner.validation.oracle import Passages, read_passages
+
+LABELS = 8
+"""A detector with fewer in the part that is judged is reported, and not held to the goal."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One transfer: what was said of it, beside its label."""
+
+    name: str
+    wanted: frozenset[str]
+    unsure: frozenset[str]
+    found: frozenset[str]
+    limit: str
+    """With the largest share by the generator's records; empty: less than 60 %."""
+    named: str
+    """With the largest share as bentpipe names it."""
+
+
+def judge(folder: Path) -> Judged:
+    """Explains one transfer anew."""
+    label, spec = (json.loads((folder / name).read_bytes()) for name in ("label.json", "spec.json"))
+    client_side, server_side = load_tables(folder / "client_tables"), load_tables(folder / "server_tables")
+    record = case_record(spec, label["advertised"])
+    known = facts(client_side, server_side)
+    truth = None if label["advertised"] else link_truth(folder, spec, label)
+    numbers = measured(client_side, server_side, known, record)
+    explanation = explained(client_side, server_side, known, numbers, record=record, truth=truth)
+    shares = {name: share for name, share in explanation.limits.items() if name != "handshake"}
+    limits = {name: share for name, share in label["limits"].items() if share >= 0.6}
+    return Judged(
+        name=folder.name,
+        wanted=frozenset(label["wanted"]),
+        unsure=frozenset(label["unsure"]),
+        found=frozenset(diagnosis.code for diagnosis in explanation.diagnoses),
+        limit=max(limits, default=""),
+        named=max(shares, key=lambda name: shares[name], default=""),
+    )
+
+
+def case_record(spec: dict[str, Any], advertised: float | None) -> CaseRecord:
+    """What a run would have stored: an emulated link as it was set, a real one as its contract states it."""
+    forward, back = (_parameters(spec[name], advertised) for name in ("forward", "return"))
+    if advertised is not None:
+        back = LinkParameters(data_rate=round(spec["return"]["rate"]), delay=0.0, queue_packets=0, loss=0.0)
+    outages, fall = spec["path"].get("outages", ()), spec["path"].get("mtu_fall")
+    path = PathImpairments(
+        outage=Outage(start=outages[0][0], duration=outages[0][1]) if outages else None,
+        mtu_fall=MtuFall(start=fall[0], size=fall[1]) if fall else None,
+    )
+    return CaseRecord(
+        name="transfer",
+        abbreviation="T",
+        kind=Kind.TEST_CASE,
+        description="",
+        scenario="",
+        forward=forward,
+        return_=back,
+        wire_names={"client": "transfer", "server": "transfer"},
+        file_sizes=(spec["size"],),
+        timeout=60,
+        iterations=1,
+        impairments=PathImpairments() if advertised else path,
+    )
+
+
+def _parameters(direction: dict[str, Any], advertised: float | None) -> LinkParameters:
+    if advertised is not None:
+        return LinkParameters(data_rate=round(direction["rate"] * advertised), delay=0.0, queue_packets=0, loss=0.0)
+    return LinkParameters(
+        data_rate=round(direction["rate"]),
+        delay=direction["delay"],
+        queue_packets=direction["queue"],
+        loss=direction.get("loss", 0.0),
+        impairments=LinkImpairments(
+            gilbert_elliott=tuple(direction["bursty_loss"]) if "bursty_loss" in direction else None,
+            loss_list=tuple((first, last) for first, last in direction.get("lost", ())),
+            reorder=direction.get("reorder", 0.0),
+            reorder_delay=direction.get("reorder_delay", 0.0),
+            jitter=direction.get("jitter", 0.0),
+            mark_packets=direction.get("mark", 0),
+            changes=tuple(
+                LinkChange(time=time, delay=delay, data_rate=round(rate))
+                for time, rate, delay in direction.get("changes", ())
+            ),
+        ),
+    )
+
+
+def link_truth(folder: Path, spec: dict[str, Any], label: dict[str, Any]) -> LinkTruth:
+    """The generator's records as the simulator's summary has them."""
+    passages = read_passages(folder)
+    return LinkTruth(
+        seed=spec["seed"],
+        forward=_direction(passages["forward"]),
+        return_=_direction(passages["return"]),
+        lateness_p99=0.0,
+        lateness_max=0.0,
+        first_1rtt=label["first_1rtt"],
+    )
+
+
+def _direction(passages: Passages) -> DirectionTruth:
+    delivered = passages.delivered
+    return DirectionTruth(
+        packets_in=len(passages.sent),
+        bytes_in=int(passages.length.sum()),
+        packets_out=int(delivered.sum()),
+        bytes_out=int(passages.length[delivered].sum()),
+        dropped_queue=passages.count("queue"),
+        dropped_loss=passages.count("loss"),
+        queue_max_packets=float(passages.waiting.max(initial=0)),
+        queue_mean_packets=float(passages.waiting.mean()) if len(passages.waiting) else 0.0,
+        dropped_outage=passages.count("outage"),
+        dropped_mtu=passages.count("mtu"),
+        marked=passages.count("marked"),
+        held_back=passages.held_back,
+    )
+
+
+def count(transfers: list[Judged]) -> dict[str, Counts]:
+    """By diagnosis."""
+    counts: dict[str, Counts] = {}
+    for transfer in transfers:
+        for code in (transfer.wanted | transfer.found) - transfer.unsure:
+            each = counts.setdefault(code, Counts())
+            each.right += code in transfer.wanted and code in transfer.found
+            each.missed += code not in transfer.found
+            each.wrong += code not in transfer.wanted
+    return counts
+
+
+def lines(transfers: list[Judged]) -> Iterator[str]:
+    """What is wrong, one line a transfer: `+` said without a cause, `-` missed, and a limit that is another."""
+    for transfer in transfers:
+        false = sorted(transfer.found - transfer.wanted - transfer.unsure)
+        missed = sorted(transfer.wanted - transfer.unsure - transfer.found)
+        words = [f"+{code}" for code in false] + [f"-{code}" for code in missed]
+        if transfer.limit not in ("", transfer.named):
+            words.append(f"limit {transfer.limit}, named {transfer.named}")
+        if words:
+            yield f"{transfer.name}: {', '.join(words)}"
+
+
+def table(counts: dict[str, Counts]) -> Iterator[str]:
+    """Every diagnosis, then all of them."""
+    yield f"{'':28} {'labels':>6} {'found':>6} {'missed':>6} {'wrong':>6} {'precision':>9} {'recall':>7}"
+    total = Counts(
+        right=sum(each.right for each in counts.values()),
+        missed=sum(each.missed for each in counts.values()),
+        wrong=sum(each.wrong for each in counts.values()),
+    )
+    for code, each in [*sorted(counts.items()), ("all", total)]:
+        yield (
+            f"{code:28} {each.right + each.missed:6} {each.right:6} {each.missed:6} {each.wrong:6} "
+            f"{each.precision:9.3f} {each.recall:7.3f}"
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """The table of a part. 0: every detector with 8 labels, and all together, reach the goal."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--part", default="look")
+    parser.add_argument("--lines", action="store_true", help="what was wrong, transfer by transfer")
+    parser.add_argument("--only", default="", help="transfers whose names begin so")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args(arguments)
+    folders = sorted(path.parent for path in (options.folder / options.part).glob(f"{options.only}*/label.json"))
+    if not folders:
+        parser.error(f"{options.folder / options.part} holds no labelled transfer: make them with {_MAKER}.")
+    with ProcessPoolExecutor(options.workers) as pool:
+        transfers = list(pool.map(judge, folders))
+    if options.lines:
+        print("\n".join(lines(transfers)))
+    counts = count(transfers)
+    print(f"\n{options.part}: {len(transfers)} transfers")
+    print("\n".join(table(counts)))
+    limited = [transfer for transfer in transfers if transfer.limit]
+    right = sum(transfer.limit == transfer.named for transfer in limited)
+    print(f"limit with most of the time named right in {right} of {len(limited)} transfers that have one")
+    held = [each for each in counts.values() if each.right + each.missed >= LABELS]
+    return 0 if all(min(each.precision, each.recall) >= GOAL for each in held) else 1
+
+
+_MAKER = "`python -m runner.validation.transfers`"
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

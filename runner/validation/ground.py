@@ -1,0 +1,107 @@
+"""Links and senders for the independent labelled set, drawn from a seed.
+
+The set is made without the detectors: a recipe (`recipes.py`) says what is done to a transfer, the generator
+(`quinn/`) makes it, and `oracle.py` measures in the generator's own records whether it came about.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+MEASURED = frozenset(
+    {
+        "application-idle",
+        "dense-acks",
+        "ecn-not-reported",
+        "mtu-black-hole",
+        "mtu-not-raised",
+        "outage",
+        "queue-overflow",
+        "receive-window",
+        "retransmitted-tail",
+        "return-link-full",
+        "sent-twice",
+        "spurious-retransmissions",
+        "standing-queue",
+        "window-after-loss",
+    }
+)
+"""Diagnoses whose truth the oracle measures in every transfer, whatever its recipe is about."""
+
+LOSS_BASED = ("cubic", "newreno")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A link without impairments: bit/s, seconds, bytes."""
+
+    rate: float
+    rtt: float
+    size: int
+
+    @property
+    def bdp(self) -> int:
+        return round(self.rate * self.rtt / 8)
+
+    def packets(self, share: float) -> int:
+        """Full packets in a share of the bandwidth-delay product; 4 at least."""
+        return max(4, round(share * self.bdp / 1480))
+
+    @staticmethod
+    def draw(random: Random) -> "Ground":
+        """From 2 to 16 Mbit/s and 40 to 620 ms, with 35 to 500 kB on the way; a file of 12 to 20 times that."""
+        while True:
+            rate = 2e6 * 8 ** random.random()
+            rtt = 0.04 * 15.5 ** random.random()
+            bdp = rate * rtt / 8
+            if 35_000 <= bdp <= 500_000:
+                break
+        size = min(max(random.uniform(12, 20) * bdp, 1_000_000), 5_000_000)
+        return Ground(rate=round(rate, -4), rtt=round(rtt, 3), size=round(size))
+
+
+@dataclass
+class Recipe:
+    """What is done in one transfer. `spec` goes to the generator as JSON."""
+
+    spec: dict[str, Any]
+    wanted: set[str] = field(default_factory=set)
+    """Behaviours that were set, each one a diagnosis; the oracle adds those that it measures."""
+    unsure: set[str] = field(default_factory=set)
+    """Diagnoses that count neither way."""
+    advertised: float | None = None
+    """Factor of the forward link's data rate that a real link's contract states; None: the link is emulated."""
+    tail: int = 0
+    """Datagrams that are lost at the end: that with the last new byte, and those before it."""
+    generator: str = "quinn"
+
+
+def transfer(ground: Ground, random: Random, **server: Any) -> Recipe:
+    """The base: the server fills the link with a window of 1.15 to 1.5 BDP, before a queue of 1 to 2 BDP."""
+    if "controller" not in server:
+        server = {"controller": "fixed", "window": round(random.uniform(1.15, 1.5) * ground.bdp)} | server
+    return Recipe(
+        spec={
+            "seed": random.randrange(1 << 31),
+            "size": ground.size,
+            "limit": 900.0,
+            "forward": {
+                "rate": ground.rate,
+                "delay": ground.rtt / 2,
+                "queue": ground.packets(random.uniform(1.0, 2.0)),
+            },
+            "return": {"rate": max(2e6, ground.rate / 2), "delay": ground.rtt / 2, "queue": 300},
+            "server": {"interface": random.choice((1e8, 1e9))} | server,
+            "path": {},
+            "client": {},
+            "application": {},
+        }
+    )
+
+
+def any_sender(ground: Ground, random: Random) -> dict[str, Any]:
+    """A sender that would fill the link: a controller of a real stack, or a window of more than the path."""
+    name = random.choice(("cubic", "newreno", "bbr", "fixed"))
+    if name == "fixed":
+        return {"controller": "fixed", "window": round(random.uniform(1.15, 1.6) * ground.bdp)}
+    return {"controller": name}

@@ -1,0 +1,59 @@
+"""Recipes over real links: a contract states a data rate, and nobody knows delay, queue or loss."""
+
+from random import Random
+
+from runner.validation.ground import LOSS_BASED, Ground, Recipe
+from runner.validation.recipes import RECIPES, recipe
+
+
+def _advertised(made: Recipe, random: Random) -> Recipe:
+    made.advertised = random.choice((0.8, 1.5, 2.5, 3.0))
+    # What has no evidence in packets but the simulator's, which a real link lacks.
+    made.unsure |= {"outage", "queue-overflow", "mtu-black-hole"}
+    return made
+
+
+def _over_real(name: str) -> None:
+    def make(ground: Ground, random: Random) -> Recipe:
+        return _advertised(RECIPES[name](ground, random), random)
+
+    RECIPES[f"real-{name}"] = make
+
+
+for _name in (
+    "clean-fixed",
+    "clean-cubic",
+    "application-smooth",
+    "application-chunks",
+    "application-pauses",
+    "credit-small",
+    "never-grows",
+    "lingers",
+    "collapses",
+    "loss",
+    "bufferbloat",
+    "tail-lost",
+    "bursts-of-the-window",
+    "reordered",
+    "acks-for-all",
+):
+    _over_real(_name)
+
+
+@recipe
+def _real_policer(ground: Ground, random: Random) -> Recipe:
+    """The link could carry four times as much: a policer drops what exceeds the contract, without a queue."""
+    made = RECIPES["clean-cubic"](ground, random)
+    made.spec["server"]["controller"] = random.choice((*LOSS_BASED, "bbr"))
+    made.spec["forward"] |= {
+        "rate": 4 * ground.rate,
+        "policer": (ground.rate, round(random.uniform(0.1, 0.5) * ground.bdp) + 15_000),
+    }
+    made.advertised = 0.25  # of the link's rate: what the policer lets pass
+    made.unsure |= {"queue-overflow", "bursts", "slow-start-left-early", "rate-collapse"}
+    return made
+
+
+@recipe
+def _real_outage(ground: Ground, random: Random) -> Recipe:
+    return _advertised(RECIPES["outage"](ground, random), random)

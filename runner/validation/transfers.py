@@ -1,0 +1,144 @@
+"""Make the independent labelled set: `python -m runner.validation.transfers FOLDER --part look|held [--only RECIPE,…]`.
+
+Needs cargo: the generator (`quinn/`) is built once. Each transfer leaves both captures, a key log, the generator's
+records, and `label.json`: which diagnoses are wanted, which count neither way, and what the limits' shares were.
+A transfer that exists is kept. The parts have other seeds; recipes and links are the same for both.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from runner.decode import decode_capture, save_tables
+from runner.validation import real_recipes
+from runner.validation.ground import Ground, Recipe
+from runner.validation.oracle import Oracle
+from runner.validation.recipes import RECIPES
+
+assert real_recipes  # its recipes join the list when it is loaded
+
+PARTS = {"look": (1_000, 5), "held": (900_000, 9)}
+"""First seed and transfers of each recipe."""
+_CRATE = Path(__file__).parent / "quinn"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One transfer of the set."""
+
+    recipe: str
+    number: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.recipe}-{self.number}"
+
+    def make(self) -> Recipe:
+        """The same seed gives the same recipe."""
+        random = Random(f"{self.recipe}/{self.seed}")
+        return RECIPES[self.recipe](Ground.draw(random), random)
+
+
+def asked(part: str, only: frozenset[str]) -> Iterator[Asked]:
+    """The transfers of a part, in the order of recipes."""
+    seed, count = PARTS[part]
+    for recipe in sorted(RECIPES):
+        if not only or recipe in only:
+            yield from (Asked(recipe, number, seed + number) for number in range(count))
+
+
+def build() -> Path:
+    """The generator's program. Raises CalledProcessError with cargo's words on the terminal."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", _CRATE / "target"))
+    subprocess.run(["cargo", "build", "--release", "--quiet", "--locked"], cwd=_CRATE, check=True)
+    return target / "release" / "virtual-quinn"
+
+
+def generate(program: Path, folder: Path, recipe: Recipe) -> None:
+    """Runs the generator; a lost tail takes two runs, the first of which says where the end is."""
+    _run(program, folder, recipe.spec)
+    if recipe.tail:
+        last = _oracle(folder, recipe.spec).sent.last + 1
+        recipe.spec["forward"]["lost"] = [(last - recipe.tail + 1, last)]
+        _run(program, folder, recipe.spec)
+
+
+def _run(program: Path, folder: Path, spec: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "spec.json").write_text(json.dumps(spec, indent=1))
+    subprocess.run([program, folder / "spec.json", folder], check=True)
+
+
+def _oracle(folder: Path, spec: dict[str, Any]) -> Oracle:
+    keys = [folder / "keys.log"]
+    return Oracle(
+        folder, spec, decode_capture(folder / "client.pcap", keys), decode_capture(folder / "server.pcap", keys)
+    )
+
+
+def label(folder: Path, recipe: Recipe) -> dict[str, Any]:
+    """What must be said of a transfer. The recipe's behaviours, and what the oracle measured."""
+    oracle = _oracle(folder, recipe.spec)
+    effects = dict(oracle.effects())
+    wanted = recipe.wanted | {code for code, effect in effects.items() if effect.wanted}
+    unsure = recipe.unsure | {code for code, effect in effects.items() if effect.unsure}
+    save_tables(oracle.client_side, folder / "client_tables")
+    save_tables(oracle.server_side, folder / "server_tables")
+    return {
+        "wanted": sorted(wanted - recipe.unsure),
+        "unsure": sorted(unsure),
+        "advertised": recipe.advertised,
+        "limits": oracle.shares(),
+        "effects": {code: effect.amount for code, effect in effects.items()},
+        "first_1rtt": oracle.first_1rtt,
+    }
+
+
+def make(program: Path, folder: Path, each: Asked) -> str:
+    """Makes one transfer; its name, or with why it couldn't be made."""
+    place = folder / each.name
+    if (place / "label.json").exists():
+        return each.name
+    recipe = each.make()
+    try:
+        generate(program, place, recipe)
+        text = json.dumps(label(place, recipe), indent=1)
+    except subprocess.CalledProcessError as error:
+        shutil.rmtree(place, ignore_errors=True)
+        return f"{each.name}: the generator ended with {error.returncode}"
+    (place / "label.json").write_text(text)
+    return each.name
+
+
+def main(arguments: list[str]) -> int:
+    """0: all were made."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--part", choices=sorted(PARTS), required=True)
+    parser.add_argument("--only", default="", help="recipes, separated by commas")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args(arguments)
+    only = frozenset(filter(None, options.only.split(",")))
+    if unknown := only - RECIPES.keys():
+        parser.error(f"no recipe is called {', '.join(sorted(unknown))}: choose from {', '.join(sorted(RECIPES))}")
+    program, folder = build(), options.folder / options.part
+    wanted = list(asked(options.part, only))
+    with ProcessPoolExecutor(options.workers) as pool:
+        done = list(pool.map(make, [program] * len(wanted), [folder] * len(wanted), wanted))
+    failed = [line for line in done if ":" in line]
+    print("\n".join([*failed, f"{len(done) - len(failed)} of {len(done)} transfers are in {folder}"]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
