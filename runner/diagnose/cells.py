@@ -7,14 +7,16 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from runner.diagnose.capacity import least_around
 from runner.diagnose.flight import Floats
-from runner.diagnose.view import View
+from runner.diagnose.supply import Supply
+from runner.diagnose.view import LEAST_WINDOW, View
 from runner.trace.intervals import Bools
 
 _CELLS_PER_RTT = 16
 _MOST_CELLS = 4000
-_LEAST_WINDOW = 0.05  # s: on short paths a window of one RTT would hold a few packets only
 _ROOM_PACKETS = 2
+_FULL = 0.9
 _REST_SHARE = 8  # a rest is a gap between packets of more than 1/8 window
 
 
@@ -27,7 +29,7 @@ class Cells:
     @cached_property
     def window(self) -> float:
         """Seconds."""
-        return max(self.view.rtt, _LEAST_WINDOW)
+        return max(self.view.rtt, LEAST_WINDOW)
 
     @cached_property
     def edges(self) -> Floats:
@@ -61,16 +63,50 @@ class Cells:
 
     @cached_property
     def utilisation(self) -> Floats:
-        """Per cell: arrived bytes of the window around it / what the link carries in it."""
+        """Per cell: arrived bytes of the window around it / what the link carries in it (`View.capacity`)."""
         time, size = self.view.arrivals
         begin, end = float(self.edges[0]), float(self.edges[-1])
         low = np.clip(self.middle - self.window / 2, begin, end)
         high = np.clip(self.middle + self.window / 2, begin, end)
         total = np.append(0, np.cumsum(size))
         arrived = total[np.searchsorted(time, high, side="right")] - total[np.searchsorted(time, low)]
-        capacity = (high - low) * self.view.forward.data_rate / 8 * (1 - self.view.forward.loss)
+        capacity = self.view.capacity.bits(low, high) / 8 * (1 - self.view.forward.loss)
         found: Floats = arrived / np.maximum(capacity, 1.0)
         return found
+
+    @cached_property
+    def full(self) -> Bools:
+        """The forward link was full: arrivals fill 90 % of the window at its capacity, or, on a real link, each packet
+        of the window had waited."""
+        full: Bools = (self.utilisation >= _FULL) & self.view.capacity.by_queue
+        if self.view.forward.is_real:
+            full |= self._standing
+        return full
+
+    @cached_property
+    def least_waited(self) -> Floats:
+        """Per cell: seconds that the packet with the shortest wait had waited; infinity without any."""
+        time, waited = self.view.waiting
+        cell = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.middle) - 1)
+        least = np.full(len(self.middle), np.inf)
+        np.minimum.at(least, cell, waited)
+        return least
+
+    @cached_property
+    def _standing(self) -> Bools:
+        waited = np.where(self.view.shown.paused(self.middle), 0.0, self.least_waited)
+        least = least_around(waited, self.per_window)
+        standing: Bools = np.isfinite(least) & (least > self.view.shown.threshold)
+        return standing
+
+    @cached_property
+    def supply(self) -> Supply:
+        return Supply(self.view)
+
+    @cached_property
+    def starved(self) -> Bools:
+        """The server's buffer ran empty again and again, twice in a window at least, or was empty."""
+        return self.supply.empty(self.sending, self.window / 2)
 
     @cached_property
     def out(self) -> Bools:

@@ -6,11 +6,13 @@ From there on the time is cut into cells of 1/16 RTT at most. Around each lies a
 sender's feedback loop turns once (RFC 9002 §7). In this order:
 
 1. OUTAGE: the path carried nothing, by what was set and by the simulator's count.
-2. LINK: arrivals fill 90 % of the window at the forward data rate (less what the loss model takes behind it).
+2. LINK: arrivals fill 90 % of the window at the forward link's capacity (less what the loss model takes behind it);
+   on a real link also where each packet of the window had waited. The capacity is never what was advertised.
 3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA leave less than two packets, here or in 40 % of the window.
 4. RECOVERY or HANDSHAKE: no response is pending; sent bytes are missing at the client, or a request is awaited.
 5. PACING or APPLICATION: the server rests, though less is in flight than half of what was a moment ago, and it learnt
    of no loss for two RTTs, so that its window has room. At least three such rests about once per RTT are PACING.
+   APPLICATION, too, where datagrams that aren't full show that its buffer ran empty again and again (`supply.py`).
 6. CONGESTION_WINDOW: at least half of what was in flight a moment ago still is, so that the sender waits for ACKs or
    spreads its window over the RTT; or it learnt of a loss, or of CE, within two RTTs, and answers to it.
 
@@ -27,7 +29,6 @@ from runner.diagnose.view import View
 from runner.model.diagnosis import Limit, Span
 from runner.trace.intervals import Bools, Ints
 
-_FULL = 0.9
 _BLOCKED_SHARE = 0.4
 _SPARE = 0.5
 _RHYTHM = (0.6, 2.5)  # RTTs of the empty path from one rest to the next
@@ -96,13 +97,15 @@ def _classify(cells: Cells) -> Ints:
     idle = ~cells.pending
     room = (cells.in_flight < _SPARE * cells.peak) | (cells.in_flight <= 0)
     spare = cells.resting & room & ~cells.after_loss & ~idle & (cells.in_flight < cells.view.bdp)
+    spare |= cells.resting & (cells.in_flight <= 0) & ~idle  # no window is below nothing
     blocked = cells.blocked | (cells.around(cells.blocked, cells.per_window) >= _BLOCKED_SHARE)
     conditions = [
         cells.out,
-        cells.utilisation >= _FULL,
+        cells.full,
         blocked & ~idle,
         idle & _whole(cells),
         idle,
+        cells.starved,
         spare & _rhythmic(cells, spare),
         spare,
         ((cells.in_flight >= _SPARE * cells.peak) | cells.after_loss) & cells.view.transfer.sent_completely,
@@ -113,6 +116,7 @@ def _classify(cells: Cells) -> Ints:
         Limit.RECEIVE_WINDOW,
         Limit.RECOVERY,
         Limit.HANDSHAKE,
+        Limit.APPLICATION,
         Limit.PACING,
         Limit.APPLICATION,
         Limit.CONGESTION_WINDOW,

@@ -12,6 +12,7 @@ from runner.trace.intervals import Ints
 from runner.trace.vantage import Recording
 
 _EVERY_PATH = 1200  # bytes of UDP payload (RFC 9000 §14)
+_LEAST_SILENCE = 0.4  # s in which all packets of the server vanished; and one RTT at least
 _LEAST_DROPS = 3  # a single probe that vanishes is how a sender finds the path's MTU (RFC 8899 §5.1)
 
 
@@ -49,6 +50,26 @@ def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None,
     end = start + asked.duration
     came = (client.datagrams["time_ns"][client.datagrams["sender"] == SERVER] - origin) / 1e9
     return Silence(start=start, end=end, over=_next(came, end), swallowed=np.empty(0, dtype=np.int64))
+
+
+def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: float) -> Silence | None:
+    """The longest stretch, of an RTT and 0.4 s at least, in which every packet of the server vanished: what the trace
+    of a real link shows of an outage. A few datagrams that are lost together are no stretch."""
+    client, origin = recording.client, recording.origin_ns
+    if client is None or origin is None or not flight.arrived.any():
+        return None
+    gone = np.concatenate(([False], ~flight.arrived, [False])).astype(np.int8)
+    first, last = np.flatnonzero(np.diff(gone) == 1), np.flatnonzero(np.diff(gone) == -1) - 1
+    lasted = flight.time[last] - flight.time[first]
+    chosen = (lasted >= max(_LEAST_SILENCE, rtt)) & (last - first + 1 >= _LEAST_DROPS)
+    if not chosen.any():
+        return None
+    best = int(np.where(chosen, lasted, 0.0).argmax())
+    start, end = float(flight.time[first[best]]) + shift, float(flight.time[last[best]]) + shift
+    came = (client.datagrams["time_ns"][client.datagrams["sender"] == SERVER] - origin) / 1e9
+    # Datagrams that had left before may still arrive at its beginning.
+    swallowed = flight.row[first[best] : last[best] + 1]
+    return Silence(start=start, end=end, over=_next(came, end), swallowed=swallowed)
 
 
 def black_hole(recording: Recording, flight: Flight, truth: LinkTruth | None, shift: float) -> Silence | None:

@@ -6,14 +6,15 @@ from functools import cached_property
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
+from runner.diagnose.capacity import Arrivals, Capacity, as_set
 from runner.diagnose.flight import Flight, Floats, flight
-from runner.diagnose.silence import Silence, black_hole, outage
+from runner.diagnose.silence import Silence, black_hole, longest_silence, outage
 from runner.diagnose.window import Room
 from runner.model.impairments import PathImpairments
 from runner.model.result import LinkTruth, Sample
 from runner.model.run import LinkParameters
 from runner.model.scenario import IP_PACKET
-from runner.trace.intervals import Ints
+from runner.trace.intervals import Bools, Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.scope import Scope
 from runner.trace.transfer import StreamData, Transfer
@@ -21,6 +22,8 @@ from runner.trace.vantage import NULL, Vantage
 
 EVIDENCE = 20
 """Packets that are named."""
+LEAST_WINDOW = 0.05
+"""Seconds: on short paths a window of one RTT would hold a few packets only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +91,33 @@ class View:
 
     @cached_property
     def bdp(self) -> float:
-        """Bytes that fill the path: RTT × forward data rate."""
-        return self.rtt * self.forward.data_rate / 8
+        """Bytes that fill the path: RTT × forward capacity. Infinity: unknown, for nothing ever filled it."""
+        return self.rtt * self.capacity.known / 8
+
+    @cached_property
+    def capacity(self) -> Capacity:
+        """Of the forward link: as it was set, or as the trace of a real one shows; never what was advertised."""
+        return self.shown.capacity() if self.forward.is_real else as_set(self.forward, self.shift)
+
+    @cached_property
+    def shown(self) -> Arrivals:
+        """What the trace shows of the forward link."""
+        arrival = self.transfer.recording.arrival
+        server = self.transfer.recording.server
+        time, size = self.arrivals
+        came, took = self._crossing
+        assert server is not None and arrival is not None  # there is sent and received data
+        length = server.datagrams["ip_length"][server.packets["datagram"][self.flight.row[self._once]]]
+        return Arrivals(
+            time=time,
+            size=size,
+            sent=came - took,
+            arrived=came,
+            length=length,
+            waited=took - self.shift,
+            rtt=self.rtt,
+            window=max(self.rtt, LEAST_WINDOW),
+        )
 
     @cached_property
     def shift(self) -> float:
@@ -104,13 +132,21 @@ class View:
         client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
         if client is None or arrival is None:
             return np.empty(0), np.empty(0)
-        _, place, count = np.unique(self.flight.number, return_inverse=True, return_counts=True)
-        chosen = self.flight.arrived & (count[place] == 1)
+        chosen = self._once
         time = self.seconds(client.packet_time[arrival[self.flight.row[chosen]]])
         return time, time - self.flight.time[chosen]
 
     @cached_property
+    def _once(self) -> Bools:
+        """Per packet in flight: it arrived, and its number was used once."""
+        _, place, count = np.unique(self.flight.number, return_inverse=True, return_counts=True)
+        once: Bools = self.flight.arrived & (count[place] == 1)
+        return once
+
+    @cached_property
     def outage(self) -> Silence | None:
+        if self.forward.is_real:
+            return longest_silence(self.transfer.recording, self.flight, self.rtt, self.shift)
         return outage(self.transfer.recording, self.path, self.truth, self.forward.delay)
 
     @cached_property
@@ -168,7 +204,7 @@ class View:
 
     @cached_property
     def queue_seconds(self) -> float:
-        """How long a packet waits behind a full queue of the forward link."""
+        """How long a packet waits behind a full queue of the forward link as it was set; 0 on a real one."""
         return self.forward.queue_packets * IP_PACKET * 8 / self.forward.data_rate
 
     @cached_property

@@ -104,7 +104,8 @@ def _parameters(direction: dict[str, Any], advertised: float | None) -> LinkPara
             jitter=direction.get("jitter", 0.0),
             mark_packets=direction.get("mark", 0),
             changes=tuple(
-                LinkChange(time=time, delay=delay, data_rate=round(rate))
+                # The generator counts from the first packet of the direction, the simulator from the first of all.
+                LinkChange(time=time + delay, delay=delay, data_rate=round(rate))
                 for time, rate, delay in direction.get("changes", ())
             ),
         ),

@@ -189,7 +189,7 @@ class Oracle:
         bits = total[np.searchsorted(leave, high)] - total[np.searchsorted(leave, low)]
         rate = np.full(len(grid), link["policer"][0] if "policer" in link else link["rate"])
         for time, new_rate, _ in link.get("changes", ()):
-            rate[grid >= time] = new_rate
+            rate[grid >= time + self.spec["return"]["delay"]] = new_rate  # since the first packet of this direction
         used: Array = bits / np.maximum((high - low) * rate, 1.0)
         return used
 
@@ -274,7 +274,9 @@ class Oracle:
 
     def _after_loss(self) -> Effect:
         """The part of the time after the first loss in which the window of a controller that heeds losses ruled."""
-        lost = np.isin(self.forward.fate, ("loss", "queue", "policer")) & (self.forward.sent > self.start)
+        lost = np.isin(self.forward.fate, ("loss", "queue", "policer", "outage", "mtu")) & (
+            self.forward.sent > self.start
+        )
         if lost.sum() < 3:
             return Effect(0.0, 0.05, 0.2)
         first = float(self.forward.sent[lost][0])

@@ -104,14 +104,18 @@ def label(folder: Path, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def make(program: Path, folder: Path, each: Asked) -> str:
+def make(program: Path, folder: Path, each: Asked, relabel: bool = False) -> str:
     """Makes one transfer; its name, or with why it couldn't be made."""
     place = folder / each.name
-    if (place / "label.json").exists():
+    exists = (place / "label.json").exists()
+    if exists and not relabel:
         return each.name
     recipe = each.make()
     try:
-        generate(program, place, recipe)
+        if exists:
+            recipe.spec = json.loads((place / "spec.json").read_bytes())
+        else:
+            generate(program, place, recipe)
         text = json.dumps(label(place, recipe), indent=1)
     except subprocess.CalledProcessError as error:
         shutil.rmtree(place, ignore_errors=True)
@@ -126,6 +130,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", choices=sorted(PARTS), required=True)
     parser.add_argument("--only", default="", help="recipes, separated by commas")
+    parser.add_argument("--relabel", action="store_true", help="measure anew what exists; generate nothing")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(arguments)
     only = frozenset(filter(None, options.only.split(",")))
@@ -134,7 +139,9 @@ def main(arguments: list[str]) -> int:
     program, folder = build(), options.folder / options.part
     wanted = list(asked(options.part, only))
     with ProcessPoolExecutor(options.workers) as pool:
-        done = list(pool.map(make, [program] * len(wanted), [folder] * len(wanted), wanted))
+        done = list(
+            pool.map(make, [program] * len(wanted), [folder] * len(wanted), wanted, [options.relabel] * len(wanted))
+        )
     failed = [line for line in done if ":" in line]
     print("\n".join([*failed, f"{len(done) - len(failed)} of {len(done)} transfers are in {folder}"]))
     return 1 if failed else 0

@@ -17,11 +17,13 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     share = idle / course.duration
     if share < _LEAST_SHARE or idle < _LEAST_SECONDS:
         return
+    emptied = int(course.cells.supply.emptied.sum())
+    again = f"; its buffer ran empty {emptied} times" if emptied else ""
     longest = max(spans, key=lambda span: span.end - span.start)
     yield Diagnosis(
         code="application-idle",
         sentence=f"The server had nothing to send for {format_duration(idle)}, {share:.0%} of the time, although its "
-        f"windows had room; {format_duration(longest.end - longest.start)} at a stretch.",
+        f"windows had room; {format_duration(longest.end - longest.start)} at a stretch{again}.",
         start=longest.start,
         end=longest.end,
         share=share,

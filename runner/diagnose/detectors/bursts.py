@@ -9,38 +9,61 @@ from runner.model.diagnosis import Diagnosis, Limit
 from runner.units import format_data_rate, format_duration
 
 _REST = 0.25  # RTTs without a packet
-_FAST = 1.3  # times the data rate of the forward link
+_FAST = 1.3  # times what the forward link carries
+_FAST_OFTEN = 3.0  # a paced sender in slow start has 2.5
 _RHYTHM = (0.6, 1.6)  # RTTs from one burst to the next
+_OFTEN = 0.1  # RTTs: where ACKs come in groups, each group lets a burst go
+_NO_FAULT = (Limit.RECEIVE_WINDOW, Limit.APPLICATION, Limit.LINK)
 _LEAST_PACKETS = 8
+_LEAST_OFTEN = 11  # what an initial window may hold at once (RFC 9002 §7.7), and one more
 _LEAST_BURSTS = 4
 _LEAST_SHARE = 0.3  # of the bytes
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four bursts on that carry 30 % of the bytes, and if most begin about an RTT after the one before."""
+    """From four bursts on that carry 30 % of the bytes, each about an RTT after the one before, or more often when each
+    has more packets than an initial window. Silent where the capacity is unknown."""
+    view = course.view
+    capacity = view.capacity.known
+    if not np.isfinite(capacity):
+        return
+    for often in (False, True):
+        diagnosis = _bursts(course, capacity, often=often)
+        if diagnosis is not None:
+            yield diagnosis
+            return
+
+
+def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None:
+    """`capacity` in bit/s. Either about once per RTT, or as often as ACKs come in groups."""
+    least_rest, rhythm = (_OFTEN, _OFTEN) if often else (_REST, _RHYTHM[0])
+    packets, fast = (_LEAST_OFTEN, _FAST_OFTEN) if often else (_LEAST_PACKETS, _FAST)
     view, window = course.view, course.cells.window
     time, size = view.flight.time, view.flight.length
     gap = np.diff(time)
-    heads = np.append(0, np.flatnonzero(gap > _REST * window) + 1)
+    heads = np.append(0, np.flatnonzero(gap > least_rest * window) + 1)
     tails = np.append(heads[1:], len(time)) - 1
     carried = np.add.reduceat(size, heads)
     lasted = np.maximum(time[tails] - time[heads], 1e-6)
     rate = 8 * (carried - size[heads]) / lasted
     step = np.diff(time[heads], append=np.inf) / window
-    burst = (rate > _FAST * view.forward.data_rate) & (tails - heads + 1 >= _LEAST_PACKETS)
-    queued = 8 * carried / view.forward.data_rate / window
-    burst &= (step >= _RHYTHM[0]) & (step <= _RHYTHM[1] + queued)
-    for span in course.of_limit(Limit.RECEIVE_WINDOW):  # what comes at once was allowed at once
+    burst = (rate > fast * capacity) & (tails - heads + 1 >= packets)
+    queued = 8 * carried / capacity / window
+    burst &= (step >= rhythm) & (step <= _RHYTHM[1] + queued)
+    # What comes at once was allowed, or supplied, at once; and what keeps the link full costs no time.
+    for span in (span for limit in _NO_FAULT for span in course.of_limit(limit)):
         burst &= (time[heads] < span.start - view.shift) | (time[heads] >= span.end - view.shift)
+    supply = course.cells.supply
+    burst[1:] &= ~np.isin(view.flight.row[heads[1:] - 1], supply.packets[supply.emptied])
     share = float(carried[burst].sum() / size.sum())
     if burst.sum() < _LEAST_BURSTS or share < _LEAST_SHARE:
-        return
+        return None
     chosen = np.flatnonzero(burst)
     rest = float(np.median(gap[tails[chosen]]))
-    yield Diagnosis(
+    return Diagnosis(
         code="bursts",
         sentence=f"{len(chosen)} bursts at {format_data_rate(round(float(np.median(rate[chosen]))))}, above the link's "
-        f"{format_data_rate(view.forward.data_rate)}, each followed by {format_duration(rest)} of rest: "
+        f"{format_data_rate(round(capacity))}, each followed by {format_duration(rest)} of rest: "
         f"they carry {share:.0%} of the bytes.",
         start=float(time[heads[chosen[0]]]),
         end=float(time[tails[chosen[-1]]]),

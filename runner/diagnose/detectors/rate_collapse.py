@@ -39,7 +39,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     ):
         return
     before, during = (
-        round(float(value) * view.forward.data_rate) for value in (highest[first], rate[first:last].mean())
+        round(float(value) * float(view.capacity.rate[0])) for value in (highest[first], rate[first:last].mean())
     )
     yield Diagnosis(
         code="rate-collapse",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.diagnose.limits import Course
+from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis
 from runner.units import format_duration
 
@@ -15,12 +16,14 @@ _LEAST_SHARE = 0.05
 def detect(course: Course) -> Iterator[Diagnosis]:
     """From 1.5 RTTs and 5 % of the time on, counted from the moment when the last new byte could have arrived."""
     view = course.view
-    whole = float(view.room.busy[1].max()) + view.shift
-    queued = view.queue_seconds
+    left = float(view.room.busy[1].max())
+    whole = left + view.shift + _waited(view, left)
     tail = view.last_byte - whole
-    if tail - queued < _LEAST_RTTS * view.rtt or tail < _LEAST_SHARE * course.duration:
+    if tail < _LEAST_RTTS * view.rtt or tail < _LEAST_SHARE * course.duration:
         return
-    late = view.own[view.seconds(view.sent.time_ns[view.own]) + view.shift > whole]
+    late = view.own[view.seconds(view.sent.time_ns[view.own]) > left]
+    if view.transfer.resent is None or not view.transfer.resent[0][late].any():
+        return
     packets = np.unique(view.sent.packet[late])
     yield Diagnosis(
         code="retransmitted-tail",
@@ -33,3 +36,11 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         vantage="server",
         section="RFC 9002 §6.2, thesis §5.6.6",
     )
+
+
+def _waited(view: View, left: float) -> float:
+    """Seconds that a packet which left then had to wait: the last that arrived of those that left before it did."""
+    time, waited = view.waiting
+    sent = time - waited - view.shift
+    before = np.flatnonzero(sent <= left + 1e-6)
+    return float(waited[before[sent[before].argmax()]]) if len(before) else 0.0

@@ -13,6 +13,7 @@ _GROWTH = 1.2  # slow start doubles; with an ACK for every second packet a sende
 _LEAST_ROUNDS = 4
 _GREW = 1.5
 _HELD = 0.7
+_LATE = 1.5  # RTTs of the empty path: a queue, or ACKs that wait, make the window look small
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
@@ -20,6 +21,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     rounds = Rounds.of(course)
     first, last = rounds.flat(_GROWTH)
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
+        return
+    if _rtt(course, float(rounds.start[first]), float(rounds.start[last])) > _LATE * course.cells.window:
         return
     initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
     if level < _HELD * float(rounds.peak[: first + 1].max()):
@@ -31,7 +34,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     yield Diagnosis(
         code="slow-start-left-early" if grew else "window-never-grew",
         sentence=(f"Slow start ended early: {held}" if grew else f"The congestion window never grew: {held}")
-        + f"; the path holds {format_size(round(course.view.bdp))}.",
+        + _room(course.view.bdp),
         start=start,
         end=end,
         share=(end - start) / course.duration,
@@ -39,3 +42,16 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         vantage="server",
         section="RFC 9002 §7.3.1",
     )
+
+
+def _rtt(course: Course, start: float, end: float) -> float:
+    """Median of the time from a packet to its ACK, of what left between two moments of the client's axis, in s."""
+    flight, shift = course.view.flight, course.view.shift
+    chosen = (flight.time + shift >= start) & (flight.time + shift < end) & np.isfinite(flight.acked)
+    return float(np.median((flight.acked - flight.time)[chosen])) if chosen.any() else 0.0
+
+
+def _room(bdp: float) -> str:
+    if np.isfinite(bdp):
+        return f"; the path holds {format_size(round(bdp))}."
+    return "; no packet had to wait, so the path holds more."

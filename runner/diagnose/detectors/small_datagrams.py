@@ -14,19 +14,16 @@ _LEAST_DATAGRAMS = 50
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 50 datagrams with response data and 20 % of them on: one that ends a response is short, too."""
+    """From 50 datagrams with response data and 20 % of them on: one that ends a response is short, too. Those that held
+    all that the application had supplied, or that the client's credit allowed, don't count."""
     view = course.view
-    server = view.transfer.recording.server
-    if server is None:
-        return
-    packets = np.unique(view.sent.packet[view.own])
-    datagrams, first = np.unique(server.packets["datagram"][packets], return_index=True)
-    size = server.datagrams["payload_length"][datagrams]
-    small = size < _SMALL
+    supply = course.cells.supply
+    packets, size = supply.packets, supply.size
+    small = (size < _SMALL) & ~supply.emptied & ~supply.blocked
     share = float(small.mean())
     if len(size) < _LEAST_DATAGRAMS or share < _LEAST_SHARE:
         return
-    time = view.seconds(server.datagrams["time_ns"][datagrams[small]])
+    time = supply.time[small]
     yield Diagnosis(
         code="small-datagrams",
         sentence=f"{int(small.sum())} of {len(size)} datagrams with response data have less than {_SMALL:.0f} B, "
@@ -34,7 +31,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         start=float(time.min()),
         end=float(time.max()),
         share=share,
-        packets=view.numbers(packets[first[small]]),
+        packets=view.numbers(packets[small]),
         vantage="server",
         section="RFC 9000 §14, thesis §5.6.9.3",
     )

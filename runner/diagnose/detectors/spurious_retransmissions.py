@@ -9,12 +9,12 @@ from runner.model.diagnosis import Diagnosis
 from runner.units import format_size
 
 _LEAST_PACKETS = 4
-_LEAST_SHARE = 0.005
+_LEAST_SHARE = 0.001
 _EVERYTHING = 0.8
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four packets and 0.5 % of the response on; with 80 % of it everything was sent twice."""
+    """From four packets and 0.1 % of the response on; with 80 % of it everything was sent twice."""
     view = course.view
     resent, sent = view.transfer.resent, view.sent
     if resent is None or view.transfer.arrived is None:

@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from runner.diagnose.limits import Course
 from runner.model.diagnosis import Diagnosis, Limit, Span
 from runner.units import format_size
 
 _LEAST_SHARE = 0.1
+_LEAST_VANISHED = 0.5  # of what the server took for lost
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
     """From 10 % of the time on. After an outage or a black hole two RTTs don't count: one to learn of it, one to send
     again what it swallowed."""
     view = course.view
-    if not len(view.flight.losses):
+    lost = np.isfinite(view.flight.lost)
+    vanished = lost & ~view.flight.arrived
+    # Late packets are taken for lost, too: that is another matter (spurious-retransmissions).
+    if not vanished.any() or vanished.sum() < _LEAST_VANISHED * lost.sum():
         return
-    first = float(view.flight.losses[0]) + view.shift
+    first = float(view.flight.lost[vanished].min()) + view.shift
     spans = [span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first]
     silences = [one for one in (view.outage, view.black_hole) if one is not None]
     held = sum(span.end - max(span.start, first) for span in spans)
@@ -27,7 +33,6 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     before = float(cells.in_flight[cells.middle <= first].max(initial=0.0))
     after = cells.in_flight[(cells.middle > first) & (cells.middle <= spans[-1].end)]
     lowest = float(after.min()) if len(after) else 0.0
-    lost = view.flight.lost < float("inf")
     yield Diagnosis(
         code="window-after-loss",
         sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "

@@ -53,6 +53,8 @@ struct Produce {
     next: Option<Time>,
     pause: usize,
     blocked: bool,
+    /// A small write that has not left yet.
+    unsent: bool,
     finished: bool,
     log: Vec<(Time, u64, u64, bool, u64, u64)>,
 }
@@ -268,6 +270,7 @@ impl World {
                 let mut sent = false;
                 while self.may_send(&connection) && self.transmit(side, &mut connection, instant)? {
                     sent = true;
+                    self.application.unsent = false;
                 }
                 // Small writes leave one by one; a datagram that couldn't leave stops the application.
                 if self.spec.application.small == 0 || !wrote || !sent {
@@ -343,7 +346,7 @@ impl World {
         }
         let mut wrote = false;
         state.blocked = false;
-        while state.written < state.produced {
+        while state.written < state.produced && !state.unsent {
             let most = if asked.small > 0 { asked.small } else { 65_536 };
             let length = (state.produced - state.written).min(most as u64) as usize;
             match connection.send_stream(stream).write(&vec![b'.'; length]) {
@@ -358,6 +361,7 @@ impl World {
                 Err(_) => break,
             }
             if asked.small > 0 {
+                state.unsent = wrote;
                 break;
             }
         }
