@@ -98,6 +98,13 @@ class Supply:
             return np.zeros(len(self.time), dtype=bool)
         return rests
 
+    def doubtful(self, start: float, end: float) -> bool:
+        """Whether most datagrams that left between two moments of the server's clock are shorter than others before:
+        an application that writes less than a datagram at a time looks like that, and so does a small window."""
+        inside = (self.time >= start) & (self.time < end)
+        largest = np.maximum.accumulate(self.size) if len(self.size) else self.size
+        return bool(inside.any()) and float(np.mean((self.size < _FULL * largest)[inside])) > 0.5
+
     def _regular(self, rests: Bools) -> bool:
         if rests.sum() < max(_LEAST_TIMES, _OFTEN * len(rests)):
             return False

@@ -277,8 +277,8 @@ class Oracle:
         lost = np.isin(self.forward.fate, ("loss", "queue", "policer", "outage", "mtu")) & (
             self.forward.sent > self.start
         )
-        if lost.sum() < 3:
-            return Effect(0.0, 0.05, 0.2)
+        if lost.sum() < 3:  # even a single one may halve the window
+            return Effect(0.1 if lost.any() else 0.0, 0.05, 0.2)
         first = float(self.forward.sent[lost][0])
         grid = np.arange(first, self.finish, _STEP)
         # A link counts as full again soon after the first loss: what was in the queue is still being sent.

@@ -18,6 +18,7 @@ _LEAST_PACKETS = 8
 _LEAST_OFTEN = 11  # what an initial window may hold at once (RFC 9002 §7.7), and one more
 _LEAST_BURSTS = 4
 _LEAST_SHARE = 0.3  # of the bytes
+_LEAST_SHARE_OFTEN = 0.5  # some pacers let an initial window go at once now and then
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
@@ -56,7 +57,7 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
     supply = course.cells.supply
     burst[1:] &= ~np.isin(view.flight.row[heads[1:] - 1], supply.packets[supply.emptied])
     share = float(carried[burst].sum() / size.sum())
-    if burst.sum() < _LEAST_BURSTS or share < _LEAST_SHARE:
+    if burst.sum() < _LEAST_BURSTS or share < (_LEAST_SHARE_OFTEN if often else _LEAST_SHARE):
         return None
     chosen = np.flatnonzero(burst)
     rest = float(np.median(gap[tails[chosen]]))

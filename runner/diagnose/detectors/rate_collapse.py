@@ -15,6 +15,8 @@ _HALVED = 0.5  # by NewReno for each RTT with losses (RFC 9002 §7.3.2); others 
 _BELOW = 0.6  # of what the halvings leave
 _LEAST_REACHED = 0.2  # of the link's data rate
 _LEAST_RTTS = 5
+_LEAST_ROUNDS = 3  # with losses
+_PACKET = 1200  # bytes by which a window grows in each RTT (RFC 9002 §7.3.3)
 _LEAST_SHARE = 0.1
 _ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
@@ -34,9 +36,10 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     start, end = float(cells.edges[first]), float(cells.edges[last])
     if end - start < max(_LEAST_RTTS * cells.window, _LEAST_SHARE * course.duration):
         return
-    if _explained(
-        course, float(cells.middle[int(rate[: first + 1].argmax())]), start, rate[first:last] / highest[first]
-    ):
+    high = float(cells.middle[int(rate[: first + 1].argmax())])
+    if _explained(course, high, start, rate[first:last] / highest[first]):
+        return
+    if _kept_low(course, start, end, float(highest[first] * view.capacity.rate[0])):
         return
     before, during = (
         round(float(value) * float(view.capacity.rate[0])) for value in (highest[first], rate[first:last].mean())
@@ -62,3 +65,15 @@ def _explained(course: Course, high: float, fallen: float, share: Floats) -> boo
     halvings = len(np.unique(np.floor((signals - signals[:1]) / window)))
     silent = any(one is not None and high <= one.over <= fallen + window for one in (view.outage, view.black_hole))
     return silent or float(share.mean()) >= _BELOW * _HALVED**halvings
+
+
+def _kept_low(course: Course, start: float, end: float, highest: float) -> bool:
+    """Whether losses came so often that a window which grows by a packet per RTT could not reach 40 % of the highest
+    data rate, in bit/s, between two of them."""
+    view, window = course.view, course.cells.window
+    signals = view.flight.signals + view.shift
+    signals = signals[(signals > start - window) & (signals <= end)]
+    if len(np.unique(np.floor((signals - start) / window))) < _LEAST_ROUNDS:
+        return False
+    longest_calm = float(np.diff(np.concatenate(([start], signals, [end]))).max())
+    return longest_calm / window < _FELL_TO * highest * window / 8 / _PACKET

@@ -17,12 +17,16 @@ _LATE = 1.5  # RTTs of the empty path: a queue, or ACKs that wait, make the wind
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four rounds on without growth, though the congestion window was the limit and nothing had been lost."""
+    """From four rounds on without growth, though the congestion window was the limit and nothing had been lost.
+    Silent where datagrams that aren't full leave a doubt whether the application was the limit."""
     rounds = Rounds.of(course)
     first, last = rounds.flat(_GROWTH)
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
         return
     if _rtt(course, float(rounds.start[first]), float(rounds.start[last])) > _LATE * course.cells.window:
+        return
+    shift = course.view.shift
+    if course.cells.supply.doubtful(float(rounds.start[first]) - shift, float(rounds.start[last]) - shift):
         return
     initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
     if level < _HELD * float(rounds.peak[: first + 1].max()):

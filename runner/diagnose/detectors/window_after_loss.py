@@ -9,6 +9,7 @@ from runner.model.diagnosis import Diagnosis, Limit, Span
 from runner.units import format_size
 
 _LEAST_SHARE = 0.1
+_KEPT = 0.85  # CUBIC keeps 0.7, NewReno 0.5
 _LEAST_VANISHED = 0.5  # of what the server took for lost
 
 
@@ -33,6 +34,9 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     before = float(cells.in_flight[cells.middle <= first].max(initial=0.0))
     after = cells.in_flight[(cells.middle > first) & (cells.middle <= spans[-1].end)]
     lowest = float(after.min()) if len(after) else 0.0
+    peaks = cells.peak[(cells.middle > first) & (cells.middle <= spans[-1].end)]
+    if len(peaks) and float((peaks / np.maximum(np.maximum.accumulate(peaks), 1.0)).min()) >= _KEPT:
+        return  # it was still growing, and the losses took nothing from it
     yield Diagnosis(
         code="window-after-loss",
         sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
