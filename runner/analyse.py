@@ -334,8 +334,21 @@ class _Traces:
         window = window_of(artifacts.folder / "server" / "qlog", server_side)
         document = plots | marks(why, origin_ns=int(plots["origin_unix_ns"]), window=window)
         store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
-        invariants = _invariants(client_side, server_side, found, record)
+        invariants = (*_invariants(client_side, server_side, found, record), *_spoofed(truth))
         return cls(facts=found, sample=numbers, invariants=invariants, explanation=why)
+
+
+def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
+    """What an endpoint sent in the other one's name. The link dropped it, no capture holds it, no verdict counts it."""
+    sent = {"client": truth.spoofed_client, "server": truth.spoofed_server} if truth is not None else {}
+    for role, count in sent.items():
+        if count:
+            yield Invariant(
+                name=f"{role}_side.spoofed_packets",
+                holds=False,
+                expected="0",
+                actual=f"{count} packets came from the {role} with an address of the other end, and were dropped",
+            )
 
 
 def _invariants(client_side: Trace, server_side: Trace, found: TraceFacts, record: CaseRecord) -> tuple[Invariant, ...]:

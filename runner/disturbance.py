@@ -49,6 +49,8 @@ def load_truth(path: Path) -> LinkTruth | None:
             receive_lateness_p99=document["receive_lateness_s"]["p99"],
             receive_lateness_max=document["receive_lateness_s"]["max"],
             socket_drops=sum(side["kernel_drops"] for side in sockets),
+            spoofed_client=int(document["sockets"]["left"].get("spoofed", 0)),
+            spoofed_server=int(document["sockets"]["right"].get("spoofed", 0)),
             malformed=sum(side["too_long"] + side["checksum_missing"] for side in sockets),
             send_errors=document["forward"]["send_errors"] + document["return"]["send_errors"],
             first_1rtt=document.get("first_1rtt_s"),

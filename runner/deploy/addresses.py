@@ -5,6 +5,8 @@ CLIENT4, CLIENT6 = "193.167.0.100", "fd00:cafe:cafe:0::100"
 SERVER4, SERVER6 = "193.167.100.100", "fd00:cafe:cafe:100::100"
 LEFT4, LEFT6 = "193.167.0.2", "fd00:cafe:cafe:0::2"  # the simulator, towards the client
 RIGHT4, RIGHT6 = "193.167.100.2", "fd00:cafe:cafe:100::2"  # and towards the server
+LEFT_NETS = ("193.167.0.0/24", "fd00:cafe:cafe::/64")  # of the client; no packet of the server's side has them
+RIGHT_NETS = ("193.167.100.0/24", "fd00:cafe:cafe:100::/64")
 LANE4, LANE6 = "193.167.0.0/16", "fd00:cafe:cafe::/48"  # what endpoints reach through the simulator
 
 # Locally administered. The simulator bridges frames as they are: its interface towards an endpoint bears the MAC

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from runner.deploy.addresses import CLIENT_HOSTS, READY_PORT, SERVER4, SERVER_HOSTS
+from runner.deploy.addresses import CLIENT_HOSTS, LEFT_NETS, READY_PORT, RIGHT_NETS, SERVER4, SERVER_HOSTS
 from runner.deploy.containers import ContainerSpec, Volume
 from runner.units import MIB
 
@@ -93,7 +93,7 @@ def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
     """The simulator's namespace and volume, both captures, and the word `link ready`."""
     return _holder(
         role,
-        ["hold-link", str(READY_PORT)],
+        ["hold-link", str(READY_PORT), ",".join(RIGHT_NETS), ",".join(LEFT_NETS)],
         volumes=volumes,
         capabilities=("NET_RAW", "SETUID", "SETGID"),  # what `tcpdump -Z root` needs
         ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from runner.deploy.addresses import READY_PORT
+from runner.deploy.addresses import LEFT_NETS, READY_PORT, RIGHT_NETS
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
 from runner.model.run import LinkParameters
 
@@ -32,6 +32,8 @@ def link_arguments(
         *_path(path),
         *(["--loss-protocol=any"] if lose_all else []),
         *([f"--flood={flood}"] if flood else []),
+        f"--left-foreign={','.join(RIGHT_NETS)}",
+        f"--right-foreign={','.join(LEFT_NETS)}",
         f"--seed={seed}",
         f"--truth={LOGS}/{TRUTH}",
         f"--packets={LOGS}/{PACKETS}",

@@ -207,6 +207,8 @@ class LinkTruth:
     socket_drops: int = 0  # the kernel dropped them before the simulator saw them
     malformed: int = 0  # longer than the MTU, or without a checksum: an offload was left on
     send_errors: int = 0
+    spoofed_client: int = 0  # packets from the client's side with a source of the server's, which went no further
+    spoofed_server: int = 0
     clock_step: float = 0.0  # seconds that the wall clock moved against the steady clock
     first_1rtt: float | None = None  # seconds of the simulation; impairments of the path count from it
     mappings: tuple[NatMapping, ...] = ()

@@ -76,7 +76,7 @@ CaptureSize(const DirectionCounts& counts)
 SocketCounts
 CountSocket(const RawDevice& device, uint64_t kernel_drops)
 {
-    return {kernel_drops, device.Counters().too_long, device.Counters().checksum_missing};
+    return {kernel_drops, device.Counters().too_long, device.Counters().checksum_missing, device.Counters().spoofed};
 }
 
 }  // namespace
@@ -93,6 +93,8 @@ Link::Link(const Parameters& parameters, PacketLog* log)
     channel_ = ns3::CreateObject<AsymmetricChannel>();
     BuildSide(left_, left, parameters.back, Direction::kReturn, log);
     BuildSide(right_, right, parameters.forward, Direction::kForward, log);
+    left_.raw->SetForeign(parameters.left_foreign);
+    right_.raw->SetForeign(parameters.right_foreign);
     if (parameters.rebinding)
     {
         nat_ = std::make_unique<Nat>(*parameters.rebinding, anchor_, kNatStream);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <arpa/inet.h>
+
 namespace bentpipe
 {
 
@@ -211,6 +213,36 @@ ParseInterface(const std::string& name, const std::string& value)
     return value;
 }
 
+std::vector<Subnet>
+ParseSubnets(const std::string& name, const std::string& value)
+{
+    const std::string expected = "subnets such as 192.0.2.0/24,2001:db8::/64";
+    std::vector<Subnet> subnets;
+    for (const std::string& part : Split(value, ','))
+    {
+        const size_t slash = part.find('/');
+        if (slash == std::string::npos)
+        {
+            Reject(name, expected, value);
+        }
+        const std::string address = part.substr(0, slash);
+        Subnet subnet;
+        subnet.address.resize(sizeof(in6_addr));
+        if (inet_pton(AF_INET, address.c_str(), subnet.address.data()) == 1)
+        {
+            subnet.address.resize(sizeof(in_addr));
+        }
+        else if (inet_pton(AF_INET6, address.c_str(), subnet.address.data()) != 1)
+        {
+            Reject(name, expected, value);
+        }
+        const uint64_t bits = 8 * subnet.address.size();
+        subnet.prefix = static_cast<uint32_t>(ParseWhole(name, part.substr(slash + 1), 1, bits, " of bits"));
+        subnets.push_back(subnet);
+    }
+    return subnets;
+}
+
 std::string
 ParsePath(const std::string& name, const std::string& value)
 {
@@ -290,6 +322,8 @@ MakeSetters(Parameters& p)
     setters["flood"] = [&p](const auto& name, const auto& value) {
         p.flood_bytes = static_cast<uint64_t>(ParseWhole(name, value, 1, INT64_MAX, " bytes"));
     };
+    setters["left-foreign"] = [&p](const auto& name, const auto& value) { p.left_foreign = ParseSubnets(name, value); };
+    setters["right-foreign"] = [&p](const auto& name, const auto& value) { p.right_foreign = ParseSubnets(name, value); };
     setters["truth"] = [&p](const auto& name, const auto& value) { p.truth_path = ParsePath(name, value); };
     setters["packets"] = [&p](const auto& name, const auto& value) { p.packets_path = ParsePath(name, value); };
     setters["loss-protocol"] = [&p](const auto& name, const auto& value) {
@@ -331,6 +365,8 @@ UsageText()
            "  --loss-protocol=udp|any             which packets may be lost, default udp\n"
            "  --seed=N                            0 to 4294967295\n"
            "  --flood=BYTES                       of a capture; once one side brings more, the link closes, 'link flooded'\n"
+           "  --left-foreign=SUBNET,...           sources that nobody on the left has: dropped, counted as spoofed\n"
+           "  --right-foreign=SUBNET,...          the same on the right\n"
            "  --truth=FILE                        summary, JSON, written at the end\n"
            "  --packets=FILE                      per-packet log, binary (optional)\n"
            "  --ready-port=PORT                   TCP, accepts once the path is open, default 57832\n"

@@ -86,6 +86,13 @@ struct Rebinding
     double every_s = 0.0;  ///< from then on; 0: never again
 };
 
+/// A block of addresses, `prefix` bits long; IPv4 has 4 bytes, IPv6 16.
+struct Subnet
+{
+    std::vector<uint8_t> address;
+    uint32_t prefix = 0;
+};
+
 /// The whole command line.
 struct Parameters
 {
@@ -99,6 +106,8 @@ struct Parameters
     std::optional<MtuFall> mtu_fall;
     std::optional<Rebinding> rebinding;
     uint32_t seed = 0;
+    std::vector<Subnet> left_foreign;   ///< sources that nobody on the left has: packets from there are dropped
+    std::vector<Subnet> right_foreign;  ///< likewise on the right
     uint64_t flood_bytes = 0;  ///< a capture of one side; more is a flood, and closes the link; 0: never
     std::string truth_path;
     std::string packets_path;  ///< empty: no per-packet log

@@ -2,11 +2,13 @@
 
 #include "ns3/core-module.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -29,19 +31,35 @@ Nanoseconds(const timespec& time)
 class FrameReader : public ns3::FdReader
 {
   public:
-    FrameReader(size_t max_frame, ReceiveCounters& counters)
+    FrameReader(size_t max_frame, ReceiveCounters& counters, const std::vector<Subnet>& foreign)
         : max_frame_(max_frame),
-          counters_(counters)
+          counters_(counters),
+          foreign_(foreign)
     {
     }
 
   private:
     Data DoRead() override;
-    void CountAncillary(msghdr& message);
+    bool CountAncillary(msghdr& message);
+    bool IsSpoofed(const uint8_t* frame, size_t length) const;
 
     size_t max_frame_;
     ReceiveCounters& counters_;
+    const std::vector<Subnet>& foreign_;
 };
+
+/// Whether the bytes at `address` lie in the subnet.
+bool
+Contains(const Subnet& subnet, const uint8_t* address)
+{
+    const size_t whole = subnet.prefix / 8;
+    if (std::memcmp(subnet.address.data(), address, whole) != 0)
+    {
+        return false;
+    }
+    const unsigned rest = subnet.prefix % 8;
+    return rest == 0 || ((subnet.address[whole] ^ address[whole]) >> (8 - rest)) == 0;
+}
 
 ns3::FdReader::Data
 FrameReader::DoRead()
@@ -63,13 +81,41 @@ FrameReader::DoRead()
         std::free(buffer);
         return {nullptr, -1};
     }
-    CountAncillary(message);
+    const bool tagged = CountAncillary(message);
+    if (tagged || IsSpoofed(buffer, static_cast<size_t>(length)))
+    {
+        ++counters_.spoofed;
+        std::free(buffer);
+        return {nullptr, -1};
+    }
     return {buffer, length};
 }
 
-void
+bool
+FrameReader::IsSpoofed(const uint8_t* frame, size_t length) const
+{
+    if (length < kEthernetHeaderBytes)
+    {
+        return false;
+    }
+    const unsigned type = frame[12] << 8 | frame[13];
+    const bool v4 = type == ETH_P_IP;
+    if ((!v4 && type != ETH_P_IPV6) || length < kEthernetHeaderBytes + (v4 ? 20 : 40))
+    {
+        return false;
+    }
+    const uint8_t* source = frame + kEthernetHeaderBytes + (v4 ? 12 : 8);
+    const size_t size = v4 ? 4 : 16;
+    return std::any_of(foreign_.begin(), foreign_.end(), [&](const Subnet& subnet) {
+        return subnet.address.size() == size && Contains(subnet, source);
+    });
+}
+
+/// Returns whether the frame came with a VLAN tag, which the kernel has taken off: no cable of a lane has any.
+bool
 FrameReader::CountAncillary(msghdr& message)
 {
+    bool tagged = false;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header))
     {
         if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_TIMESTAMPNS)
@@ -85,8 +131,10 @@ FrameReader::CountAncillary(msghdr& message)
             tpacket_auxdata auxiliary{};
             std::memcpy(&auxiliary, CMSG_DATA(header), sizeof(auxiliary));
             counters_.checksum_missing += (auxiliary.tp_status & TP_STATUS_CSUMNOTREADY) != 0 ? 1 : 0;
+            tagged = (auxiliary.tp_status & TP_STATUS_VLAN_VALID) != 0;
         }
     }
+    return tagged;
 }
 
 }  // namespace
@@ -101,6 +149,12 @@ void
 RawDevice::SetSentCallback(SentCallback callback)
 {
     sent_ = std::move(callback);
+}
+
+void
+RawDevice::SetForeign(std::vector<Subnet> subnets)
+{
+    foreign_ = std::move(subnets);
 }
 
 const ReceiveCounters&
@@ -125,7 +179,7 @@ RawDevice::SendFrom(ns3::Ptr<ns3::Packet> packet,
 ns3::Ptr<ns3::FdReader>
 RawDevice::DoCreateFdReader()
 {
-    return ns3::Create<FrameReader>(GetMtu() + kEthernetHeaderBytes, counters_);
+    return ns3::Create<FrameReader>(GetMtu() + kEthernetHeaderBytes, counters_, foreign_);
 }
 
 }  // namespace bentpipe

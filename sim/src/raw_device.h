@@ -2,11 +2,13 @@
 
 #include "histogram.h"
 #include "packet_facts.h"
+#include "parameters.h"
 
 #include "ns3/fd-net-device-module.h"
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace bentpipe
 {
@@ -16,6 +18,7 @@ struct ReceiveCounters
 {
     uint64_t too_long = 0;          ///< frames longer than the MTU allows, discarded: segmentation offload left on at the sender
     uint64_t checksum_missing = 0;  ///< frames whose checksum the sender left to hardware: tx offload left on at the sender
+    uint64_t spoofed = 0;           ///< frames with a source address of the other end, or with a VLAN tag, discarded
     Histogram lateness;             ///< from the kernel's receive time to the link's
 };
 
@@ -27,6 +30,9 @@ class RawDevice : public ns3::FdNetDevice
     using SentCallback = std::function<void(const PacketFacts&, ns3::Time lateness, bool taken)>;
 
     void SetSentCallback(SentCallback callback);
+
+    /// Sources that nobody behind this interface has; before the device starts.
+    void SetForeign(std::vector<Subnet> subnets);
 
     const ReceiveCounters& Counters() const;
 
@@ -40,6 +46,7 @@ class RawDevice : public ns3::FdNetDevice
 
     SentCallback sent_;
     ReceiveCounters counters_;
+    std::vector<Subnet> foreign_;
 };
 
 /// Wall-clock time since the start of the simulation.

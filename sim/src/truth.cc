@@ -79,6 +79,7 @@ ToJson(const SocketCounts& counts)
 {
     return {{"checksum_missing", counts.checksum_missing},
             {"kernel_drops", counts.kernel_drops},
+            {"spoofed", counts.spoofed},
             {"too_long", counts.too_long}};
 }
 

@@ -19,6 +19,7 @@ struct SocketCounts
     uint64_t kernel_drops = 0;      ///< frames that the kernel dropped because the receive buffer was full
     uint64_t too_long = 0;          ///< frames longer than the MTU allows
     uint64_t checksum_missing = 0;  ///< frames that came without a checksum (tx offload on at the sender)
+    uint64_t spoofed = 0;           ///< frames that claimed to come from the other end; they went no further
 };
 
 /// What the link did, as far as it can know; the README describes the file.

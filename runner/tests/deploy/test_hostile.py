@@ -9,6 +9,8 @@ import pytest
 
 from runner.deploy.lanes import Lanes
 from runner.deploy.request import Limits
+from runner.disturbance import load_truth
+from runner.model.artifacts import Artifacts
 from runner.tests.deploy.conftest import Ask
 from runner.units import MIB
 
@@ -195,3 +197,19 @@ def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.D
         host = container.attrs["HostConfig"]
         assert 0 < host["Memory"] <= 2048 * MIB, container.name
         assert host["PidsLimit"], container.name
+
+
+def test_packets_in_the_others_name_are_counted_and_are_in_no_capture(lanes: Lanes, ask: Ask) -> None:
+    """The attack: a CONNECTION_CLOSE in the server's name, sent by the client, for which the server was blamed."""
+    job = ask(client="spoof", timeout=10)
+    evidence = lanes.run(job)
+    assert evidence.error == {}
+    assert all(file.equal for file in evidence.files)
+    artifacts = Artifacts(job.folder)
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        content = capture.read_bytes()
+        assert len(content) > 30_000, "it holds the honest packets"
+        assert b"FORGED" not in content
+    truth = load_truth(artifacts.link_truth)
+    assert truth is not None
+    assert (truth.spoofed_client, truth.spoofed_server, truth.malformed) == (30, 0, 0)

@@ -31,6 +31,29 @@ import socket
 flood = socket.socket(type=socket.SOCK_DGRAM)
 while True:
     flood.sendto(bytes(1200), ("server4", 443))' ;;
+    spoof) # packets in the server's name, in the open, behind a VLAN tag, over IPv6, and by an address of its own
+        fetch
+        ip address add 193.167.100.100/32 dev lo
+        exec python3 -c '
+import socket, struct, time
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind(("eth0", 0))
+here = raw.getsockname()[4]
+there = bytes.fromhex("02bb00000002")
+def total(data):
+    words = sum(struct.unpack(f">{len(data) // 2}H", data))
+    return ~(words + (words >> 16)) & 0xFFFF
+payload = b"FORGED"
+udp = struct.pack(">HHHH", 443, 50000, 8 + len(payload), 0) + payload
+head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0, socket.inet_aton("193.167.100.100"),
+                   socket.inet_aton("193.167.0.100"))
+v4 = head[:10] + struct.pack(">H", total(head)) + head[12:] + udp
+v6 = struct.pack(">IHBB", 6 << 28, len(udp), 17, 64) + socket.inet_pton(10, "fd00:cafe:cafe:100::100") * 2 + udp
+for _ in range(10):
+    raw.send(there + here + b"\x08\x00" + v4)
+    raw.send(there + here + b"\x81\x00\x00\x05\x08\x00" + v4)
+    raw.send(there + here + b"\x86\xdd" + v6)
+time.sleep(0.2)' ;;
     flood-logs) fetch; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit 1 ;;
     flood-downloads) fetch; dd if=/dev/zero of=/downloads/big bs=1M count=1000; exit 1 ;;
     hide) fetch; ln -s /etc/shadow /logs/keys.log; mkfifo /logs/pipe; truncate -s 50G /logs/sparse ;;
