@@ -33,6 +33,8 @@ def test_arguments_of_the_link() -> None:
         "--return-delay=0.3",
         "--return-queue=25p",
         "--return-loss=0",
+        "--left-foreign=193.167.100.0/24,fd00:cafe:cafe:100::/64",
+        "--right-foreign=193.167.0.0/24,fd00:cafe:cafe::/64",
         "--seed=42",
         "--truth=/logs/truth.json",
         "--packets=/logs/packets.bin",
