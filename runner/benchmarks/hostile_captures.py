@@ -1,0 +1,110 @@
+"""The decoder over captures that are made to be slow: MB/s, and how the time grows with the packets.
+
+    python -m runner.benchmarks.hostile_captures [--packets 2000]
+
+Each kind is decoded with 1, 2 and 4 times as many packets. The exponent is that of time ~ packets^exponent, by the
+first and the last of them: 1 is linear, 2 quadratic. Captures and seeds are fixed; times are CPU seconds.
+"""
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from runner.decode import decode_capture
+from runner.tests.decode.pairs import START_NS, Pair, datagram
+from runner.tests.decode.rewrite import Record, write_pcap
+from runner.units import MIB
+
+Make = Callable[[Random, int], list[Record]]
+_STEPS = (1, 2, 4)
+
+
+def _sent(number: int, payload: bytes, port: int = 50000) -> Record:
+    return datagram(START_NS + number * 1000, payload, client_port=port, from_client=True)
+
+
+def _initials(_: Random, count: int, *, ports: int = 1) -> list[Record]:
+    records: list[Record] = []
+    while len(records) < count:
+        pair = Pair()
+        pair.client.connect(("193.167.100.100", 443), now=0.0)
+        for data, _ in pair.client.datagrams_to_send(now=0.0):
+            records.append(_sent(len(records), data, 20000 + len(records) % ports))
+    return records[:count]
+
+
+def _from_many_ports(rng: Random, count: int) -> list[Record]:
+    return _initials(rng, count, ports=20000)
+
+
+def _damaged_initials(rng: Random, count: int) -> list[Record]:
+    """Every second one can't be opened."""
+    records = _initials(rng, count)
+    return [
+        record.with_payload(record.payload[:-1] + bytes((record.payload[-1] ^ 1,))) if number % 2 else record
+        for number, record in enumerate(records)
+    ]
+
+
+def _short_junk(rng: Random, count: int, *, size: int = 1200) -> list[Record]:
+    """Behind a real connection with keys."""
+    records = list(Pair().connect().request(5000).records)
+    begin = records[-1].time_ns
+    while len(records) < count:
+        payload = bytes((0x40 | rng.getrandbits(6),)) + rng.randbytes(size - 1)
+        records.append(datagram(begin + len(records), payload, client_port=50000, from_client=True))
+    return records
+
+
+def _small_junk(rng: Random, count: int) -> list[Record]:
+    return _short_junk(rng, count, size=40)
+
+
+def _handshake_junk(rng: Random, count: int) -> list[Record]:
+    """Handshake packets with other connection IDs each."""
+    head = bytes((0xE0,)) + (1).to_bytes(4)
+    return [
+        _sent(at, head + b"\x08" + rng.randbytes(8) + b"\x08" + rng.randbytes(8) + b"\x44\x92" + rng.randbytes(1170))
+        for at in range(count)
+    ]
+
+
+_KINDS: dict[str, Make] = {
+    "Initials of distinct connections, one 4-tuple": _initials,
+    "the same from 20,000 ports": _from_many_ports,
+    "the same, every second one damaged": _damaged_initials,
+    "short headers that no key opens, 1200 B": _short_junk,
+    "short headers that no key opens, 40 B": _small_junk,
+    "Handshake packets of no connection": _handshake_junk,
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packets", type=int, default=2000, help="of the smallest capture")
+    packets = parser.parse_args().packets
+    with tempfile.TemporaryDirectory(prefix="bentpipe-hostile-") as folder:
+        for name, make in _KINDS.items():
+            records = make(Random(name), packets * _STEPS[-1])
+            times = []
+            for step in _STEPS:
+                capture = write_pcap(Path(folder) / "capture.pcap", records[: packets * step])
+                began = time.process_time()
+                decode_capture(capture)
+                times.append(time.process_time() - began)
+            size = capture.stat().st_size / MIB
+            exponent = math.log(times[-1] / times[0]) / math.log(_STEPS[-1])
+            print(
+                f"{name:<48} {len(records):6} packets {times[-1]:7.2f} s {size / times[-1]:6.1f} MiB/s "
+                f"{len(records) / times[-1]:8.0f} packets/s  exponent {exponent:.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
