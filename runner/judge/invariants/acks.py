@@ -1,0 +1,194 @@
+"""Acknowledgments and ECN counts (RFC 9000 §13, §19.3)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.judge.invariants.packets import shown
+from runner.judge.side import SPACE_NAMES, Broken, Capture, Side
+from runner.trace.intervals import Bools, Ints
+from runner.trace.vantage import APPLICATION, NULL, find
+
+_ECT1, _ECT0, _CE = 1, 2, 3  # codepoints of the IP header (RFC 3168 §5)
+_QUIET_NS = 100_000_000  # longer than any usual max_ack_delay
+_DELAY_TOLERANCE_US = 5_000
+
+
+def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
+    """Distinct packet numbers in order, and the row of the first packet that has each."""
+    rows = rows[capture.vantage.packet_space[rows] == space]
+    number = capture.packets["packet_number"][rows]
+    number, first = np.unique(number, return_index=True)
+    return number[number >= 0], rows[first][number >= 0]
+
+
+def _ranges(side: Side, space: int) -> tuple[Ints, Ints, Ints]:
+    """The endpoint's ACK ranges in a space: row of the frame, first, last."""
+    capture = side.capture
+    rows = side.ack_frames()
+    rows = rows[capture.vantage.ack_space[rows] == space]
+    frame, first, last = capture.ranges
+    mine = np.isin(frame, rows)
+    return frame[mine], first[mine], last[mine]
+
+
+def acknowledged(side: Side) -> Iterator[Broken]:
+    """Only what was sent, and what arrived, is acknowledged."""
+    if not side.sound or side.far is None:
+        return
+    packets = side.far.packets
+    theirs = (packets["connection"] == side.scope.number) & (packets["sender"] == 1 - side.sender)
+    for space, name in enumerate(SPACE_NAMES):
+        frame, first, last = _ranges(side, space)
+        if not len(frame):
+            continue
+        sent, _ = _numbers(side.far, np.flatnonzero(theirs), space)
+        arrived, _ = _numbers(side.capture, side.got, space)
+        unsent = _missing(first, last, sent)
+        unreceived = _missing(first, last, arrived) & ~unsent
+        for wrong, rule, word in (
+            (unsent, "13.1-ack-of-unsent", "sent"),
+            (unreceived, "13.1-ack-of-unreceived", "received"),
+        ):
+            if wrong.any():
+                at = int(np.flatnonzero(wrong)[0])
+                yield Broken(
+                    rule=f"rfc9000-{rule}",
+                    actual=f"{name} packets {first[at]} to {last[at]}, of which not all were {word}",
+                    packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
+                )
+
+
+def _missing(first: Ints, last: Ints, known: Ints) -> Bools:
+    within = np.searchsorted(known, last, side="right") - np.searchsorted(known, first)
+    missing: Bools = within < last - first + 1
+    return missing
+
+
+def acks_of_acks(side: Side) -> Iterator[Broken]:
+    """Nobody answers ACKs with ACKs: nothing ack-eliciting came for a while, and yet an ACK-only packet left."""
+    if not side.sound:
+        return
+    capture = side.capture
+    rows = side.ack_frames()
+    rows = rows[capture.vantage.ack_space[rows] == APPLICATION]
+    bearing = np.unique(capture.acks["packet"][rows])
+    if len(bearing) < 2:
+        return
+    peers = np.flatnonzero(
+        (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
+    )
+    loud = capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)
+    louder, quiet = side.time(peers[loud]), peers[~loud]
+    if not len(louder) or not len(quiet):
+        return
+    times = side.time(bearing)
+    last_loud = louder[np.maximum(np.searchsorted(louder, times[1:], side="right") - 1, 0)]
+    between = np.searchsorted(quiet, bearing[1:]) - np.searchsorted(quiet, bearing[:-1])
+    wrong = ~capture.eliciting[bearing[1:]] & ~capture.closing[bearing[1:]]
+    wrong &= (last_loud < times[:-1] - _QUIET_NS) & (between > 0)
+    if wrong.any():
+        yield Broken(
+            rule="rfc9000-13.2.1-ack-of-acks", actual=f"{int(wrong.sum())} packets", packets=shown(bearing[1:][wrong])
+        )
+
+
+def delays(side: Side) -> Iterator[Broken]:
+    """ACK Delay fits between arrival and acknowledgment."""
+    if not side.sound:
+        return
+    capture = side.capture
+    rows = side.ack_frames()
+    rows = rows[capture.vantage.ack_space[rows] == APPLICATION]
+    numbers, arrived = _numbers(capture, side.got, APPLICATION)
+    place = find(numbers, capture.acks["largest"][rows])
+    rows, place = rows[place != NULL], place[place != NULL]
+    elapsed = (capture.acks["time_ns"][rows] - side.time(arrived[place])) // 1000
+    wrong = rows[(elapsed >= 0) & (capture.acks["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)]
+    if len(wrong):
+        yield Broken(
+            rule="rfc9000-13.2.5-ack-delay-too-long",
+            actual=f"{len(wrong)} times, first {int(capture.acks['delay_us'][wrong[0]]) / 1000:.3f} ms",
+            packets=shown(capture.acks["packet"][wrong]),
+        )
+
+
+def ecn(side: Side) -> Iterator[Broken]:
+    """ECN counts say what arrived."""
+    if not side.sound:
+        return
+    capture = side.capture
+    acks = capture.acks
+    for space, name in enumerate(SPACE_NAMES):
+        rows = side.ack_frames()
+        rows = rows[(capture.vantage.ack_space[rows] == space) & (acks["ect0"][rows] != NULL)]
+        if not len(rows):
+            continue
+        yield from _decreases(side, rows, name)
+        too_high = list(_too_high(side, rows, space, name))
+        yield from too_high
+        if not too_high:
+            yield from _too_low(side, rows, space, name)
+
+
+def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
+    acks = side.capture.acks
+    order = np.argsort(side.capture.packets["packet_number"][acks["packet"][rows]], kind="stable")
+    for count in ("ect0", "ect1", "ce"):
+        back = np.flatnonzero(np.diff(acks[count][rows[order]]) < 0)
+        if len(back):
+            pair = rows[order][back[0] : back[0] + 2]
+            yield Broken(
+                rule="rfc9000-13.4.2-ecn-counts-decrease",
+                actual=f"{name}, {count}: {acks[count][pair[1]]} after {acks[count][pair[0]]}",
+                packets=shown(acks["packet"][pair]),
+            )
+            return
+
+
+def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
+    capture = side.capture
+    peers = np.flatnonzero(
+        (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
+    )
+    read = capture.packets["decrypted"][peers] == 1
+    counted = peers[~read | (capture.vantage.packet_space[peers] == space)]
+    marks = capture.vantage.packet_ecn[counted]
+    place = np.searchsorted(counted, capture.acks["packet"][rows])
+    for column, mark, rule in (("ect0", _ECT0, "ect0"), ("ect1", _ECT1, "ect1"), ("ce", _CE, "ce")):
+        seen = np.concatenate(([0], np.cumsum(marks == mark)))[place]
+        wrong = rows[capture.acks[column][rows] > seen]
+        if len(wrong):
+            yield Broken(
+                rule=f"rfc9000-19.3.2-{rule}-count-too-high",
+                actual=f"{name}: {capture.acks[column][wrong[0]]} in the first of {len(wrong)} such ACK frames",
+                packets=shown(capture.acks["packet"][wrong]),
+            )
+            if column != "ce":
+                return
+
+
+def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
+    capture = side.capture
+    numbers, arrived = _numbers(capture, side.got, space)
+    frame, first, last = capture.ranges
+    mine = np.isin(frame, rows)
+    steps = np.zeros(len(numbers) + 1, dtype=np.int64)
+    np.add.at(steps, np.searchsorted(numbers, first[mine]), 1)
+    np.add.at(steps, np.searchsorted(numbers, last[mine], side="right"), -1)
+    marks = capture.vantage.packet_ecn[arrived[np.cumsum(steps)[:-1] > 0]]
+    for column, mark, rule in (
+        ("ect0", _ECT0, "ect-not-counted"),
+        ("ect1", _ECT1, "ect-not-counted"),
+        ("ce", _CE, "ce-not-counted"),
+    ):
+        most, owed = int(capture.acks[column][rows].max()), int((marks == mark).sum())
+        if most < owed:
+            yield Broken(
+                rule=f"rfc9000-13.4.1-{rule}",
+                actual=f"{name}: {most} of {owed} acknowledged",
+                packets=shown(capture.acks["packet"][rows[-1:]]),
+            )
+
+
+DETECTORS = (acknowledged, acks_of_acks, delays, ecn)

@@ -1,0 +1,180 @@
+"""Connection IDs: issued, used, retired (RFC 9000 §5.1, §7.2, §19.15, §19.16)."""
+
+from collections.abc import Iterator
+
+from runner.judge.invariants.packets import shown
+from runner.judge.side import EARLY, HANDSHAKE, INITIAL, Broken, Side
+
+_SETTLED_NS = 1_000_000_000
+
+
+def _issued(side: Side, *, got: bool = False) -> list[tuple[int, int, bytes, bytes, int]]:
+    """NEW_CONNECTION_ID frames: sequence number, Retire Prior To, ID, reset token, packet."""
+    frames = side.capture.frames
+    return [
+        (
+            int(frames["value"][row]),
+            int(frames["offset"][row]),
+            frames.cell("payload", int(row)) or b"",
+            frames.cell("reset_token", int(row)) or b"",
+            int(frames["packet"][row]),
+        )
+        for row in side.frames("new_connection_id", got=got)
+    ]
+
+
+def issuing(side: Side) -> Iterator[Broken]:
+    """NEW_CONNECTION_ID frames agree with each other."""
+    issued = _issued(side)
+    if not issued:
+        return
+    if side.source == b"":
+        yield Broken(rule="rfc9000-19.15-new-id-beside-empty", actual=f"{len(issued)} frames", packets=(issued[0][4],))
+    by_sequence: dict[int, tuple[bytes, bytes]] = {}
+    by_id: dict[bytes, int] = {side.source: 0} if side.source else {}
+    tokens: dict[bytes, bytes] = {}
+    if (own := side.parameters.get("stateless_reset_token")) and side.source is not None:
+        tokens[bytes.fromhex(str(own))] = side.source
+    for sequence, prior, value, token, packet in issued:
+        if not 1 <= len(value) <= 20:
+            yield Broken(rule="rfc9000-19.15-id-length", actual=f"{len(value)} bytes", packets=(packet,))
+            continue
+        if prior > sequence:
+            yield Broken(
+                rule="rfc9000-19.15-retire-prior-to-high", actual=f"{prior}, above {sequence}", packets=(packet,)
+            )
+        if by_sequence.setdefault(sequence, (value, token)) != (value, token):
+            yield Broken(rule="rfc9000-19.15-sequence-reused", actual=f"number {sequence}, two IDs", packets=(packet,))
+        elif by_id.setdefault(value, sequence) != sequence:
+            yield Broken(
+                rule="rfc9000-19.15-id-reused", actual=f"{value.hex()}: {by_id[value]}, {sequence}", packets=(packet,)
+            )
+        elif token and tokens.setdefault(token, value) != value:
+            yield Broken(rule="rfc9000-10.3.2-reset-token-repeated", actual=f"of {value.hex()}", packets=(packet,))
+    if side.own_read and side.whole:
+        first = 2 if "preferred_address" in side.parameters else 1
+        missing = sorted(set(range(first, max(by_sequence, default=0))) - by_sequence.keys())
+        if missing:
+            packet = next(each[4] for each in issued if each[0] > missing[0])
+            yield Broken(rule="rfc9000-5.1.1-sequence-skipped", actual=f"no {missing[0]}", packets=(packet,))
+
+
+def too_many(side: Side) -> Iterator[Broken]:
+    """No more active IDs than the peer takes."""
+    issued = _issued(side)
+    if not issued or not side.sound or not side.peer_parameters:
+        return
+    limit = side.peer_parameters.get("active_connection_id_limit", 2)
+    frames = side.capture.frames
+    retired = [
+        (int(frames["packet"][row]), int(frames["value"][row])) for row in side.frames("retire_connection_id", got=True)
+    ]
+    active = {0, 1} if "preferred_address" in side.parameters else {0}
+    seen = set(active)
+    prior_to = 0
+    for sequence, prior, _, _, packet in issued:
+        prior_to = max(prior_to, min(prior, sequence))
+        if sequence in seen:
+            continue
+        seen.add(sequence)
+        active.add(sequence)
+        gone = {number for row, number in retired if row < packet}
+        active = {number for number in active if number >= prior_to and number not in gone}
+        if isinstance(limit, int) and len(active) > max(limit, 2):
+            yield Broken(
+                rule="rfc9000-5.1.1-too-many-ids", actual=f"{len(active)} of {max(limit, 2)}", packets=(packet,)
+            )
+            return
+
+
+def retiring(side: Side) -> Iterator[Broken]:
+    """RETIRE_CONNECTION_ID names what was issued, and is kept."""
+    capture = side.capture
+    frames = capture.frames
+    issued = _issued(side, got=True)
+    known = {sequence: value for sequence, _, value, _, _ in issued}
+    if side.peer_source is not None:
+        known.setdefault(0, side.peer_source)
+    preferred = side.peer_parameters.get("preferred_address")
+    if isinstance(preferred, dict):
+        known.setdefault(1, bytes.fromhex(str(preferred["connection_id"])))
+    codes, values = capture.ids("dcid")
+    for row in side.frames("retire_connection_id").tolist():
+        number, packet = int(frames["value"][row]), int(frames["packet"][row])
+        if side.peer_source == b"":
+            yield Broken(rule="rfc9000-19.16-retire-empty", actual=f"number {number}", packets=(packet,))
+            return
+        if number not in known:
+            if side.sound and number > max(known, default=0):
+                yield Broken(rule="rfc9000-19.16-retire-unissued", actual=f"number {number}", packets=(packet,))
+            continue
+        if values[codes[packet]] == known[number]:
+            yield Broken(rule="rfc9000-19.16-retire-own-packet", actual=f"number {number}", packets=(packet,))
+            continue
+        later = side.sent_read[capture.packets["datagram"][side.sent_read] > capture.packets["datagram"][packet]]
+        used = side.with_id("dcid", known[number], later)
+        if len(used):
+            yield Broken(
+                rule="rfc9000-5.1.2-retired-id-used",
+                actual=f"number {number}, in {len(used)} packets",
+                packets=(packet, *shown(used)),
+            )
+            return
+    yield from _prior_to(side, issued, known)
+
+
+def _prior_to(
+    side: Side, issued: list[tuple[int, int, bytes, bytes, int]], known: dict[int, bytes]
+) -> Iterator[Broken]:
+    for _, prior, _, _, packet in issued:
+        late = side.sent_read[side.time(side.sent_read) > side.at(packet) + _SETTLED_NS]
+        for number in [each for each in known if each < prior]:
+            used = side.with_id("dcid", known[number], late)
+            if len(used):
+                yield Broken(
+                    rule="rfc9000-5.1.2-retire-prior-to-ignored",
+                    actual=f"number {number}, below {prior}, in {len(used)} packets",
+                    packets=shown(used),
+                )
+                return
+
+
+def long_headers(side: Side) -> Iterator[Broken]:
+    """Connection IDs of the handshake (RFC 9000 §7.2)."""
+    initials = side.of_type(INITIAL)
+    if not side.is_client:
+        sources = side.ids("scid", initials)
+        late = [value for value in side.ids("scid", side.of_type(HANDSHAKE)) if value not in sources]
+        if late and sources:
+            yield Broken(
+                rule="rfc9000-7.2-server-source-changed",
+                actual=f"{late[0].hex()} after {sources[-1].hex()}",
+                packets=shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
+            )
+        return
+    if not side.whole:
+        return
+    first = side.ids("dcid", initials)[:1]
+    if first and len(first[0]) < 8 and not (side.capture.packets["token_length"][initials[:1]] > 0).any():
+        yield Broken(rule="rfc9000-7.2-first-id-short", actual=f"{len(first[0])} bytes", packets=shown(initials[:1]))
+    every = side.of_type(INITIAL, EARLY, HANDSHAKE)
+    sources = side.ids("scid", every)
+    if len(sources) > 1:
+        yield Broken(
+            rule="rfc9000-7.2-client-source-changed",
+            actual=f"{sources[1].hex()} after {sources[0].hex()}",
+            packets=shown(side.with_id("scid", sources[1], every)),
+        )
+    theirs = side.ids("scid", side.of_type(INITIAL, HANDSHAKE, got=True))
+    theirs += [value for _, _, value, _, _ in _issued(side, got=True)]
+    handshakes = side.of_type(HANDSHAKE)
+    foreign = [value for value in side.ids("dcid", handshakes) if value not in theirs]
+    if theirs and foreign:
+        yield Broken(
+            rule="rfc9000-7.2-id-not-the-servers",
+            actual=f"{foreign[0].hex()}, not {theirs[0].hex()}",
+            packets=shown(side.with_id("dcid", foreign[0], handshakes)),
+        )
+
+
+DETECTORS = (issuing, too_many, retiring, long_headers)

@@ -1,0 +1,82 @@
+"""Two captures → findings: each rule that an endpoint broke, once per role, with the packets that prove it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.judge.invariants import acks, beginning, hello, http3, ids, keys, packets, routes, streams
+from runner.judge.rules import BY_ID
+from runner.judge.side import Broken, Capture, Side
+from runner.model.result import Finding
+from runner.trace.scope import ROLES, Scope
+from runner.trace.vantage import Recording
+
+DETECTORS = tuple(
+    detector
+    for module in (packets, acks, streams, ids, hello, beginning, keys, routes, http3)
+    for detector in module.DETECTORS
+)
+"""Each asks one endpoint of one connection about a few rules."""
+
+_ACROSS = (hello.early_limits, beginning.token_versions)
+"""They also see the same endpoint in earlier connections."""
+
+_SHOWN = 5  # packets of a finding
+
+
+def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, ...]:
+    """The broken rules of a job, in the order of the table. What an endpoint sent is judged at its own side of the
+    link; what it must have read, only where it arrived there. Evidence that is missing breaks no rule."""
+    recording = Recording(client_side, server_side)
+    if recording.client is None or recording.server is None:
+        return ()
+    captures = {CLIENT: Capture(recording.client), SERVER: Capture(recording.server)}
+    found: dict[tuple[str, str], list[tuple[Side, Broken]]] = {}
+    earlier: dict[int, list[Side]] = {CLIENT: [], SERVER: []}
+    for number in range(len(recording.connections)):
+        scope = Scope(recording, number)
+        for sender in (CLIENT, SERVER):
+            side = Side(scope, sender, captures[sender], captures[1 - sender])
+            for broken in _broken(side, earlier[sender]):
+                found.setdefault((broken.rule, side.role), []).append((side, broken))
+            earlier[sender].append(side)
+    order = {rule: place for place, rule in enumerate(BY_ID)}
+    return tuple(_finding(found[key]) for key in sorted(found, key=lambda key: (order[key[0]], key[1])))
+
+
+def _broken(side: Side, earlier: list[Side]) -> Iterator[Broken]:
+    if not len(side.sent):
+        return
+    for detector in DETECTORS:
+        yield from detector(side)
+    for across in _ACROSS:
+        yield from across(side, earlier)
+
+
+def _finding(found: list[tuple[Side, Broken]]) -> Finding:
+    """One finding for all connections in which an endpoint broke a rule; it shows the packets of the first."""
+    side, broken = found[0]
+    rule = BY_ID[broken.rule]
+    connections = len({one.scope.number for one, _ in found})
+    places = [
+        place
+        for place in (side.scope.place(side.capture.vantage, packet) for packet in broken.packets)
+        if place is not None
+    ]
+    places = list({place.record: place for place in places}.values())[:_SHOWN]
+    finding = Finding(
+        code=rule.id,
+        requirement=rule.requirement,
+        expected="the rule is kept",
+        actual=broken.actual + (f"; in {connections} connections" if connections > 1 else ""),
+        role=ROLES[side.sender],
+        section=rule.reference,
+    )
+    if not places:
+        return finding
+    return replace(
+        finding,
+        packets=tuple(place.record for place in places),
+        times=tuple(place.time for place in places if place.time is not None),
+        vantage=places[0].vantage,
+    )

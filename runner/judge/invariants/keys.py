@@ -1,0 +1,231 @@
+"""Key updates, keys of versions, discarded keys, closing (RFC 9001 §4.9, §5.7, §6, RFC 9369, RFC 9000 §10)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.protection import VERSION_2
+from runner.decode.schema import CLIENT, SERVER
+from runner.judge.invariants.packets import shown
+from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Broken, Side
+from runner.trace.vantage import APPLICATION, NULL, find
+
+_PROCESSED_NS = 500_000_000
+_DRAINED_NS = 100_000_000
+_APPLICATION_ERROR = 0x0C
+
+
+def generations(side: Side) -> Iterator[Broken]:
+    """Key generations follow each other as RFC 9001 §6 allows."""
+    capture = side.capture
+    packets = capture.packets
+    rows = side.of_type(ONE_RTT)
+    order = np.argsort(packets["packet_number"][rows], kind="stable")
+    generation = packets["key_generation"][rows]
+    back = np.flatnonzero(np.diff(generation[order]) < 0)
+    if len(back):
+        pair = rows[order][back[0] : back[0] + 2]
+        yield Broken(
+            rule="rfc9001-6.4-old-keys-on-higher-number",
+            actual="packet {} has older keys than {}".format(*packets["packet_number"][pair[::-1]]),
+            packets=shown(pair),
+        )
+        return
+    if not side.sound:
+        return
+    got = side.of_type(ONE_RTT, got=True)
+    acks = side.ack_frames(got=True)
+    acks = acks[capture.vantage.ack_space[acks] == APPLICATION]
+    for number in range(1, int(generation.max(initial=0)) + 1):
+        updated = rows[generation == number]
+        if not len(updated):
+            continue
+        first = int(updated[0])
+        if (packets["key_generation"][got[got < first]] >= number).any():
+            continue  # it follows the peer
+        if number == 1 and not _confirmed(side, first):
+            yield Broken(
+                rule="rfc9001-6.1-update-before-confirmed",
+                actual="before the handshake was confirmed",
+                packets=(first,),
+            )
+            return
+        before = packets["packet_number"][rows[generation == number - 1]]
+        arrived = capture.acks["largest"][acks[capture.acks["packet"][acks] < first]]
+        if not len(before) or not (arrived >= before.min()).any():
+            yield Broken(
+                rule="rfc9001-6.1-update-before-ack", actual=f"no ACK of key phase {number - 1}", packets=(first,)
+            )
+            return
+    mine = side.ack_frames()
+    mine = mine[capture.vantage.ack_space[mine] == APPLICATION]
+    place = find(packets["packet_number"][got], capture.acks["largest"][mine])
+    mine, place = mine[place != NULL], place[place != NULL]
+    old = packets["key_generation"][capture.acks["packet"][mine]] < packets["key_generation"][got[place]]
+    if old.any():
+        yield Broken(
+            rule="rfc9001-6.2-ack-with-old-keys",
+            actual=f"{int(old.sum())} ACK frames",
+            packets=shown(capture.acks["packet"][mine[old]]),
+        )
+
+
+def _confirmed(side: Side, packet: int) -> bool:
+    """Whether the handshake was confirmed for this endpoint before it sent a packet (RFC 9001 §4.1.2)."""
+    if not side.is_client:
+        finished = side.finished(CLIENT)
+        return finished is not None and finished < packet
+    done = side.frames("handshake_done", got=True)
+    acks = side.ack_frames(got=True)
+    acks = acks[side.capture.vantage.ack_space[acks] == APPLICATION]
+    rows = np.concatenate((side.capture.frames["packet"][done], side.capture.acks["packet"][acks]))
+    return bool((rows < packet).any())
+
+
+def discarded(side: Side) -> Iterator[Broken]:
+    """Keys of the handshake are given up in time (RFC 9001 §4.9)."""
+    capture = side.capture
+    quiet = ~capture.closing
+    initials = side.of_type(INITIAL)
+    initials = initials[quiet[initials]]
+    handshakes = side.of_type(HANDSHAKE)
+    handshakes = handshakes[quiet[handshakes]]
+    if side.is_client:
+        late = initials[initials > side.of_type(HANDSHAKE)[0]] if len(side.of_type(HANDSHAKE)) else initials[:0]
+    else:
+        arrived = side.of_type(HANDSHAKE, got=True)
+        late = (
+            initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS] if len(arrived) else initials[:0]
+        )
+    if len(late):
+        yield Broken(rule=f"rfc9001-4.9.1-{side.role}-initial-late", actual=f"{len(late)} packets", packets=shown(late))
+    done = side.frames("handshake_done", got=side.is_client)
+    if not len(done):
+        return
+    first = int(capture.frames["packet"][done[0]])
+    if side.is_client:
+        late = handshakes[side.time(handshakes) > side.at(first) + _PROCESSED_NS]
+    else:
+        late = handshakes[capture.packets["datagram"][handshakes] > capture.packets["datagram"][first]]
+    if len(late):
+        yield Broken(
+            rule=f"rfc9001-4.9.2-{side.role}-handshake-late", actual=f"{len(late)} packets", packets=shown(late)
+        )
+
+
+def versions(side: Side) -> Iterator[Broken]:
+    """Keys and headers are those of the version (RFC 9369 §3.3, §4.1)."""
+    packets = side.capture.packets
+    rows = side.sent_read[packets["key_version"][side.sent_read] != NULL]
+    types, keys = side.capture.type[rows], packets["key_version"][rows]
+    version = np.where(types == ONE_RTT, side.scope.row.value("version") or 0, packets["version"][rows])
+    for kinds, rule in (((INITIAL,), "3.3.1-initial-keys"), ((EARLY, HANDSHAKE, ONE_RTT), "3.3.2-key-labels")):
+        wrong = rows[np.isin(types, kinds) & (keys != version) & (version > 0)]
+        if len(wrong):
+            yield Broken(rule=f"rfc9369-{rule}", actual=f"{len(wrong)} packets", packets=shown(wrong))
+    parameters = side.parameters
+    if (version == VERSION_2).any() and parameters and "version_information" not in parameters:
+        yield Broken(
+            rule="rfc9369-4-no-version-information",
+            actual="the parameter is missing",
+            packets=shown(rows[version == VERSION_2]),
+        )
+    handshakes = side.of_type(HANDSHAKE)
+    negotiated = packets["version"][side.of_type(HANDSHAKE, got=True) if side.is_client else handshakes]
+    if len(handshakes) and len(negotiated):
+        wrong = handshakes[packets["version"][handshakes] != negotiated[0]]
+        if len(wrong):
+            yield Broken(rule="rfc9369-4.1-handshake-version", actual=f"{len(wrong)} packets", packets=shown(wrong))
+    early = side.of_type(EARLY)
+    original = side.scope.row.value("original_version")
+    wrong = early[packets["version"][early] != original]
+    if len(wrong) and not side.scope.count(SERVER, "version_negotiation"):
+        yield Broken(rule="rfc9369-4.1-early-data-version", actual=f"{len(wrong)} packets", packets=shown(wrong))
+
+
+def early_1rtt(side: Side) -> Iterator[Broken]:
+    """1-RTT begins with the peer's Finished (RFC 9001 §5.7); HANDSHAKE_DONE tells that it came (§4.1.2)."""
+    if not side.sound or not side.messages:
+        return
+    capture = side.capture
+    finished = side.finished(1 - side.sender)
+    if side.is_client:
+        rows = side.of_type(ONE_RTT)
+        early = rows if finished is None else rows[rows < finished]
+        if len(early):
+            yield Broken(rule="rfc9001-5.7-client-1rtt-early", actual=f"{len(early)} packets", packets=shown(early))
+        return
+    done = capture.frames["packet"][side.frames("handshake_done")]
+    early = done if finished is None else done[done < finished]
+    if len(early):
+        yield Broken(rule="rfc9000-19.20-handshake-done-early", actual=f"{len(early)} frames", packets=shown(early))
+    acks = side.ack_frames()
+    acks = acks[capture.vantage.ack_space[acks] == APPLICATION]
+    numbers = capture.packets["packet_number"][side.of_type(ONE_RTT, got=True)]
+    read = acks[np.isin(capture.acks["largest"][acks], numbers)]
+    read = read if finished is None else read[capture.acks["packet"][read] < finished]
+    if len(read):
+        yield Broken(
+            rule="rfc9001-5.7-server-1rtt-read-early",
+            actual=f"{len(read)} ACK frames",
+            packets=shown(capture.acks["packet"][read]),
+        )
+    if finished is not None and not len(done):
+        rows = side.of_type(ONE_RTT)
+        late = rows[side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS]
+        if len(late) and not capture.closing[rows].any():
+            yield Broken(
+                rule="rfc9001-4.1.2-handshake-done-missing", actual="none", packets=(finished, *shown(late[:1]))
+            )
+
+
+def closing(side: Side) -> Iterator[Broken]:
+    """What is allowed once CONNECTION_CLOSE was received, and what it says early (RFC 9000 §10.2)."""
+    capture = side.capture
+    frames = capture.frames
+    rows = side.frames("connection_close")
+    early = rows[np.isin(capture.type[frames["packet"][rows]], (INITIAL, HANDSHAKE))]
+    told = early[(frames["value"][early] == _APPLICATION_ERROR) & (frames["length"][early] > 0)]
+    if len(told):
+        reason = (frames.cell("payload", int(told[0])) or b"").decode(errors="replace")
+        yield Broken(
+            rule="rfc9000-10.2.3-reason-not-cleared", actual=f"“{reason[:40]}”", packets=shown(frames["packet"][told])
+        )
+    closes = frames["packet"][side.frames("connection_close", "application_close", got=True)]
+    closes = closes[capture.type[closes] == ONE_RTT]
+    sent = side.of_type(ONE_RTT)
+    if not len(closes) or not len(sent) or sent[0] > closes[0]:
+        return
+    if not side.is_client:
+        done = frames["packet"][side.frames("handshake_done")]
+        if not len(done) or done[0] > closes[0]:
+            return
+    late = side.sent_read[side.time(side.sent_read) > side.at(int(closes[0])) + _DRAINED_NS]
+    late = late[~capture.closing[late]]
+    if len(late):
+        yield Broken(
+            rule="rfc9000-10.2.2-sent-while-draining",
+            actual=f"{len(late)} packets",
+            packets=(int(closes[0]), *shown(late)),
+        )
+
+
+def done_from_client(side: Side) -> Iterator[Broken]:
+    """What only a server sends."""
+    if not side.is_client:
+        rows = side.frames("new_token")
+        empty = rows[side.capture.frames["length"][rows] == 0]
+        if len(empty):
+            yield Broken(
+                rule="rfc9000-19.7-token-empty", actual="0 bytes", packets=shown(side.capture.frames["packet"][empty])
+            )
+        return
+    for name, rule in (("handshake_done", "19.20-handshake-done-from-client"), ("new_token", "19.7-token-from-client")):
+        rows = side.frames(name)
+        if len(rows):
+            yield Broken(
+                rule=f"rfc9000-{rule}", actual=f"{len(rows)} frames", packets=shown(side.capture.frames["packet"][rows])
+            )
+
+
+DETECTORS = (generations, discarded, versions, early_1rtt, closing, done_from_client)

@@ -1,0 +1,247 @@
+"""Packets, their numbers, headers, and the frames that they may have (RFC 9000 §12, §14, §17)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.frames import FRAME_NAMES
+from runner.decode.schema import MTU
+from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Side
+from runner.trace.intervals import Ints
+from runner.trace.vantage import NULL
+
+_FULL = 1200  # bytes of a datagram, RFC 9000 §14.1
+_LONGEST_ID = 20
+_NAMES = sorted(set(FRAME_NAMES.values()))
+_HANDSHAKE_FRAMES = ("padding", "ping", "ack", "crypto", "connection_close", "unknown", "application_close")
+_NOT_EARLY = ("ack", "crypto", "handshake_done", "new_token", "path_response", "retire_connection_id")
+
+
+def shown(rows: Ints) -> tuple[int, ...]:
+    """The first few rows."""
+    return tuple(int(row) for row in rows[:5])
+
+
+def numbers(side: Side) -> Iterator[Broken]:
+    """Each number once, and each higher than the one before, in each packet number space."""
+    packets, vantage = side.capture.packets, side.capture.vantage
+    for space, name in enumerate(SPACE_NAMES):
+        rows = side.sent_read[vantage.packet_space[side.sent_read] == space]
+        rows = rows[~side.capture.closing[rows]]
+        for part in _attempts(side, rows, space):
+            number = packets["packet_number"][part]
+            order = np.argsort(number, kind="stable")
+            again = order[1:][np.diff(number[order]) == 0]
+            if len(again):
+                first = part[np.flatnonzero(number == number[again[0]])[:2]]
+                yield Broken(
+                    rule="rfc9000-12.3-number-reused",
+                    actual=f"{len(again)} times, first {name} packet {number[again[0]]}",
+                    packets=shown(first),
+                )
+                continue
+            back = np.flatnonzero(np.diff(number) < 0)
+            if len(back):
+                yield Broken(
+                    rule="rfc9000-12.3-number-not-increasing",
+                    actual=f"{name} packet {number[back[0] + 1]} after {number[back[0]]}, {len(back)} times",
+                    packets=shown(part[back[0] : back[0] + 2]),
+                )
+
+
+def _attempts(side: Side, rows: Ints, space: int) -> list[Ints]:
+    """Packets whose numbers are one sequence. A server that has given up a handshake, and begins another with a late
+    ClientHello, counts anew; it then has another source connection ID. After Retry a client that counts anew breaks
+    another rule (§17.2.5.3)."""
+    if space == 2 or not len(rows):
+        return [rows]
+    codes, _ = side.capture.ids("scid")
+    if side.is_client:
+        codes, _ = side.capture.ids("dcid")
+        retries = side.of_type(4, got=True)
+        return [rows[codes[rows] == code] for code in np.unique(codes[rows])] if len(retries) else [rows]
+    return [rows[codes[rows] == code] for code in np.unique(codes[rows])]
+
+
+def destinations(side: Side) -> Iterator[Broken]:
+    """One destination in a datagram."""
+    packets = side.capture.packets
+    rows = side.sent_read[side.single_datagrams & (packets["packet_number"][side.sent_read] != NULL)]
+    codes, _ = side.capture.ids("dcid")
+    same = packets["datagram"][rows][1:] == packets["datagram"][rows][:-1]
+    mixed = rows[1:][same & (codes[rows][1:] != codes[rows][:-1])]
+    if len(mixed):
+        yield Broken(
+            rule="rfc9000-12.2-mixed-destinations", actual=f"{len(mixed)} such datagrams", packets=shown(mixed)
+        )
+
+
+def payloads(side: Side) -> Iterator[Broken]:
+    """Packets have frames, known ones, whole ones, in the encoding of their types."""
+    capture = side.capture
+    numbered = side.sent_read[capture.packets["packet_number"][side.sent_read] != NULL]
+    empty = numbered[~capture.framed[numbered]]
+    if len(empty):
+        yield Broken(rule="rfc9000-12.4-empty-payload", actual=f"{len(empty)} such packets", packets=shown(empty))
+    for row in side.frames("unknown")[:20]:
+        kind, payload = int(capture.frames["type"][row]), capture.frames.cell("payload", int(row)) or b""
+        rule = "rfc9000-12.4-malformed-frame"
+        if kind not in FRAME_NAMES:
+            rule = "rfc9000-12.4-unknown-frame"
+        elif payload[:1] >= b"\x40" and kind < 0x40:
+            rule = "rfc9000-12.4-long-frame-type"
+        elif kind in (2, 3):
+            rule = "rfc9000-19.3.1-ack-range-negative"
+        yield Broken(rule=rule, actual=f"a frame of type 0x{kind:x}", packets=(int(capture.frames["packet"][row]),))
+    frames = np.concatenate([side.frames(name) for name in _NAMES] or [np.empty(0, dtype=np.int64)])
+    long = frames[capture.frames["type_length"][frames] != NULL]
+    if len(long):
+        kind = int(capture.frames["type"][long[0]])
+        yield Broken(
+            rule="rfc9000-12.4-long-frame-type",
+            actual=f"type 0x{kind:x} in {capture.frames['type_length'][long[0]]} bytes",
+            packets=shown(capture.frames["packet"][long]),
+        )
+
+
+def wrong_packets(side: Side) -> Iterator[Broken]:
+    """Frames stand in packets of their kind."""
+    capture = side.capture
+    for name in _NAMES:
+        rows = side.frames(name)
+        if not len(rows):
+            continue
+        packets = capture.frames["packet"][rows]
+        types = capture.type[packets]
+        if name not in _HANDSHAKE_FRAMES:
+            for kind, word in ((INITIAL, "initial"), (HANDSHAKE, "handshake")):
+                if (types == kind).any():
+                    yield Broken(
+                        rule=f"rfc9000-12.5-frame-in-{word}",
+                        actual=f"{name} in {int((types == kind).sum())} packets",
+                        packets=shown(packets[types == kind]),
+                    )
+        if name in _NOT_EARLY and (types == EARLY).any():
+            yield Broken(rule="rfc9000-12.5-frame-in-early-data", actual=name, packets=shown(packets[types == EARLY]))
+        if name == "application_close" and np.isin(types, (INITIAL, HANDSHAKE)).any():
+            yield Broken(
+                rule="rfc9000-10.2.3-application-close-early",
+                actual="in an Initial or Handshake packet",
+                packets=shown(packets[np.isin(types, (INITIAL, HANDSHAKE))]),
+            )
+
+
+def headers(side: Side) -> Iterator[Broken]:
+    """Reserved bits, fixed bits, lengths of connection IDs and packet numbers."""
+    capture = side.capture
+    rows = side.sent_read[capture.packets["first_byte"][side.sent_read] != NULL]
+    first, short = capture.packets["first_byte"][rows], capture.type[rows] == ONE_RTT
+    for chosen, bits, rule in ((~short, 0x0C, "17.2-reserved-bits-long"), (short, 0x18, "17.3.1-reserved-bits-short")):
+        wrong = rows[chosen & (first & bits != 0)]
+        if len(wrong):
+            yield Broken(rule=f"rfc9000-{rule}", actual=f"{len(wrong)} such packets", packets=shown(wrong))
+    yield from _fixed_bits(side, rows[first & 0x40 == 0])
+    for name in ("dcid", "scid"):
+        for value in side.ids(name, rows[~short]):
+            if len(value) > _LONGEST_ID:
+                yield Broken(
+                    rule="rfc9000-17.2-id-too-long",
+                    actual=f"{len(value)} bytes",
+                    packets=shown(side.with_id(name, value, rows)),
+                )
+
+
+def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
+    if not len(cleared) or not side.peer_parameters:
+        return
+    if "grease_quic_bit" not in side.peer_parameters:
+        short = side.capture.type[cleared] == ONE_RTT
+        for chosen, rule in ((cleared[~short], "17.2-fixed-bit-long"), (cleared[short], "17.3.1-fixed-bit-short")):
+            if len(chosen):
+                yield Broken(rule=f"rfc9000-{rule}", actual=f"0 in {len(chosen)} packets", packets=shown(chosen))
+    elif side.is_client and side.sound:
+        arrived = side.of_type(HANDSHAKE, got=True)
+        early = cleared[cleared < arrived[0]] if len(arrived) else cleared
+        if len(early) and not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
+            yield Broken(
+                rule="rfc9287-3.1-cleared-before-offer", actual=f"0 in {len(early)} packets", packets=shown(early)
+            )
+
+
+def truncated_numbers(side: Side) -> Iterator[Broken]:
+    """Packet numbers are long enough for what was acknowledged when they left (RFC 9000 §17.1, appendix A.2)."""
+    if not side.sound:
+        return
+    capture = side.capture
+    acks = side.ack_frames(got=True)
+    for space, name in enumerate(SPACE_NAMES):
+        rows = side.sent_read[capture.vantage.packet_space[side.sent_read] == space]
+        rows = rows[capture.packets["first_byte"][rows] != NULL]
+        if not len(rows):
+            continue
+        mine = acks[capture.vantage.ack_space[acks] == space]
+        highest = np.maximum.accumulate(np.concatenate(([-1], capture.acks["largest"][mine])))
+        known = highest[np.searchsorted(capture.acks["packet"][mine], rows)]
+        number = capture.packets["packet_number"][rows]
+        bits = 8 * ((capture.packets["first_byte"][rows] & 3) + 1)
+        short = rows[(number - known) * 2 > (np.int64(1) << bits)]
+        if len(short):
+            yield Broken(
+                rule="rfc9000-17.1-number-truncated",
+                actual=f"{len(short)} {name} packets",
+                packets=shown(short),
+            )
+
+
+def sizes(side: Side) -> Iterator[Broken]:
+    """Datagrams with Initial packets are full, and none is larger than the peer takes."""
+    capture = side.capture
+    packets, length = capture.packets, capture.datagrams["payload_length"]
+    initials = side.of_type(INITIAL)
+    if not side.is_client:
+        initials = initials[capture.eliciting[initials]]
+    small = initials[length[packets["datagram"][initials]] < _FULL]
+    if len(small):
+        yield Broken(
+            rule=f"rfc9000-14.1-{side.role}-initial-small",
+            actual=f"{int(length[packets['datagram'][small]].min())} B",
+            packets=shown(small),
+        )
+    limit = side.peer_parameters.get("max_udp_payload_size")
+    if isinstance(limit, int) and limit >= _FULL:
+        rows = side.of_type(ONE_RTT)
+        datagrams = packets["datagram"][rows]
+        large = rows[(length[datagrams] > limit) & (capture.datagrams["ip_length"][datagrams] <= MTU)]
+        if len(large):
+            yield Broken(
+                rule="rfc9000-18.2-datagram-above-peer-limit",
+                actual=f"{int(length[packets['datagram'][large]].max())} B, above {limit} B",
+                packets=shown(large),
+            )
+
+
+def early_after_1rtt(side: Side) -> Iterator[Broken]:
+    """0-RTT ends with 1-RTT; a server's Initial packets have no token."""
+    if side.is_client:
+        early, later = side.of_type(EARLY), side.of_type(ONE_RTT)
+        late = early[early > later[0]] if len(later) else early[:0]
+        late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
+        if len(late):
+            yield Broken(rule="rfc9000-17.2.3-early-after-1rtt", actual=f"{len(late)} packets", packets=shown(late))
+        return
+    initials = side.of_type(INITIAL)
+    tokens = initials[side.capture.packets["token_length"][initials] > 0]
+    if len(tokens):
+        yield Broken(rule="rfc9000-17.2.2-token-from-server", actual=f"{len(tokens)} packets", packets=shown(tokens))
+
+
+DETECTORS = (
+    numbers,
+    destinations,
+    payloads,
+    wrong_packets,
+    headers,
+    truncated_numbers,
+    sizes,
+    early_after_1rtt,
+)

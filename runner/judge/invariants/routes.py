@@ -1,0 +1,270 @@
+"""Paths: challenges, responses, unvalidated addresses, migration (RFC 9000 §8.2, §9)."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from runner.judge.invariants.packets import shown
+from runner.judge.side import ONE_RTT, Broken, Side
+from runner.trace.intervals import Ints
+
+_FULL = 1200
+_FACTOR = 3  # RFC 9000 §8.1
+_ANSWERED_NS = 1_000_000_000
+_A_FEW = 5  # datagrams
+
+Address = tuple[str, int]
+
+
+class _Routes:
+    """Datagrams of one connection at the endpoint, with their local and remote addresses."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        capture = side.capture
+        datagrams = capture.datagrams
+        self.rows: Ints = np.flatnonzero((datagrams["connection"] == side.scope.number) & (datagrams["sender"] >= 0))
+        self.sent = datagrams["sender"][self.rows] == side.sender
+        self._ends: dict[int, tuple[Address, Address]] = {}
+        self._route = capture.route
+
+    def ends(self, datagram: int) -> tuple[Address, Address]:
+        """Local and remote address of a datagram, sent or received."""
+        key = int(self._route[datagram])
+        if key not in self._ends:
+            sent = self._side.capture.datagrams["sender"][datagram] == self._side.sender
+            self._ends[key] = self._side.capture.ends(datagram, from_sender=bool(sent))
+        return self._ends[key]
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether there was one pair of addresses all the time."""
+        return len({self.ends(int(row)) for row in self._firsts}) <= 1
+
+    @cached_property
+    def _firsts(self) -> Ints:
+        _, first = np.unique(self._route[self.rows], return_index=True)
+        return self.rows[first]
+
+
+def _datagram(side: Side, frame: int) -> int:
+    return int(side.capture.packets["datagram"][side.capture.frames["packet"][frame]])
+
+
+def challenges(side: Side) -> Iterator[Broken]:
+    """PATH_CHALLENGE and PATH_RESPONSE (RFC 9000 §8.2)."""
+    capture = side.capture
+    frames, routes = capture.frames, _Routes(side)
+    sent = side.frames("path_challenge")
+    got, responses = side.frames("path_challenge", got=True), side.frames("path_response")
+    data: dict[bytes, tuple[Address, Address]] = {}
+    for row in sent.tolist():
+        ends = routes.ends(_datagram(side, row))
+        value = frames.cell("payload", row) or b""
+        if data.setdefault(value, ends) != ends:
+            yield Broken(
+                rule="rfc9000-8.2.1-challenge-data-repeated",
+                actual=value.hex(),
+                packets=(int(frames["packet"][row]),),
+            )
+            break
+    for rows, rule in ((sent, "8.2.1-challenge-not-padded"), (responses, "8.2.2-response-not-padded")):
+        for row in rows.tolist():
+            datagram = _datagram(side, row)
+            length = int(capture.datagrams["payload_length"][datagram])
+            if length < _FULL and (side.is_client or _allowance(side, routes, datagram) >= _FULL):
+                yield Broken(rule=f"rfc9000-{rule}", actual=f"{length} B", packets=(int(frames["packet"][row]),))
+                break
+    yield from _responses(side, routes, got, responses)
+
+
+def _allowance(side: Side, routes: _Routes, datagram: int) -> int:
+    """Bytes that the server could send to the address of this datagram when it sent it; plenty once it is valid."""
+    remote = routes.ends(datagram)[1]
+    length = side.capture.datagrams["payload_length"]
+    if remote in _valid(side, routes, datagram):
+        return 1 << 40
+    rows = routes.rows[routes.rows < datagram]
+    same = np.array([routes.ends(int(row))[1] == remote for row in rows], dtype=bool)
+    mine = side.capture.datagrams["sender"][rows] == side.sender
+    return int(_FACTOR * length[rows[same & ~mine]].sum() - length[rows[same & mine]].sum())
+
+
+def _valid(side: Side, routes: _Routes, before: int) -> set[Address]:
+    """Addresses of the peer that were validated before a datagram: the first one, by the handshake, and those to which
+    a challenge went whose response arrived."""
+    frames = side.capture.frames
+    valid = {routes.ends(int(routes.rows[0]))[1]} if len(routes.rows) else set()
+    answered = {
+        frames.cell("payload", int(row))
+        for row in side.frames("path_response", got=True)
+        if _datagram(side, int(row)) < before
+    }
+    for row in side.frames("path_challenge").tolist():
+        if frames.cell("payload", row) in answered:
+            valid.add(routes.ends(_datagram(side, row))[1])
+    return valid
+
+
+def _responses(side: Side, routes: _Routes, got: Ints, responses: Ints) -> Iterator[Broken]:
+    frames = side.capture.frames
+    asked: dict[bytes, list[int]] = {}
+    for row in got.tolist():
+        asked.setdefault(frames.cell("payload", row) or b"", []).append(row)
+    given: dict[bytes, int] = {}
+    told = set()
+    for row in responses.tolist():
+        value, packet = frames.cell("payload", row) or b"", int(frames["packet"][row])
+        before = [one for one in asked.get(value, ()) if frames["packet"][one] < packet]
+        given[value] = given.get(value, 0) + 1
+        rule = ""
+        if not before:
+            rule = "8.2.2-response-unasked" if side.sound else ""
+        elif routes.ends(_datagram(side, row)) not in [routes.ends(_datagram(side, one)) for one in before]:
+            rule = "8.2.2-response-on-other-path"
+        elif given[value] > len(before) and side.sound:
+            rule = "8.2.2-response-repeated"
+        if rule and rule not in told:
+            told.add(rule)
+            yield Broken(rule=f"rfc9000-{rule}", actual=value.hex(), packets=(packet,))
+    closes = side.capture.closing[side.sent_read].any() or side.capture.closing[side.got].any()
+    sent = side.of_type(ONE_RTT)
+    for value, rows in asked.items():
+        packet = int(frames["packet"][rows[0]])
+        later = sent[side.time(sent) > side.at(packet) + _ANSWERED_NS]
+        close = side.got[side.capture.closing[side.got]]
+        if value not in given and side.sound and len(later) >= _A_FEW and not (closes and (close < later[0]).any()):
+            yield Broken(rule="rfc9000-8.2.2-challenge-unanswered", actual=value.hex(), packets=(packet,))
+            return
+
+
+def unvalidated(side: Side) -> Iterator[Broken]:
+    """New addresses of the peer: little data before they are validated, and a challenge (RFC 9000 §8, §9.3)."""
+    if side.is_client or not side.sound:
+        return
+    routes = _Routes(side)
+    if routes.single:
+        return
+    capture = side.capture
+    frames, datagrams = capture.frames, capture.datagrams
+    challenged: dict[int, bytes] = {
+        _datagram(side, row): frames.cell("payload", row) for row in side.frames("path_challenge").tolist()
+    }
+    answers: dict[int, bytes] = {
+        _datagram(side, row): frames.cell("payload", row) for row in side.frames("path_response", got=True).tolist()
+    }
+    first = routes.ends(int(routes.rows[0]))[1]
+    valid = {first}
+    asked: dict[bytes, Address] = {}
+    volume: dict[Address, list[int]] = {}
+    begun: dict[Address, list[int]] = {}
+    excess: dict[Address, tuple[int, int]] = {}
+    for row, sent in zip(routes.rows.tolist(), routes.sent.tolist(), strict=True):
+        remote = routes.ends(row)[1]
+        length = int(datagrams["payload_length"][row])
+        if row in answers and answers[row] in asked:
+            valid.add(asked[answers[row]])
+        if row in challenged:
+            asked[challenged[row]] = remote
+        if remote in valid:
+            continue
+        counts = volume.setdefault(remote, [0, 0])
+        counts[sent] += length
+        if sent:
+            begun.setdefault(remote, []).append(row)
+            if counts[1] > _FACTOR * counts[0] and counts[1] - _FACTOR * counts[0] > excess.get(remote, (0, 0))[0]:
+                excess[remote] = counts[1] - _FACTOR * counts[0], row
+    for remote, (bytes_, row) in excess.items():
+        yield Broken(
+            rule="rfc9000-8-unvalidated-path",
+            actual=f"{bytes_} B beyond three times those from {remote[0]}:{remote[1]}",
+            packets=_packets(side, row),
+        )
+        break
+    for remote, rows in begun.items():
+        late = [row for row in rows if datagrams["time_ns"][row] > datagrams["time_ns"][rows[0]] + _ANSWERED_NS]
+        if remote not in asked.values() and len(late) >= _A_FEW:
+            yield Broken(
+                rule="rfc9000-9.3-new-path-not-challenged",
+                actual=f"{len(rows)} datagrams to {remote[0]}:{remote[1]}, no PATH_CHALLENGE",
+                packets=_packets(side, rows[0]),
+            )
+            break
+
+
+def _packets(side: Side, datagram: int) -> tuple[int, ...]:
+    return shown(side.sent[side.capture.packets["datagram"][side.sent] == datagram][:1])
+
+
+def migration(side: Side) -> Iterator[Broken]:
+    """When a client moves, and with which connection IDs (RFC 9000 §9, §9.5)."""
+    routes = _Routes(side)
+    if routes.single or not len(routes.rows):
+        return
+    capture = side.capture
+    mine = side.of_type(ONE_RTT)
+    used: dict[Address, set[bytes]] = {}
+    codes, values = capture.ids("dcid")
+    keys = capture.route[capture.packets["datagram"][mine]]
+    for key in np.unique(keys):
+        rows = mine[keys == key]
+        ends = routes.ends(int(capture.packets["datagram"][rows[0]]))
+        address = ends[0] if side.is_client else ends[1]
+        used.setdefault(address, set()).update(values[code] for code in np.unique(codes[rows]))
+    addresses = list(used)
+    if side.is_client:
+        yield from _moves(side, routes)
+        for at, address in enumerate(addresses):
+            common = {value for other in addresses[:at] for value in used[other] & used[address]} - {b""}
+            if common:
+                value = sorted(common)[0]
+                yield Broken(
+                    rule="rfc9000-9.5-id-from-two-addresses",
+                    actual=f"{value.hex()} from {address[0]}:{address[1]}, too",
+                    packets=shown(side.with_id("dcid", value, mine)[:1]),
+                )
+                return
+        return
+    theirs: dict[Address, set[bytes]] = {}
+    got = side.of_type(ONE_RTT, got=True)
+    for key in np.unique(capture.route[capture.packets["datagram"][got]]):
+        rows = got[capture.route[capture.packets["datagram"][got]] == key]
+        remote = routes.ends(int(capture.packets["datagram"][rows[0]]))[1]
+        theirs.setdefault(remote, set()).update(values[code] for code in np.unique(codes[rows]))
+    for at, address in enumerate(addresses):
+        for other in addresses[:at]:
+            moved = theirs.get(address) and theirs.get(other) and not theirs[address] & theirs[other]
+            common = (used[other] & used[address]) - {b""}
+            if moved and common:
+                value = sorted(common)[0]
+                yield Broken(
+                    rule="rfc9000-9.5-id-to-two-addresses",
+                    actual=f"{value.hex()} to {address[0]}:{address[1]}, too",
+                    packets=shown(side.with_id("dcid", value, mine)[:1]),
+                )
+                return
+
+
+def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
+    own = routes.rows[routes.sent]
+    home, server = routes.ends(int(own[0]))
+    moved = [int(row) for row in own if routes.ends(int(row))[0] != home]
+    if not moved:
+        return
+    done = side.frames("handshake_done", got=True)
+    confirmed = _datagram(side, int(done[0])) if len(done) else None
+    if side.sound and (confirmed is None or moved[0] < confirmed):
+        yield Broken(
+            rule="rfc9000-9-migration-before-confirmed",
+            actual="another local address",
+            packets=_packets(side, moved[0]),
+        )
+    there = [row for row in moved if routes.ends(row)[1] == server]
+    if there and "disable_active_migration" in side.peer_parameters:
+        yield Broken(
+            rule="rfc9000-9-migration-disabled", actual="another local address", packets=_packets(side, there[0])
+        )
+
+
+DETECTORS = (challenges, unvalidated, migration)

@@ -1,0 +1,273 @@
+"""Streams and flow control (RFC 9000 §3, §4, §19.4 to §19.14), DATAGRAM frames (RFC 9221)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.judge.invariants.packets import shown
+from runner.judge.side import EARLY, Broken, Side
+from runner.trace.intervals import Ints
+
+_MOST = (1 << 62) - 1  # of an offset, RFC 9000 §19.8
+_MOST_STREAMS = 1 << 60
+_COMMON = 1 << 44  # no real stream is longer; keeps sums within 64 bits
+_ABOUT_STREAMS = ("reset_stream", "stop_sending", "max_stream_data", "stream_data_blocked")
+
+
+def wrong_streams(side: Side) -> Iterator[Broken]:
+    """Frames about streams fit the direction of the stream, and the stream exists."""
+    capture = side.capture
+    streams = side.stream_frames()
+    ids, packets = capture.streams["stream_id"][streams], capture.streams["packet"][streams]
+    theirs, one_way = ids & 1 != side.sender, ids & 2 != 0
+    for wrong, rule in ((theirs & one_way, "rfc9000-19.8-stream-receive-only"),):
+        if wrong.any():
+            yield Broken(rule=rule, actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong]))
+    yield from _not_created(side, ids[theirs & ~one_way], packets[theirs & ~one_way], "rfc9000-19.8-stream-not-created")
+    for name, own, rule in (
+        ("reset_stream", False, "19.4-reset-receive-only"),
+        ("stop_sending", True, "19.5-stop-sending-send-only"),
+        ("max_stream_data", True, "19.10-credit-send-only"),
+        ("stream_data_blocked", False, "19.13-blocked-receive-only"),
+    ):
+        rows = side.frames(name)
+        ids, packets = capture.frames["stream_id"][rows], capture.frames["packet"][rows]
+        mine, one_way = ids & 1 == side.sender, ids & 2 != 0
+        wrong = one_way & (mine == own)
+        if wrong.any():
+            yield Broken(rule=f"rfc9000-{rule}", actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong]))
+        created = {"stop_sending": "19.5-stop-sending-not-created", "max_stream_data": "19.10-credit-not-created"}
+        if name in created:
+            yield from _not_created(side, ids[~mine & ~wrong], packets[~mine & ~wrong], f"rfc9000-{created[name]}")
+
+
+def _not_created(side: Side, ids: Ints, packets: Ints, rule: str) -> Iterator[Broken]:
+    """Streams of the peer that nothing from it had opened when these packets left. A stream opens those of its type
+    with lower numbers, too (RFC 9000 §3.2)."""
+    if not len(ids) or not side.sound:
+        return
+    capture = side.capture
+    opened = side.stream_frames(got=True)
+    about = side.frames(*_ABOUT_STREAMS, got=True)
+    seen = np.concatenate((capture.streams["stream_id"][opened], capture.frames["stream_id"][about]))
+    when = np.concatenate((capture.streams["packet"][opened], capture.frames["packet"][about]))
+    for kind in np.unique(ids & 3):
+        mine = ids & 3 == kind
+        rows, known = when[seen & 3 == kind], seen[seen & 3 == kind]
+        order = np.argsort(rows, kind="stable")
+        highest = np.maximum.accumulate(np.concatenate(([-1], known[order])))
+        limit = highest[np.searchsorted(rows[order], packets[mine])]
+        wrong = ids[mine] > limit
+        if wrong.any():
+            yield Broken(rule=rule, actual=f"stream {ids[mine][wrong][0]}", packets=shown(packets[mine][wrong]))
+
+
+def offsets(side: Side) -> Iterator[Broken]:
+    """Data ends below 2^62; limits of streams are at most 2^60."""
+    capture = side.capture
+    rows = side.stream_frames()
+    ends = capture.streams["offset"][rows] + capture.streams["length"][rows]
+    if (ends > _MOST).any():
+        yield Broken(
+            rule="rfc9000-19.8-stream-offset-overflow",
+            actual=f"{ends.max()}",
+            packets=shown(capture.streams["packet"][rows[ends > _MOST]]),
+        )
+    rows = side.frames("crypto")
+    ends = capture.frames["offset"][rows] + capture.frames["length"][rows]
+    if (ends > _MOST).any():
+        yield Broken(
+            rule="rfc9000-19.6-crypto-offset-overflow",
+            actual=f"{ends.max()}",
+            packets=shown(capture.frames["packet"][rows[ends > _MOST]]),
+        )
+    for names, rule in (
+        (("max_streams_bidi", "max_streams_uni"), "19.11-max-streams-high"),
+        (("streams_blocked_bidi", "streams_blocked_uni"), "19.14-streams-blocked-high"),
+    ):
+        rows = side.frames(*names)
+        high = rows[capture.frames["value"][rows] > _MOST_STREAMS]
+        if len(high):
+            yield Broken(
+                rule=f"rfc9000-{rule}",
+                actual=f"{capture.frames['value'][high[0]]}",
+                packets=shown(capture.frames["packet"][high]),
+            )
+
+
+class _Sent:
+    """Stream data of an endpoint, grouped by stream: in each group in the order of the capture."""
+
+    def __init__(self, side: Side) -> None:
+        streams = side.capture.streams
+        rows = side.stream_frames()
+        ends = streams["offset"][rows] + streams["length"][rows]
+        rows = rows[ends < _COMMON]
+        order = np.argsort(streams["stream_id"][rows], kind="stable")
+        self.rows = rows[order]
+        self.stream = streams["stream_id"][self.rows]
+        self.packet = streams["packet"][self.rows]
+        self.end = streams["offset"][self.rows] + streams["length"][self.rows]
+        self.ids, self.starts = np.unique(self.stream, return_index=True)
+        group = np.repeat(np.arange(len(self.ids)), np.diff(np.append(self.starts, len(self.rows))))
+        self.highest = np.maximum.accumulate(group * _COMMON + self.end) - group * _COMMON if len(rows) else self.end
+        """Per frame: how far its stream had got with it."""
+
+    def of(self, stream: int) -> slice:
+        """The frames of a stream."""
+        at = int(np.searchsorted(self.ids, stream))
+        ends = [*self.starts[1:].tolist(), len(self.rows)]
+        return slice(int(self.starts[at]), int(ends[at]))
+
+
+def _granted(side: Side, name: str, packets: Ints, first: int, stream: int | None = None) -> Ints:
+    """The peer's limit that had arrived when each packet left."""
+    frames = side.capture.frames
+    rows = side.frames(name, got=True)
+    if stream is not None:
+        rows = rows[frames["stream_id"][rows] == stream]
+    limits = np.maximum.accumulate(np.concatenate(([first], frames["value"][rows])))
+    granted: Ints = limits[np.searchsorted(frames["packet"][rows], packets)]
+    return granted
+
+
+def flow_control(side: Side) -> Iterator[Broken]:
+    """Streams and connection stay within the peer's credit; 0-RTT goes by limits of another connection."""
+    total = side.peer_parameters.get("initial_max_data", 0)
+    if not side.sound or not side.peer_parameters or not isinstance(total, int):
+        return
+    sent, types = _Sent(side), side.capture.type
+    for stream in sent.ids.tolist():
+        mine = sent.of(stream)
+        first = _first_limit(side, stream)
+        if sent.highest[mine][-1] <= first:
+            continue
+        granted = _granted(side, "max_stream_data", sent.packet[mine], first, stream)
+        wrong = (sent.highest[mine] > granted) & (types[sent.packet[mine]] != EARLY)
+        if wrong.any():
+            excess = int((sent.highest[mine] - granted)[wrong].max())
+            yield Broken(
+                rule="rfc9000-4.1-stream-limit",
+                actual=f"stream {stream}: {excess} B too many",
+                packets=shown(sent.packet[mine][wrong]),
+            )
+            break
+    order = np.argsort(sent.packet, kind="stable")
+    fresh = np.diff(sent.highest, prepend=0)
+    fresh[sent.starts] = sent.highest[sent.starts]
+    used = np.cumsum(fresh[order])
+    granted = _granted(side, "max_data", sent.packet[order], total)
+    wrong = (used > granted) & (types[sent.packet[order]] != EARLY)
+    if wrong.any():
+        yield Broken(
+            rule="rfc9000-4.1-connection-limit",
+            actual=f"{int((used - granted)[wrong].max())} B too many",
+            packets=shown(sent.packet[order][wrong]),
+        )
+
+
+def _first_limit(side: Side, stream: int) -> int:
+    own = stream & 1 == side.sender
+    name = "uni" if stream & 2 else "bidi_remote" if own else "bidi_local"
+    value = side.peer_parameters.get(f"initial_max_stream_data_{name}", 0)
+    return value if isinstance(value, int) else 0
+
+
+def stream_counts(side: Side) -> Iterator[Broken]:
+    """No more streams than the peer allows."""
+    if not side.sound or not side.peer_parameters:
+        return
+    streams = side.capture.streams
+    rows = side.stream_frames()
+    rows = rows[side.capture.type[streams["packet"][rows]] != EARLY]
+    for bit, name in ((0, "bidi"), (2, "uni")):
+        mine = rows[streams["stream_id"][rows] & 3 == bit | side.sender]
+        first = side.peer_parameters.get(f"initial_max_streams_{name}", 0)
+        if not len(mine) or not isinstance(first, int):
+            continue
+        granted = _granted(side, f"max_streams_{name}", streams["packet"][mine], first)
+        wrong = mine[streams["stream_id"][mine] // 4 + 1 > granted]
+        if len(wrong):
+            yield Broken(
+                rule="rfc9000-4.6-too-many-streams",
+                actual=f"stream {streams['stream_id'][wrong[0]]}",
+                packets=shown(streams["packet"][wrong]),
+            )
+
+
+def endings(side: Side) -> Iterator[Broken]:
+    """One final size, no data beyond it, no data after RESET_STREAM."""
+    capture = side.capture
+    frames, streams = capture.frames, capture.streams
+    rows = side.stream_frames()
+    fins = rows[streams["fin"][rows] == 1]
+    resets = side.frames("reset_stream")
+    stream = np.concatenate((streams["stream_id"][fins], frames["stream_id"][resets]))
+    size = np.concatenate((streams["offset"][fins] + streams["length"][fins], frames["offset"][resets]))
+    packet = np.concatenate((streams["packet"][fins], frames["packet"][resets]))
+    changed = set()
+    order = np.lexsort((packet, stream))
+    stream, size, packet = stream[order], size[order], packet[order]
+    differs = np.flatnonzero((np.diff(stream) == 0) & (np.diff(size) != 0))
+    if len(differs):
+        at = int(differs[0])
+        changed = set(stream[differs].tolist())
+        yield Broken(
+            rule="rfc9000-4.5-final-size-changed",
+            actual=f"stream {stream[at]}: {size[at + 1]} after {size[at]}",
+            packets=shown(packet[at : at + 2]),
+        )
+    sent = _Sent(side)
+    known, first = np.unique(stream, return_index=True)
+    place = np.searchsorted(known, sent.stream)
+    has = (
+        (place < len(known)) & (known[np.minimum(place, max(len(known) - 1, 0))] == sent.stream) if len(known) else None
+    )
+    if has is not None:
+        limit = np.where(has, size[first[np.minimum(place, len(known) - 1)]], _COMMON)
+        beyond = np.flatnonzero((sent.end > limit) & ~np.isin(sent.stream, list(changed)))
+        if len(beyond):
+            yield Broken(
+                rule="rfc9000-4.5-data-beyond-final-size",
+                actual=f"stream {sent.stream[beyond[0]]}: to {sent.end[beyond[0]]}, of {limit[beyond[0]]}",
+                packets=shown(sent.packet[beyond]),
+            )
+    for reset in resets[:200].tolist():
+        number, after = int(frames["stream_id"][reset]), int(frames["packet"][reset])
+        late = rows[(streams["stream_id"][rows] == number) & (streams["packet"][rows] > after)]
+        if len(late):
+            yield Broken(
+                rule="rfc9000-3.3-stream-after-reset", actual=f"stream {number}", packets=shown(streams["packet"][late])
+            )
+            break
+    blocked = side.frames("stream_data_blocked")
+    for reset in resets[:200].tolist() if len(blocked) else ():
+        number, after = int(frames["stream_id"][reset]), int(frames["packet"][reset])
+        late = blocked[(frames["stream_id"][blocked] == number) & (frames["packet"][blocked] > after)]
+        if len(late):
+            yield Broken(
+                rule="rfc9000-3.3-blocked-after-reset", actual=f"stream {number}", packets=shown(frames["packet"][late])
+            )
+            break
+
+
+def datagram_frames(side: Side) -> Iterator[Broken]:
+    """DATAGRAM frames were offered, and are no larger than the peer takes (RFC 9221 §3)."""
+    rows = side.frames("datagram")
+    if not len(rows) or not side.peer_parameters:
+        return
+    frames = side.capture.frames
+    limit = side.peer_parameters.get("max_datagram_frame_size", 0)
+    if not isinstance(limit, int) or limit == 0:
+        yield Broken(rule="rfc9221-3-not-offered", actual=f"{len(rows)} frames", packets=shown(frames["packet"][rows]))
+        return
+    large = rows[frames["length"][rows] + 1 > limit]
+    if len(large):
+        yield Broken(
+            rule="rfc9221-3-too-large",
+            actual=f"{int(frames['length'][large].max())} B of data, above {limit} B",
+            packets=shown(frames["packet"][large]),
+        )
+
+
+DETECTORS = (wrong_streams, offsets, flow_control, stream_counts, endings, datagram_frames)

@@ -1,0 +1,286 @@
+"""One endpoint of one connection, as the capture at its own side of the link shows it: what detectors are asked about.
+
+Rows are row numbers of the capture's tables. They are in the order of the capture, so a lower packet row passed the
+vantage point earlier: for packets of the peer, before the endpoint can have read them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from runner.decode.schema import CLIENT, MTU, PACKET_TYPES
+from runner.trace.intervals import Bools, Ints
+from runner.trace.scope import ROLES, Scope
+from runner.trace.vantage import NULL, Vantage
+
+INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
+"""Positions in PACKET_TYPES."""
+SPACE_NAMES = ("Initial", "Handshake", "application data")
+_TYPE_CODES = {name: code for code, name in enumerate(PACKET_TYPES)}
+_SILENT = ("padding", "ack", "connection_close", "application_close")
+_CLOSES = ("connection_close", "application_close")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """A rule that an endpoint broke, before it becomes a finding."""
+
+    rule: str
+    """Its id."""
+    actual: str
+    packets: tuple[int, ...] = ()
+    """Rows of the capture at the endpoint, the first few that show it."""
+
+
+class Capture:
+    """What all connections of one capture share."""
+
+    def __init__(self, vantage: Vantage) -> None:
+        self.vantage = vantage
+        self.packets, self.frames = vantage.packets, vantage.frames
+        self.datagrams, self.streams, self.acks = vantage.datagrams, vantage.stream_frames, vantage.ack_frames
+
+    @cached_property
+    def type(self) -> Ints:
+        """Per packet: its type as a position in PACKET_TYPES."""
+        return self.packets.codes("type", _TYPE_CODES)
+
+    @cached_property
+    def eliciting(self) -> Bools:
+        """Per packet: whether it has a frame that asks for an acknowledgment (RFC 9002 §2)."""
+        loud = ~self.frames.named("name", *_SILENT)
+        return np.bincount(self.frames["packet"][loud], minlength=len(self.packets)) > 0
+
+    @cached_property
+    def closing(self) -> Bools:
+        """Per packet: whether it has CONNECTION_CLOSE."""
+        closes = self.frames.named("name", *_CLOSES)
+        return np.bincount(self.frames["packet"][closes], minlength=len(self.packets)) > 0
+
+    @cached_property
+    def framed(self) -> Bools:
+        """Per packet: whether it has any frame."""
+        return np.bincount(self.frames["packet"], minlength=len(self.packets)) > 0
+
+    @cached_property
+    def _ids(self) -> dict[str, tuple[Ints, list[bytes]]]:
+        found = {}
+        for name in ("dcid", "scid"):
+            column = self.vantage.trace.packets.column(name).combine_chunks()
+            array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+            coded = array.dictionary_encode()
+            codes = coded.indices.fill_null(NULL).to_numpy(zero_copy_only=False).astype(np.int64)
+            found[name] = codes, coded.dictionary.to_pylist()
+        return found
+
+    def ids(self, name: str) -> tuple[Ints, list[bytes]]:
+        """Per packet: its `dcid` or `scid` as a position in the list."""
+        return self._ids[name]
+
+    @cached_property
+    def ranges(self) -> tuple[Ints, Ints, Ints]:
+        """All ACK ranges: row of their frame, first and last number."""
+        column = self.vantage.trace.ack_frames.column("ranges").combine_chunks()
+        array = column.chunk(0) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
+        if not len(array):
+            empty = np.empty(0, dtype=np.int64)
+            return empty, empty, empty
+        counts = np.diff(array.offsets.to_numpy())
+        values = array.flatten()
+        return (
+            np.repeat(np.arange(len(array)), counts),
+            values.field("first").to_numpy(),
+            values.field("last").to_numpy(),
+        )
+
+    @cached_property
+    def route(self) -> Ints:
+        """Per datagram: a number for its source and destination; the opposite direction has another."""
+        source, _ = self.datagrams.words("src")
+        target, others = self.datagrams.words("dst")
+        key = (source * (len(others) + 1) + target) << 32
+        return key | self.datagrams["src_port"] << 16 | self.datagrams["dst_port"]
+
+    def ends(self, datagram: int, *, from_sender: bool) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Addresses with ports of a datagram: its sender's and its receiver's, or the other way around."""
+        row = self.vantage.trace.datagrams
+        ends = (
+            (str(row["src"][datagram].as_py()), int(self.datagrams["src_port"][datagram])),
+            (str(row["dst"][datagram].as_py()), int(self.datagrams["dst_port"][datagram])),
+        )
+        return ends if from_sender else (ends[1], ends[0])
+
+
+class Side:
+    """What one endpoint of a connection sent, and what reached it."""
+
+    def __init__(self, scope: Scope, sender: int, capture: Capture, far: Capture | None) -> None:
+        self.scope = scope
+        self.sender = sender
+        self.role = ROLES[sender]
+        self.is_client = sender == CLIENT
+        self.capture = capture
+        self.far = far
+        packets = capture.packets
+        mine = packets["connection"] == scope.number
+        self.sent: Ints = np.flatnonzero(mine & (packets["sender"] == sender))
+        self.got: Ints = np.flatnonzero(mine & (packets["sender"] == 1 - sender) & (packets["decrypted"] == 1))
+        """Those of the peer that could be read; a packet that the link damaged reached nobody."""
+        self.sent_read: Ints = self.sent[packets["decrypted"][self.sent] == 1]
+
+    # What can be relied on
+
+    @cached_property
+    def own_read(self) -> bool:
+        """Every packet that the endpoint sent was opened."""
+        return len(self.sent_read) == len(self.sent)
+
+    @cached_property
+    def peer_read(self) -> bool:
+        """Every packet that the peer sent was opened at the peer's side: what can't be read here was damaged."""
+        if self.far is None:
+            return False
+        packets = self.far.packets
+        theirs = (packets["connection"] == self.scope.number) & (packets["sender"] == 1 - self.sender)
+        return bool(theirs.any()) and bool((packets["decrypted"][theirs] == 1).all())
+
+    @cached_property
+    def whole(self) -> bool:
+        """Both captures lost nothing, and this one has the beginning of the connection."""
+        for capture in (self.capture, self.far):
+            if capture is None:
+                return False
+            meta = capture.vantage.trace.meta
+            if meta.kernel_drops or meta.truncated or meta.snapped:
+                return False
+        row = self.row
+        return row is not None and bool(row["client_hello_count"]) and row["client_random"] is not None
+
+    @cached_property
+    def sound(self) -> bool:
+        """What is not in the captures did not happen."""
+        return self.whole and self.own_read and self.peer_read
+
+    # Facts of the connection
+
+    @cached_property
+    def row(self) -> dict[str, Any] | None:
+        """The connection's row in this capture."""
+        return self.scope.row.client if self.is_client else self.scope.row.server
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """The endpoint's own transport parameters."""
+        return self.scope.client_parameters if self.is_client else self.scope.server_parameters
+
+    @cached_property
+    def peer_parameters(self) -> Mapping[str, Any]:
+        """The peer's transport parameters."""
+        return self.scope.server_parameters if self.is_client else self.scope.client_parameters
+
+    @cached_property
+    def messages(self) -> list[dict[str, Any]]:
+        """TLS messages of both sides as this capture has them; empty in old tables."""
+        text = self.row["messages"] if self.row else None
+        return list(json.loads(text)) if text else []
+
+    def message(self, kind: int, sender: int) -> dict[str, Any] | None:
+        """The first TLS message of this type."""
+        return next((one for one in self.messages if one["type"] == kind and one["sender"] == sender), None)
+
+    # Rows
+
+    def of_type(self, *types: int, got: bool = False) -> Ints:
+        """Packets of these types that were opened: sent, or `got`."""
+        rows = self.got if got else self.sent_read
+        return rows[np.isin(self.capture.type[rows], types)]
+
+    @cached_property
+    def _frames(self) -> dict[tuple[int, str], Ints]:
+        frames = self.capture.frames
+        rows = np.flatnonzero(frames["connection"] == self.scope.number)
+        codes, names = frames.words("name")
+        group = frames["sender"][rows] * 1000 + codes[rows]
+        order = np.argsort(group, kind="stable")
+        rows, group = rows[order], group[order]
+        borders = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(rows)]
+        return {
+            (int(group[start]) // 1000, names[int(group[start]) % 1000]): rows[start:stop]
+            for start, stop in pairwise(borders)
+            if start < stop
+        }
+
+    def frames(self, *names: str, got: bool = False) -> Ints:
+        """Rows of frames that the endpoint sent, or `got`, in the order of the capture."""
+        sender = 1 - self.sender if got else self.sender
+        found = [self._frames[sender, name] for name in names if (sender, name) in self._frames]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+    @cached_property
+    def _of_connection(self) -> tuple[Ints, Ints, Ints, Ints]:
+        streams, acks = self.capture.streams, self.capture.acks
+        ours = np.flatnonzero(streams["connection"] == self.scope.number)
+        answers = np.flatnonzero(acks["connection"] == self.scope.number)
+        mine, my_acks = streams["sender"][ours] == self.sender, acks["sender"][answers] == self.sender
+        return ours[mine], ours[~mine], answers[my_acks], answers[~my_acks]
+
+    def stream_frames(self, *, got: bool = False) -> Ints:
+        """Rows of STREAM frames."""
+        return self._of_connection[1 if got else 0]
+
+    def ack_frames(self, *, got: bool = False) -> Ints:
+        """Rows of ACK frames."""
+        return self._of_connection[3 if got else 2]
+
+    def time(self, packets: Ints) -> Ints:
+        """When packets passed the vantage point, ns."""
+        times: Ints = self.capture.vantage.packet_time[packets]
+        return times
+
+    def at(self, packet: int) -> int:
+        """When a packet passed the vantage point, ns."""
+        return int(self.capture.vantage.packet_time[packet])
+
+    def ids(self, name: str, packets: Ints) -> list[bytes]:
+        """The different `dcid` or `scid` of packets, in the order of their first use."""
+        codes, values = self.capture.ids(name)
+        chosen = codes[packets]
+        _, first = np.unique(chosen, return_index=True)
+        return [values[code] for code in chosen[np.sort(first)] if code != NULL]
+
+    def with_id(self, name: str, value: bytes, packets: Ints) -> Ints:
+        """Those of the packets that have this `dcid` or `scid`."""
+        codes, values = self.capture.ids(name)
+        if value not in values:
+            return packets[:0]
+        chosen: Ints = packets[codes[packets] == values.index(value)]
+        return chosen
+
+    @cached_property
+    def source(self) -> bytes | None:
+        """The source connection ID of the endpoint's first Initial packet."""
+        found = self.ids("scid", self.of_type(INITIAL))
+        return found[0] if found else None
+
+    @cached_property
+    def peer_source(self) -> bytes | None:
+        """The source connection ID of the peer's last Initial packet, else of its Handshake packets."""
+        found = self.ids("scid", self.of_type(INITIAL, HANDSHAKE, got=True))
+        return found[-1] if found else None
+
+    @cached_property
+    def single_datagrams(self) -> Bools:
+        """Per packet of `sent_read`: its datagram is no super-datagram of segmentation offload."""
+        lengths: Bools = self.capture.datagrams["ip_length"][self.capture.packets["datagram"][self.sent_read]] <= MTU
+        return lengths
+
+    def finished(self, sender: int) -> int | None:
+        """The row of the packet that completed the TLS message Finished of `sender`; None: not seen."""
+        message = self.message(20, sender)
+        return None if message is None else int(message["packet"])
