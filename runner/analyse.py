@@ -13,6 +13,7 @@ from runner.errors import CaptureError
 from runner.explain import explained, marks, measured, window_of
 from runner.flood import flood
 from runner.judge.evidence import gaps, missing_secrets, unread_types
+from runner.judge.invariants import protocol_findings
 from runner.judge.public import public_verdict
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.implementation import Role
@@ -86,7 +87,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
 
 def _with_traces(base: Result, traces: "_Traces", *, readings_of: tuple[Artifacts, Evidence], numbers: bool) -> Result:
     """With what the captures say. `numbers`: they could be read as far as numbers and diagnoses need it."""
-    base = replace(base, invariants=traces.invariants, protected=traces.protected)
+    base = replace(base, invariants=traces.invariants, protected=traces.protected, violations=traces.violations)
     if not numbers:
         return replace(base, readings=readings(*readings_of, None, None))
     why = traces.explanation
@@ -113,8 +114,14 @@ def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
         return base.ending(Outcome.UNSUPPORTED, *unable)
     if unasked := tuple(_found(case.preconditions, context)):
         return base.ending(Outcome.ERROR, *unasked)
-    findings = tuple(_found(case.checks, context))
+    findings = (*_found(case.checks, context), *exercised(base.violations, case))
     return base.ending(Outcome.FAILED, *findings) if findings else base
+
+
+def exercised(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+    """The broken rules that the case is about, on the part of the roles that it judges; the others are marks."""
+    judged = {role.value for role in case.judges}
+    return tuple(one for one in violations if one.role in judged and one.code.startswith(case.exercises))
 
 
 def _judge_without(
@@ -297,6 +304,7 @@ class _Traces:
     facts: TraceFacts | None = None
     sample: Sample | None = None
     invariants: tuple[Invariant, ...] = ()
+    violations: tuple[Finding, ...] = ()
     explanation: Explanation = field(default_factory=Explanation)
     problem: str = ""
 
@@ -335,7 +343,8 @@ class _Traces:
         document = plots | marks(why, origin_ns=int(plots["origin_unix_ns"]), window=window)
         store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
         invariants = (*_invariants(client_side, server_side, found, record), *_spoofed(truth))
-        return cls(facts=found, sample=numbers, invariants=invariants, explanation=why)
+        violations = protocol_findings(client_side, server_side)
+        return cls(facts=found, sample=numbers, invariants=invariants, violations=violations, explanation=why)
 
 
 def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:

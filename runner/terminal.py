@@ -234,6 +234,7 @@ def show_result(
         late, received = result.truth.lateness_p99 * 1e3, result.truth.receive_lateness_p99 * 1e3
         console.print(f"seed {result.truth.seed}, lateness p99 {late:.2f} ms leaving, {received:.2f} ms arriving")
     _show_invariants(console, result)
+    _show_violations(console, result)
     if result.readings:
         console.print()
         console.print(readings_table(result.readings))
@@ -287,6 +288,16 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
     shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
     command = f"tshark -r {shlex.quote(str(capture))}{keys} -O quic -Y '{shown}'"
     console.print(f"  look at them {escape(command)}", soft_wrap=True)
+
+
+def _show_violations(console: Console, result: Result) -> None:
+    """Broken rules of RFCs (docs/rules.md), whether the case is about them or not."""
+    if not result.violations:
+        return
+    console.print(f"\n{len(result.violations)} broken protocol rules")
+    for one in result.violations:
+        console.print(f"  [red]{one.code}[/red], {one.role}: {escape(one.requirement)} {escape(one.section)}")
+        console.print(f"    {escape(one.actual)}; packets {one.places}, {one.vantage} side of the link", soft_wrap=True)
 
 
 def _show_invariants(console: Console, result: Result) -> None:

@@ -107,6 +107,7 @@ class Case:
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()
     may_miss: frozenset[str] = frozenset({"0rtt"})
+    exercises: tuple[str, ...] = ()  # beginnings of rule ids: a case fails by the rules that its traffic is about
     notes: tuple[Check, ...] = ()
     protocols: tuple[str, ...] = (HTTP09,)
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46

@@ -227,6 +227,7 @@ class Result:
     protocol: str = ""  # ALPN that the endpoints were asked to speak; empty: nothing was run, or it wasn't kept
     findings: tuple[Finding, ...] = ()
     public: PublicVerdict | None = None  # None: it doesn't have this case, or packets could not be read
+    violations: tuple[Finding, ...] = ()  # rules of RFCs that an endpoint broke, whatever the case asks; code: rule id
     notes: tuple[Finding, ...] = ()  # beside the verdict: what rests on less than a MUST or the contract's plain word
     sample: Sample | None = None
     truth: LinkTruth | None = None

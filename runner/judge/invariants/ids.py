@@ -167,6 +167,9 @@ def long_headers(side: Side) -> Iterator[Broken]:
         )
     theirs = side.ids("scid", side.of_type(INITIAL, HANDSHAKE, got=True))
     theirs += [value for _, _, value, _, _ in _issued(side, got=True)]
+    preferred = side.peer_parameters.get("preferred_address")
+    if isinstance(preferred, dict):
+        theirs.append(bytes.fromhex(str(preferred["connection_id"])))
     handshakes = side.of_type(HANDSHAKE)
     foreign = [value for value in side.ids("dcid", handshakes) if value not in theirs]
     if theirs and foreign:
