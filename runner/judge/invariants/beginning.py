@@ -153,7 +153,7 @@ def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
 
 def amplified(side: Side) -> Iterator[Broken]:
     """The anti-amplification limit of the handshake (RFC 9000 §8.1)."""
-    if side.is_client or not side.whole:
+    if side.is_client or not side.whole or not side.peer_read:
         return
     limit = amplification(side.scope)
     if limit is None or not limit.excess:

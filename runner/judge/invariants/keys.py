@@ -50,6 +50,8 @@ def generations(side: Side) -> Iterator[Broken]:
                 packets=(first,),
             )
             return
+        if number == 1:
+            continue  # the first update needs no more than a confirmed handshake
         before = packets["packet_number"][rows[generation == number - 1]]
         arrived = capture.acks["largest"][acks[capture.acks["packet"][acks] < first]]
         if not len(before) or not (arrived >= before.min()).any():

@@ -161,7 +161,8 @@ def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
                 yield Broken(rule=f"rfc9000-{rule}", actual=f"0 in {len(chosen)} packets", packets=shown(chosen))
     elif side.is_client and side.sound:
         arrived = side.of_type(HANDSHAKE, got=True)
-        early = cleared[cleared < arrived[0]] if len(arrived) else cleared
+        early = cleared[side.capture.type[cleared] == INITIAL]
+        early = early[early < arrived[0]] if len(arrived) else early
         if len(early) and not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
             yield Broken(
                 rule="rfc9287-3.1-cleared-before-offer", actual=f"0 in {len(early)} packets", packets=shown(early)

@@ -66,7 +66,7 @@ _every(
     "6.1",
     "update-before-ack",
     ENDPOINT,
-    "No key update begins before a packet of the current key phase was acknowledged.",
+    "No second key update begins before a packet of the current key phase was acknowledged.",
 )
 _case("6.2", "update-not-followed", ENDPOINT, "A key update of the peer is followed.", "keyupdate")
 _every("6.2", "ack-with-old-keys", ENDPOINT, "Packets with new keys are acknowledged with new keys.")

@@ -10,7 +10,7 @@ _every(
     "3.1",
     "cleared-before-offer",
     CLIENT,
-    "A client that has no token of an earlier connection clears the fixed bit only after the server's "
-    "grease_quic_bit arrived.",
+    "A client that has no token of an earlier connection clears the fixed bit of Initial packets only after "
+    "the server's grease_quic_bit arrived.",
 )
 _unseen("3", "cleared-bit-refused", ENDPOINT, "Packets with a cleared bit are accepted.", "a drop leaves no trace")
