@@ -38,6 +38,10 @@ class Cause:
     """MAX_DATA is raised to this much beyond what arrived, each time that half of it was used."""
     stall: tuple[float, float] = (1e9, 0.0)
     """From when the application has nothing to send, and for how long; since the request."""
+    writes: tuple[int, float] = (1 << 40, 1e9)
+    """The application writes so many bytes every so many seconds."""
+    advertised: int = 0
+    """Data rate in a real link's contract; 0: the link is emulated."""
     collapse: float = 1e9
     """From when the congestion window is 12 000 B; since the request."""
     burst: bool = False
@@ -92,6 +96,8 @@ class Made:
         self._at(self._begin, self._send)
         if cause.stall[0] < 1e9:
             self._at(self._begin + sum(cause.stall) + 1e-6, self._send)
+        for turn in range(1, min(400, -(-cause.size // cause.writes[0]))):
+            self._at(self._begin + turn * cause.writes[1] + 1e-6, self._send)
         while self._events:
             self._now, _, action = heapq.heappop(self._events)
             action()
@@ -134,7 +140,8 @@ class Made:
         if self._again:
             offset, length = self._again.pop(0)
         else:
-            length = min(cause.packet - HEADER, cause.size - self._offset)
+            written = (1 + int((self._now - self._begin) / cause.writes[1])) * cause.writes[0]
+            length = min(cause.packet - HEADER, min(cause.size, written) - self._offset)
             if length <= 0 or self._offset + length > self._limit:
                 return False
             offset = self._offset
@@ -240,6 +247,9 @@ class Made:
         client, server = (trace(sorted(side, key=lambda one: one.time), row) for side in (self.far, self.near))
         forward = LinkParameters(data_rate=cause.data_rate, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
         back = LinkParameters(data_rate=2_000_000, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
+        if cause.advertised:
+            forward = LinkParameters(data_rate=cause.advertised, delay=0.0, queue_packets=0, loss=0.0)
+            back = LinkParameters(data_rate=2_000_000, delay=0.0, queue_packets=0, loss=0.0)
         found = facts(client, server)
         numbers = sample(client, server, found, file_sizes=(cause.size,), forward=forward, return_=back)
         return explain(Transfer(Recording(client, server)), found, numbers, forward=forward, return_=back)

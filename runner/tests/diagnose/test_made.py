@@ -64,6 +64,18 @@ def test_the_limit_is_the_one_that_was_set() -> None:
     assert idle[-1].end == pytest.approx(2.4, abs=0.1)
 
 
+def test_a_link_that_delivers_less_than_its_contract_is_full_all_the_same() -> None:
+    found = Made(replace(CLEAN, size=4_000_000, advertised=24_000_000)).explained()
+    assert not found.diagnoses
+    assert found.limits[Limit.LINK] > 0.6
+
+
+def test_an_application_that_writes_a_little_often_is_told_from_a_small_window() -> None:
+    found = Made(replace(CLEAN, initial_window=100_000, writes=(4_000, 0.01))).explained()
+    assert {one.code for one in found.diagnoses} == {"application-idle"}
+    assert found.limits[Limit.APPLICATION] > 0.6
+
+
 def test_spans_follow_each_other_without_a_gap() -> None:
     spans = Made(CLEAN).explained().spans
     assert spans[0].limit is Limit.HANDSHAKE
