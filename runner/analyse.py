@@ -76,7 +76,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return base.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
     if not closed:
-        base = replace(base, public=public_verdict(record.name, traces.facts, evidence))
+        base = replace(base, public=public_verdict(record, traces.facts, evidence))
     if failures:
         keys = bool(artifacts.key_logs) and not closed and missing is None
         return base.ending(Outcome.FAILED, *failures, *_proofs(case, context, keys=keys))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from runner.model.artifacts import Evidence
 from runner.model.result import Outcome, PublicVerdict
+from runner.model.run import CaseRecord
 from runner.trace import ConnectionFacts, TraceFacts
 
 _V1, _V2 = 0x00000001, 0x6B3343CF
@@ -21,10 +22,11 @@ Reasons = Iterator[str]
 Criterion = Callable[[TraceFacts, Evidence], Reasons]
 
 
-def public_verdict(case: str, facts: TraceFacts, evidence: Evidence) -> PublicVerdict | None:
-    """Its verdict and the first reason; None for a case that it doesn't have."""
-    criterion = _CRITERIA.get(case)
-    if criterion is None:
+def public_verdict(case: CaseRecord, facts: TraceFacts, evidence: Evidence) -> PublicVerdict | None:
+    """Its verdict and the first reason; None for a case that it doesn't have, or would have set up otherwise: a chain of
+    certificates shorter than its own."""
+    criterion = _CRITERIA.get(case.name)
+    if criterion is None or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
     reason = next(_endings(evidence), None) or next(criterion(facts, evidence), None)
     return PublicVerdict(outcome=Outcome.FAILED if reason else Outcome.SUCCEEDED, why=reason or "")
