@@ -23,8 +23,8 @@ Criterion = Callable[[TraceFacts, Evidence], Reasons]
 
 
 def public_verdict(case: CaseRecord, facts: TraceFacts, evidence: Evidence) -> PublicVerdict | None:
-    """Its verdict and the first reason; None for a case that it doesn't have, or would have set up otherwise: a chain of
-    certificates shorter than its own."""
+    """Its verdict and the first reason; None for a case that it doesn't have, or would have set up otherwise: a chain
+    of certificates shorter than its own."""
     criterion = _CRITERIA.get(case.name)
     if criterion is None or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
