@@ -76,9 +76,13 @@ class Decision:
 
     @property
     def why_not(self) -> str:
-        """Why nobody can be ranked; empty where somebody can."""
-        reasons = {place.why_not for places in (self.servers, self.clients) for place in places}
-        return "" if "" in reasons else "; ".join(sorted(reasons))
+        """Why stacks are not ranked, by role; empty where all are."""
+        told = []
+        for role, places in (("servers", self.servers), ("clients", self.clients)):
+            if reasons := sorted({place.why_not for place in places if place.why_not}):
+                some = "" if all(place.why_not for place in places) else "some "
+                told.append(f"{some}{role}, {'; '.join(reasons)}")
+        return "; ".join(told)
 
     @property
     def parts(self) -> list[tuple[str, str, Share]]:

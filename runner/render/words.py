@@ -80,7 +80,7 @@ def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
         bound = BY_KEY["slow_start_bound"]
         low, high = bound.number(bounds[0]), bound.number(bounds[-1])
         span = low if low == high else f"{low} to {high}"
-        facts.append(f"slow-start bound η_ss {span}{NARROW}% of the data rate from the first byte to the last")
+        facts.append(f"slow-start bound η_ss {span}{NARROW}% (delivery rate)")
     return facts
 
 

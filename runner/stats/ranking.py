@@ -52,7 +52,7 @@ def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, oth
     found = []
     for index, name in enumerate(names):
         rank = 1 + sum(other < order[index] for other in order)
-        why_not = _why_not(len(known[index]), most[name], others)
+        why_not = _why_not(len(names), len(known[index]), most[name], others)
         low, high = (None, None) if why_not else _told_apart(logs, index, rank)
         summary = summarise(known[index].tolist())
         assert summary is not None  # every name comes from a cell
@@ -60,7 +60,9 @@ def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, oth
     return sorted(found, key=lambda one: (one.rank, one.name))
 
 
-def _why_not(cells: int, iterations: int, others: str) -> str:
+def _why_not(names: int, cells: int, iterations: int, others: str) -> str:
+    if names < 2:
+        return "n = 1 stack in its role, which can't rank"
     if cells < _LEAST_OTHERS:
         return f"n = {cells} of the {others}, which can't rank"
     if iterations < _LEAST_ITERATIONS:

@@ -125,7 +125,9 @@ def test_one_iteration_ranks_nobody_and_says_so(tmp_path: Path) -> None:
             folder.save_result(result)
         render([folder], tmp_path / str(iterations) / "site")
         page = (tmp_path / str(iterations) / "site" / "r" / "index.html").read_text()
-        assert ("Nothing is ranked: n = 1 iteration of each pair, which can&#39;t rank." in page) is not ranked
+        assert (
+            "Not ranked: servers, n = 1 iteration of each pair, which can&#39;t rank; clients, n" in page
+        ) is not ranked
         badges = [path.read_text() for path in (tmp_path / str(iterations)).glob("site/r/badges/*-server-sat.svg")]
         assert len(badges) == 3
         assert all(("not ranked" in badge) is not ranked for badge in badges)
