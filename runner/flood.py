@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from runner.decode.keylog import LARGEST_KEY_LOG
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord
@@ -22,7 +23,8 @@ def flood(artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: L
     limit = flood_limit(record.file_sizes)
     captures = (artifacts.client_capture, artifacts.server_capture)
     client, server = (path.stat().st_size if path.is_file() else 0 for path in captures)
-    if max(client, server) <= limit and not evidence.flooded:
+    # Secrets that endpoints wrote stand in the captures of both: what one writes is not held against the other.
+    if max(client, server) <= limit + 2 * LARGEST_KEY_LOG and not evidence.flooded:
         return None
     sent = (client, server) if truth is None else (truth.return_.bytes_in, truth.forward.bytes_in)
     when = ", when the job was ended" if evidence.flooded else ""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.errors import CaptureError
+from runner.safe_files import read_head
 
 HANDSHAKE = ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET")
 APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
@@ -11,6 +12,8 @@ EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
 _LABELS = frozenset((*HANDSHAKE, *APPLICATION, EARLY))
 
 _MOST = 4  # different secrets of one label and session that are taken from one key log
+
+LARGEST_KEY_LOG = 1 << 20  # bytes that are read of one; a connection has five lines, of 200 bytes at most
 
 Session = dict[str, tuple[bytes, ...]]
 """Label of the secret → the secret: 32 bytes for the SHA-256 suites, 48 for SHA-384. Several where key logs disagree:
@@ -22,11 +25,11 @@ def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict
     sessions: dict[bytes, Session] = {}
     for path in paths:
         try:
-            _merge(path.read_bytes(), sessions)
+            _merge(read_head(path, size=LARGEST_KEY_LOG), sessions)
         except OSError as error:
             raise CaptureError(f"{path} can't be read ({error.strerror}): give the path of a key log.") from error
     for text in embedded:
-        _merge(text, sessions)
+        _merge(text[: 2 * LARGEST_KEY_LOG], sessions)
     return sessions
 
 

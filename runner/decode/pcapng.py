@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runner.decode.capture import MAX_RECORD, PCAP_MAGIC, TLS_KEY_LOG
+from runner.decode.keylog import LARGEST_KEY_LOG
+from runner.safe_files import read_head
 
 _SECRET = re.compile(rb"[A-Z0-9_]{1,64} [0-9a-fA-F]{64} [0-9a-fA-F]{64,128}")  # draft-ietf-tls-keylogfile §2
 _BUFFER = 1 << 20  # bytes
@@ -41,8 +43,12 @@ def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
 
 
 def _secrets(key_logs: Iterable[Path]) -> bytes:
-    """The lines of all key logs that are secrets, each once: client and server mostly wrote the same."""
-    lines = (line.strip() for path in key_logs for line in path.read_bytes().splitlines())
+    """The lines of all key logs that are secrets, each once: client and server mostly wrote the same.
+
+    Of each log the beginning alone: what one endpoint writes must not make the captures of both large.
+    """
+    logs = (read_head(path, size=LARGEST_KEY_LOG) for path in key_logs)
+    lines = (line.strip() for log in logs for line in log.splitlines())
     return b"".join(dict.fromkeys(line + b"\n" for line in lines if _SECRET.fullmatch(line)))
 
 

@@ -7,14 +7,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.catalog import ROOT
+from runner.catalog import ROOT, load_catalog
+from runner.decode import decode_capture, embed_secrets
+from runner.decode.keylog import LARGEST_KEY_LOG
 from runner.errors import UsageError
+from runner.flood import flood
+from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.names import name_problem
 from runner.render import render
@@ -22,7 +27,7 @@ from runner.render.writer import Writer
 from runner.retention import Retention, apply_retention
 from runner.safe_files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
 from runner.site_server import SiteServer
-from runner.store import RunFolder, find_runs, write_atomically
+from runner.store import RunFolder, find_runs, load_evidence, write_atomically
 from runner.tests.conftest import RECORDINGS
 from runner.tests.render.folders import rare_run
 
@@ -145,8 +150,6 @@ def test_a_linked_job_folder_is_no_job(stranger: RunFolder, precious: Path) -> N
 def rare_result(folder: RunFolder) -> Any:
     """Some other result of the run, as that of ALPHA."""
     document = json.loads((folder.path / "alpha_<b>&\"'/sat/1/result.json").read_text())
-    from dataclasses import replace  # noqa: PLC0415 - used here alone
-
     result = folder.result(Job(server="alpha", client=document["client"], case="sat", iteration=1))
     assert result is not None
     return replace(result, client="alpha")
@@ -331,3 +334,24 @@ def test_files_of_jobs_are_text_or_downloads(served: tuple[Path, int]) -> None:
 )
 def test_a_host_that_is_not_ours_is_refused(served: tuple[Path, int], host: str, status: int) -> None:
     assert get(served[1], "/index.html", host)[0] == status
+
+
+def test_a_key_log_of_many_megabytes_makes_nobody_a_flood(tmp_path: Path) -> None:
+    """The attack: 95 MB of valid-looking lines in one key log, which made the peer a `packet-flood`."""
+    job = tmp_path / "1"
+    shutil.copytree(RECORDINGS / "quinn_quinn/transfer/1", job)
+    artifacts = Artifacts(job)
+    true = (job / "client/keys.log").read_bytes()
+    with (job / "client/keys.log").open("ab") as log:
+        for number in range(120_000):
+            log.write(b"CLIENT_RANDOM %064x %096x\n" % (number, number))
+    size = artifacts.server_capture.stat().st_size
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        embed_secrets(capture, artifacts.key_logs)
+    assert artifacts.server_capture.suffix == ".pcapng"
+    assert artifacts.server_capture.stat().st_size < 2 * size + 2 * LARGEST_KEY_LOG
+    record, evidence = load_catalog().cases["transfer"].record(), load_evidence(artifacts)
+    assert evidence is not None
+    assert flood(artifacts, replace(record, file_sizes=(10,)), evidence, None) is None
+    trace = decode_capture(artifacts.client_capture, ())
+    assert trace.stream_frames.num_rows > 0, f"the true secrets stand first: {len(true)} B"
