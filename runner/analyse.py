@@ -43,7 +43,6 @@ _PERMANENT = frozenset(
         "early-data-unread",
         "offload",
         "bypassed",
-        "spins",
     }
 )
 
@@ -105,8 +104,6 @@ def with_record(base: Result, evidence: Evidence) -> Result:
         transfer_s=evidence.transfer_s,
         stages_s=evidence.stages_s,
         cpu_pressure=evidence.cpu_pressure,
-        clock="virtual" if evidence.guest else "real",
-        guest_speed=evidence.guest.speed if evidence.guest else None,
     )
 
 
@@ -117,7 +114,7 @@ def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
         return base.ending(Outcome.UNSUPPORTED, *unable)
     if unasked := tuple(_found(case.preconditions, context)):
         return base.ending(Outcome.ERROR, *unasked)
-    findings = tuple(_found(case.checks, context)) or exercised(base.violations, case)
+    findings = (*_found(case.checks, context), *exercised(base.violations, case))
     return base.ending(Outcome.FAILED, *findings) if findings else base
 
 

@@ -103,11 +103,23 @@ def insert_packet(
         after_s = _free_time(recording, like)
     arrival = like.seen.get(like.receiver, like.seen[like.sender]).time_ns + round(after_s * 1e9)
     renumber(recording, connection, like.sender, template.space, number, arrival)
+    _count(recording, like, template.space, number, arrival)
     packet = copied(template, *frames, number=number)
     if template.kind is Kind.INITIAL:
         size = max(size, LEAST_INITIAL)
     fill(packet, size)
     return recording.insert(like, [packet], after_s=after_s), packet
+
+
+def _count(recording: Recording, like: Datagram, space: str, number: int, arrival_ns: int) -> None:
+    """Raise the ECN counts of the receiver by the mark of the new packet, once it has arrived."""
+    if not like.arrived or like.connection is None:
+        return
+    name = {1: "ect1", 2: "ect0", 3: "ce"}.get(like.seen[like.receiver].ecn)
+    for datagram, packet in space_packets(recording, like.connection, like.receiver, space):
+        for frame in packet.frames:
+            if name and frame.type == F.ACK_ECN and datagram.sent_ns >= arrival_ns and frame.ranges[0][1] >= number:
+                packet.swap(frame, frame.with_value(name, frame[name] + 1))
 
 
 def _free_time(recording: Recording, like: Datagram) -> float:
@@ -119,10 +131,8 @@ def _free_time(recording: Recording, like: Datagram) -> float:
 def fill(packet: Packet, size: int) -> None:
     """PADDING up to a size of the whole packet."""
     packet.changed = True
-    missing = size - len(packet.encode())
-    if missing > 0:
-        packet.frames.append(padding(missing))
-        packet.frames = [*packet.frames]
+    while (missing := size - len(packet.encode())) > 0:  # twice where a short packet was filled up already
+        packet.frames = [*packet.frames, padding(missing)]
 
 
 def rewrite_crypto(

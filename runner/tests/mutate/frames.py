@@ -134,6 +134,10 @@ class Frame:
             raw=b"",
         )
 
+    def with_value(self, name: str, value: int) -> "Frame":
+        """The same frame with another integer."""
+        return replace(self, values=self.values | {name: value}, raw=b"")
+
     def encode(self) -> bytes:
         """Its bytes."""
         if self.raw:

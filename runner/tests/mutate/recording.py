@@ -16,7 +16,6 @@ from runner.tests.mutate.packets import Kind, Packet, split
 
 CLIENT, SERVER = "client", "server"
 ROLES = (CLIENT, SERVER)
-SERVER_PORTS = (443,)
 _CAPTURES = {CLIENT: "sim/left.pcap", SERVER: "sim/right.pcap"}
 
 
@@ -172,7 +171,10 @@ def _datagrams(records: dict[str, list[Record]]) -> list[Datagram]:
     waiting: dict[tuple[str, bytes], list[Datagram]] = {}
     sightings = [(record, vantage) for vantage in ROLES for record in records[vantage] if record.payload]
     # A sender's capture comes first, so that a receiver's record finds what it is a copy of.
-    senders = {id(record): _sender(record) for record, _ in sightings}
+    servers = {
+        address for record, _ in sightings for address, port in (record.source, record.destination) if port == 443
+    }
+    senders = {id(record): _sender(record, servers) for record, _ in sightings}
     sightings.sort(key=lambda sighting: (senders[id(sighting[0])] != sighting[1], sighting[0].time_ns))
     for record, vantage in sightings:
         sender = senders[id(record)]
@@ -190,11 +192,12 @@ def _datagrams(records: dict[str, list[Record]]) -> list[Datagram]:
     return datagrams
 
 
-def _sender(record: Record) -> str:
-    source, destination = record.ports
-    if destination in SERVER_PORTS:
+def _sender(record: Record, servers: set[bytes]) -> str:
+    """Who sent it. The server may have a second port, as its preferred address."""
+    source, destination = record.addresses
+    if destination in servers:
         return CLIENT
-    return SERVER if source in SERVER_PORTS else ""
+    return SERVER if source in servers else ""
 
 
 def _secrets(logs: Iterator[str]) -> dict[bytes, dict[str, bytes]]:
