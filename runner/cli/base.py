@@ -1,10 +1,13 @@
 """The group of commands, the consoles, and what several commands share."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
+from rich.segment import Segment
 
 from runner.campaign import VERSION
 from runner.catalog import IMPLEMENTATIONS, ROOT
@@ -16,8 +19,23 @@ _MOST_TOLD = 10  # sentences
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # what the tests of the default suite run
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Control characters, and those that turn the order of text round: images write them into logs, names and readings.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class SafeConsole(Console):
+    """Prints what strangers wrote without letting it command the terminal; its own colours stay."""
+
+    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        shown = (
+            one if one.control else Segment(_COMMANDS.sub("\N{REPLACEMENT CHARACTER}", one.text), one.style)
+            for one in buffer
+        )
+        return super()._render_buffer(shown)
+
+
+out = SafeConsole(highlight=False)
+err = SafeConsole(stderr=True, highlight=False)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

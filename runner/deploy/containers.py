@@ -3,10 +3,11 @@
 import io
 import queue
 import socket
+import struct
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,8 @@ from runner.errors import LaneError
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
 _CALL_SECONDS = 60
 _BLOCK = 1 << 20
+_FRAME = struct.Struct(">B3xI")
+_LARGEST_LOG = 32 << 20  # bytes; twice what an endpoint may print
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,10 +222,15 @@ class Engine:
             api.wait(container, timeout=None)
 
     def printed(self, container: str) -> str:
-        """What a container has printed, as far as its log driver keeps it."""
+        """What a container has printed, as far as its log driver keeps it; 32 MiB at most, whatever is sent."""
+        params = {"stdout": 1, "stderr": 1, "follow": 0, "timestamps": 0, "tail": "all"}
         with self._call("read a log") as api:
-            output: bytes = api.logs(container, stdout=True, stderr=True)
-        return output.decode(errors="replace")
+            # Not `api.logs`, which reads a frame of any size that the engine announces.
+            own: Any = api
+            answer = own._get(own._url("/containers/{0}/logs", container), params=params, stream=True)
+            with closing(answer):
+                own._raise_for_status(answer)
+                return _unframed(answer.raw, _LARGEST_LOG).decode(errors="replace")
 
     def execute(self, container: str, command: list[str]) -> tuple[int, str]:
         """Run a command in a running container. Returns exit code and what it printed."""
@@ -232,7 +240,7 @@ class Engine:
             exit_code: int = api.exec_inspect(made["Id"])["ExitCode"]
         return exit_code, output.decode(errors="replace")
 
-    def archive(self, container: str, path: str) -> Iterator[bytes]:
+    def archive(self, container: str, path: str) -> Generator[bytes, None, None]:
         """A folder or file of a container as tar, in blocks."""
         with self._call(f"read {path}") as api:
             blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
@@ -292,6 +300,17 @@ class Engine:
         with self._call("list volumes") as api:
             found = api.volumes(filters={"label": LABEL_OWNER})["Volumes"] or []
         return [(volume["Name"], volume["Labels"]) for volume in found]
+
+
+def _unframed(source: Any, limit: int) -> bytes:
+    """The first `limit` bytes of a stream of frames: kind, length, content (Docker Engine API, ContainerAttach)."""
+    output = bytearray()
+    while len(output) < limit and len(head := source.read(_FRAME.size)) == _FRAME.size:
+        left = _FRAME.unpack(head)[1]
+        while left and len(output) < limit and (part := source.read(min(left, limit - len(output), _BLOCK))):
+            output += part
+            left -= len(part)
+    return bytes(output)
 
 
 @contextmanager

@@ -40,10 +40,12 @@ class Probe:
         lane.prepare(plumber)
         for segment in lane.segments:
             segment.start(link_arguments(forward=_LINK, return_=_LINK, seed=1))
-        endpoint.create(lane, (www, certs) if self._role is Role.SERVER else (certs,))
         try:
+            endpoint.create(lane, (www, certs) if self._role is Role.SERVER else (certs,))
             endpoint.start()
         except LaneError as error:
+            if endpoint.running is None and error.code != "engine":
+                raise  # the engine didn't answer; what it refuses, an image without ENTRYPOINT and CMD, is the image's
             return self._result(endpoint, f"it can't be started: {error}")
         if not self._lane.bell.wait(lambda: endpoint.supervised.ended, timeout=timeout):
             endpoint.supervised.kill()
@@ -65,6 +67,6 @@ class Probe:
             role=self._role.value,
             exit_code=exit_code,
             seconds=ran,
-            output=endpoint.supervised.last_lines(_LINES),
+            output=endpoint.supervised.last_lines(_LINES) if endpoint.running is not None else "",
             problem=problem,
         )

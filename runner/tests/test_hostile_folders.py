@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -355,3 +356,22 @@ def test_a_key_log_of_many_megabytes_makes_nobody_a_flood(tmp_path: Path) -> Non
     assert flood(artifacts, replace(record, file_sizes=(10,)), evidence, None) is None
     trace = decode_capture(artifacts.client_capture, ())
     assert trace.stream_frames.num_rows > 0, f"the true secrets stand first: {len(true)} B"
+
+
+def test_what_an_image_wrote_commands_no_terminal(stranger: RunFolder) -> None:
+    attack = "\x1b[2J\x1b]52;c;cm0gLXJm\x07\x9b31m\u202e\r\b"
+
+    def plant(document: dict[str, Any]) -> None:
+        document["findings"] = [
+            dict.fromkeys(("code", "requirement", "expected", "actual", "log_tail", "role"), f"<{attack}>")
+        ]
+
+    rewrite(stranger.path / ALPHA.path / "result.json", plant)
+    environment = os.environ | {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "300"}
+    command = [sys.executable, "-m", "runner", "show", str(stranger.path / ALPHA.path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False, env=environment)
+    text = done.stdout.decode() + done.stderr.decode()
+    assert done.returncode == 0, text
+    assert "\x1b[" in text, "its own colours are there"
+    own = re.sub("\x1b\\[[0-9;]*m", "", text)
+    assert not set(own) & set("\x1b\x07\x08\x9b\r\u202e")

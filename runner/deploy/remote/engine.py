@@ -1,8 +1,8 @@
 """The engine of a remote host: the same calls, of which each survives the loss of the SSH connection."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
 from tempfile import TemporaryFile
 from typing import TypeVar
 
@@ -11,10 +11,12 @@ from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
 from runner.deploy.containers import ContainerSpec, Engine, State
+from runner.deploy.holders import CAPTURE_LIMIT
 from runner.deploy.remote.ssh import Connection, HostLostError
 from runner.deploy.remote.tunnel import Tunnel
 from runner.errors import HostRefusedError, LaneError, SetupError
 from runner.model.real_link import RemoteHost
+from runner.units import MIB
 
 HOST_LOST = "host-lost"  # code of the LaneError of a host that stayed away
 _PATIENCE_SECONDS = 60.0
@@ -22,6 +24,7 @@ _PAUSE_SECONDS = 1.0
 _CALL_SECONDS = 60
 _CONFLICT = 409
 _BLOCK = 1 << 20
+LARGEST_ARCHIVE = CAPTURE_LIMIT + 256 * MIB  # bytes that are kept of a folder or file of another host
 
 Value = TypeVar("Value")
 
@@ -124,15 +127,19 @@ class RemoteEngine(Engine):
     def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
         return self._patiently(super().labelled_volumes)
 
-    def archive(self, container: str, path: str) -> Iterator[bytes]:
+    def archive(self, container: str, path: str) -> Generator[bytes, None, None]:
         """A folder of a container as tar: fetched whole before the first block, so that it can be fetched again."""
         with TemporaryFile() as file:
 
             def fetch() -> None:
                 file.seek(0)
                 file.truncate()
-                for block in super(RemoteEngine, self).archive(container, path):
-                    file.write(block)
+                # Cut off at the limit, the archive ends within a file, and its reader says that the rest is missing.
+                with closing(super(RemoteEngine, self).archive(container, path)) as blocks:
+                    for block in blocks:
+                        file.write(block)
+                        if file.tell() > LARGEST_ARCHIVE:
+                            return
 
             self._patiently(fetch)
             file.seek(0)

@@ -11,6 +11,7 @@ from runner.deploy.lanes import Lanes
 from runner.deploy.request import Limits
 from runner.disturbance import load_truth
 from runner.model.artifacts import Artifacts
+from runner.model.implementation import Role
 from runner.tests.deploy.conftest import Ask
 from runner.units import MIB
 
@@ -213,3 +214,13 @@ def test_packets_in_the_others_name_are_counted_and_are_in_no_capture(lanes: Lan
     truth = load_truth(artifacts.link_truth)
     assert truth is not None
     assert (truth.spoofed_client, truth.spoofed_server, truth.malformed) == (30, 0, 0)
+
+
+def test_an_image_without_an_entry_point_is_not_compliant_and_stops_nobody(
+    lanes: Lanes, engine: docker.DockerClient
+) -> None:
+    """It once aborted the run before its first job."""
+    image, _ = engine.images.build(fileobj=io.BytesIO(b"FROM scratch\nLABEL none=1\n"), rm=True)
+    answer = lanes.probe(str(image.id), Role.CLIENT)
+    assert not answer.compliant
+    assert "it can't be started" in answer.problem
