@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from runner.tests.mutate import tls
 from runner.tests.mutate.connection import Connection
 from runner.tests.mutate.frames import F
 from runner.tests.mutate.packets import LONG, Kind, Packet
@@ -156,12 +157,23 @@ def _learn(connection: Connection, datagram: Datagram, packet: Packet, secrets: 
             connection.add_crypto(sender, packet.space, frame)
         elif frame.type == F.NEW_CONNECTION_ID:
             connection.cids[sender].append(frame.data[:-16])
+    if packet.kind is Kind.HANDSHAKE and sender == "server":
+        _preferred(connection)
     if packet.kind is Kind.INITIAL:
         _hello(connection, sender, secrets)
         for frame in packet.frames:  # after Retry some clients begin anew, with another random
             if sender == "client" and frame.type == F.CRYPTO and frame.data[6:38] in secrets:
                 connection.client_random = frame.data[6:38]
                 connection.secrets = secrets[connection.client_random]
+
+
+def _preferred(connection: Connection) -> None:
+    """The connection ID of a preferred address (RFC 9000 §18.2): IPv4 and IPv6 address with ports stand before it."""
+    for message in tls.messages(connection.crypto_stream("server", "handshake"))[0]:
+        data = message.get(tls.TRANSPORT_PARAMETERS)
+        for kind, value in tls.parameters(data) if data is not None else ():
+            if kind == tls.P.PREFERRED_ADDRESS and value[25 : 25 + value[24]] not in connection.cids["server"]:
+                connection.cids["server"].append(value[25 : 25 + value[24]])
 
 
 def _hello(connection: Connection, sender: str, secrets: dict[bytes, dict[str, bytes]]) -> None:

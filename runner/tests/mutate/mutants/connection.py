@@ -35,7 +35,7 @@ def _not_the_servers(m: Mutation) -> None:
     for packet in datagram.packets:
         if packet.kind is not Kind.ONE_RTT:
             packet.dcid, packet.changed = m.connection.original_dcid, True
-    datagram.packets = [packet for packet in datagram.packets if packet.kind is not Kind.ONE_RTT]
+    m.need(all(packet.kind is not Kind.ONE_RTT for packet in datagram.packets), "1-RTT packets are in it as well")
 
 
 @mutant("rfc9000-5.1.2-retired-id-used")
@@ -58,7 +58,7 @@ def _response_repeated(m: Mutation) -> None:
     edits.insert_packet(m.recording, datagram, packet, old, size=1200)
 
 
-@mutant("rfc9000-8.2.2-response-not-padded")
+@mutant("rfc9000-8.2.2-response-not-padded", along={"rfc9000-8.2.1-challenge-not-padded": "both are in one packet"})
 def _response_small(m: Mutation) -> None:
     datagram, packet, _ = m.pick([each for each in m.frames(F.PATH_RESPONSE) if each[0].size >= 1200])
     packet.frames = [each for each in packet.frames if each.type != F.PADDING and not each.is_stream]
@@ -66,7 +66,7 @@ def _response_small(m: Mutation) -> None:
     m.need(datagram.size < 1200, "it is full")
 
 
-@mutant("rfc9000-8.2.1-challenge-not-padded")
+@mutant("rfc9000-8.2.1-challenge-not-padded", along={"rfc9000-8.2.2-response-not-padded": "both are in one packet"})
 def _challenge_small(m: Mutation) -> None:
     datagram, packet, _ = m.pick([each for each in m.frames(F.PATH_CHALLENGE) if each[0].size >= 1200])
     packet.frames = [each for each in packet.frames if each.type != F.PADDING and not each.is_stream]
