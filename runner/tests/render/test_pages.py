@@ -229,3 +229,26 @@ def test_a_pair_tells_its_notes_and_what_the_public_runner_would_have_said(tmp_p
     assert re.search(r'<details id="public" open>.*another verdict', page)
     assert "iteration 1: <b>failed</b>, here <b>succeeded</b>" in page
     assert "&lt;b&gt;5000" in page
+
+
+def test_broken_rules_stand_in_a_table_by_stack_and_on_the_pair_s_page(tmp_path: Path) -> None:
+    job = Job(server="a", client="b", case="quick", iteration=1)
+    folder = RunFolder.create(tmp_path / "run", run("run", {"quick": case("quick", Kind.TEST_CASE)}, (job,)))
+    broken = Finding(
+        code="rfc9000-12.3-number-reused",
+        requirement="A packet number is used once.",
+        expected="the rule is kept",
+        actual="number <7>",
+        role="client",
+        section="RFC 9000 §12.3",
+        packets=(3, 9),
+        vantage="client",
+    )
+    folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), violations=(broken,)))
+    render([folder], tmp_path / "site")
+    table = (tmp_path / "site" / "run" / "rules" / "index.html").read_text()
+    assert re.search(r"<td>b</td><td>client</td><td>1</td>", table)
+    assert 'href="../a_b/quick.html"' in table
+    assert (tmp_path / "site" / "run" / "a_b" / "quick.html").is_file()
+    assert "number &lt;7&gt;, packets 3, 9 of the client side" in table
+    assert "rfc9000-12.3-number-reused" in (tmp_path / "site" / "run" / "a_b" / "quick.html").read_text()
