@@ -77,7 +77,7 @@ def pages(site: Path) -> dict[Path, Page]:
 
 
 def test_there_is_a_page_for_each_run_and_each_cell(site: Path, pages: dict[Path, Page]) -> None:
-    places = ("implementations", "scenarios", "figures", "downloads")
+    places = ("implementations", "scenarios", "figures", "downloads", "rules")
     assert {path.relative_to(site).as_posix() for path in pages if path.name == "index.html"} == {
         "index.html",
         *(f"{run}/index.html" for run in ("recorded", "rare & old")),
