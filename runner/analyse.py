@@ -43,6 +43,7 @@ _PERMANENT = frozenset(
         "early-data-unread",
         "offload",
         "bypassed",
+        "spins",
     }
 )
 
@@ -104,6 +105,8 @@ def with_record(base: Result, evidence: Evidence) -> Result:
         transfer_s=evidence.transfer_s,
         stages_s=evidence.stages_s,
         cpu_pressure=evidence.cpu_pressure,
+        clock="virtual" if evidence.guest else "real",
+        guest_speed=evidence.guest.speed if evidence.guest else None,
     )
 
 

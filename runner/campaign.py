@@ -176,6 +176,11 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
                 f"The image of {name} has changed since {folder.path} began "
                 f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
             )
+    if stored.clock != wanted.clock:
+        raise UsageError(
+            f"{folder.path} began with --clock {stored.clock}, and its numbers can't be pooled with those of another "
+            f"clock: start a new --run."
+        )
     known = set(stored.order)
     for job in wanted.order:
         if job in known and stored.protocol(job) != wanted.protocol(job):

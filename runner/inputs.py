@@ -114,27 +114,59 @@ class Certificates:
         return {"cert.pem": self.chain, "priv.key": self.key, "ca.pem": self.ca}
 
 
-def certificates(*, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES) -> Certificates:
+class _Draw:
+    """Keys, serial numbers and the time of certificates: random and now, or all of them by a seed."""
+
+    def __init__(self, seed: int | None = None, now: float | None = None) -> None:
+        self._seed = seed
+        self._count = 0
+        self.now = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether signatures may not draw either (RFC 6979)."""
+        return self._seed is not None
+
+    def key(self) -> ec.EllipticCurvePrivateKey:
+        if self._seed is None:
+            return ec.generate_private_key(ec.SECP256R1())
+        return ec.derive_private_key(self._number(31) + 1, ec.SECP256R1())  # below the curve's order
+
+    def serial(self) -> int:
+        return x509.random_serial_number() if self._seed is None else self._number(19) + 1
+
+    def _number(self, size: int) -> int:
+        self._count += 1
+        return int.from_bytes(hashlib.shake_256(f"{self._seed}/certificates/{self._count}".encode()).digest(size))
+
+
+def certificates(
+    *, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES, seed: int | None = None, now: float | None = None
+) -> Certificates:
     """A new CA and a leaf for `names`, EC P-256. `chain_length` counts the certificates of `cert.pem`, at least 1.
 
     A long chain makes a first flight that passes the anti-amplification limit (RFC 9000 §8.1): intermediates are filled
     to some 1,100 B each, as those of real authorities are long.
+
+    With `seed` and `now` (seconds since 1970) they are a function of these: for tests and virtual time, never for
+    anything that must stay secret.
     """
     if chain_length < 1:
         raise ValueError("a chain holds at least the leaf")
-    ca_key = ec.generate_private_key(ec.SECP256R1())
+    draw = _Draw(seed, now)
+    ca_key = draw.key()
     ca_name = _name("CA")
-    ca = _sign(subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=chain_length - 1)
+    ca = _sign(draw, subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=chain_length - 1)
     issuer, issuer_key = ca_name, ca_key
     intermediates: list[x509.Certificate] = []
     for below in range(chain_length - 2, -1, -1):
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = draw.key()
         subject = _name(f"intermediate {chain_length - 1 - below}")
-        made = _sign(subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below, fill=True)
+        made = _sign(draw, subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below, fill=True)
         intermediates.insert(0, made)
         issuer, issuer_key = subject, key
-    leaf_key = ec.generate_private_key(ec.SECP256R1())
-    leaf = _sign(subject=_name(names[0]), key=leaf_key, issuer=issuer, issuer_key=issuer_key, names=names)
+    leaf_key = draw.key()
+    leaf = _sign(draw, subject=_name(names[0]), key=leaf_key, issuer=issuer, issuer_key=issuer_key, names=names)
     return Certificates(
         chain=b"".join(_pem(certificate) for certificate in (leaf, *intermediates)),
         key=_private(leaf_key),
@@ -144,13 +176,16 @@ def certificates(*, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES) 
 
 def path_keys() -> dict[str, bytes]:
     """The files of a path's /keys: a new CA, and certificate and key of both sides, EC P-256."""
-    ca_key = ec.generate_private_key(ec.SECP256R1())
+    draw = _Draw()
+    ca_key = draw.key()
     ca_name = _name("CA")
-    ca = _sign(subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0)
+    ca = _sign(draw, subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0)
     files = {"ca.pem": _pem(ca)}
     for side in (side.value for side in SIDES):
-        key = ec.generate_private_key(ec.SECP256R1())
-        leaf = _sign(subject=_name(side), key=key, issuer=ca_name, issuer_key=ca_key, names=[side], usages=_MUTUAL)
+        key = draw.key()
+        leaf = _sign(
+            draw, subject=_name(side), key=key, issuer=ca_name, issuer_key=ca_key, names=[side], usages=_MUTUAL
+        )
         files |= {f"{side}.pem": _pem(leaf), f"{side}.key": _private(key)}
     return files
 
@@ -175,6 +210,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _sign(
+    draw: _Draw,
     *,
     subject: x509.Name,
     key: ec.EllipticCurvePrivateKey,
@@ -186,16 +222,15 @@ def _sign(
     usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
 ) -> x509.Certificate:
     """A certificate that `issuer` signs: a leaf for `names`, or an authority with at most `below` authorities below."""
-    now = datetime.now(UTC)
     authority = below is not None
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + VALIDITY)
+        .serial_number(draw.serial())
+        .not_valid_before(draw.now - _CLOCK_SKEW)
+        .not_valid_after(draw.now + VALIDITY)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=below), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
@@ -207,7 +242,7 @@ def _sign(
         ).add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
     elif fill:
         builder = builder.add_extension(x509.SubjectAlternativeName(_filler()), critical=False)
-    return builder.sign(issuer_key, hashes.SHA256())
+    return builder.sign(issuer_key, hashes.SHA256(), ecdsa_deterministic=draw.deterministic)
 
 
 def _filler() -> list[x509.DNSName]:

@@ -1,5 +1,6 @@
 """`run`, from options to results: set-up, plan, probe, lanes, loop. What holds the stages together and nothing else."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -11,14 +12,17 @@ from runner.deploy.emulated import Emulated
 from runner.deploy.remote.real import RealLinks
 from runner.deploy.setup import prepare
 from runner.errors import SetupError, UsageError
+from runner.guests import clock as clocks
+from runner.guests.deployment import Guests
 from runner.links import load_links, select_links
+from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.real_link import RealLink
 from runner.model.result import Result
 from runner.model.run import Run
 from runner.over_links import assign, refuse_real, with_measurements
 from runner.retention import Retention
-from runner.run import Campaign
+from runner.run import Campaign, Deployment
 from runner.session import MatrixOptions, run_remaining, work_off
 from runner.stacks import load_present, with_images
 from runner.store import RunFolder
@@ -31,10 +35,13 @@ from testcases import pathlinks
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
-    width = Width.parse(options.lanes)
     path = campaign.run_path(options.name)
+    clock = clocks.chosen(options.clock, path)
+    width = clocks.width(options.lanes) if clock == clocks.VIRTUAL else Width.parse(options.lanes)
     options.parsed_pause()  # refused before anything is built
     placed, over, links = choose(options, path, out)
+    if links and clock == clocks.VIRTUAL:
+        raise UsageError("--clock virtual: a real link runs in real time; leave out --clock or --link.")
     width = _one_lane_per_link(options, links) if links else width
     catalog, selection = placed.catalog, placed.selection
     if not (selection.servers and selection.clients):
@@ -42,7 +49,13 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
     chosen = (catalog.implementations[name] for name in (*selection.servers, *selection.clients))
     stacks = [catalog.implementations[name] for name in dict.fromkeys(one.variant_of or one.name for one in chosen)]
-    ready = prepare(stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+    ready = prepare(
+        stacks,
+        assume_yes=options.yes,
+        extra_cas=options.extra_cas,
+        console=err,
+        guests=clock == clocks.VIRTUAL,
+    )
     wanted = campaign.new_run(
         path,
         catalog,
@@ -56,7 +69,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     )
     return run_remaining(
         path,
-        wanted,
+        clocks.on(wanted, clock),
         options,
         wider=bool(options.servers or options.clients or options.cases or options.iterations),
         execute=lambda folder, todo: _execute(
@@ -130,8 +143,14 @@ def _execute(
     """Probe, then run."""
     run = folder.run
     with ExitStack() as stack:
-        emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.all))
-        not_compliant = emulated.probe(folder.path / "compliance.json", todo)
+        deployment: Deployment
+        if run.clock == clocks.VIRTUAL:
+            scratch = campaign.LOGS / ".guests"
+            deployment = stack.enter_context(Guests.open(run, lanes=width.all, scratch=scratch))
+            not_compliant: Mapping[tuple[str, Role], str] = {}  # images are probed in real time
+        else:
+            emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.all))
+            not_compliant, deployment = emulated.probe(folder.path / "compliance.json", todo), emulated
         for (name, role), reason in not_compliant.items():
             out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
         real = None
@@ -145,7 +164,7 @@ def _execute(
                     cases=catalog.cases,
                     todo=todo,
                     presets=campaign.presets(catalog, todo, not_compliant),
-                    deployment=real or emulated,
+                    deployment=real or deployment,
                     lane_of=real.lane_of if real else None,
                     quiet=real.quiet if real else lambda _: "",
                     width=width,

@@ -42,6 +42,7 @@ class MatrixOptions:
     links: tuple[str, ...] = ()
     links_file: Path = LINKS
     images: tuple[str, ...] = ()  # NAME=IMAGE: a local image in a stack's place
+    clock: str | None = None  # real or virtual; None: that of the run, which begins as real
     markdown: bool = False  # print the matrix as Markdown
     yes: bool = False
     extra_cas: Path | None = None

@@ -242,6 +242,8 @@ def show_result(
         for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
             stopped = ", stopped by the runner" if endpoint.stopped_by_us else ""
             console.print(f"{role}: {escape(endpoint.image)}, exit code {endpoint.exit_code}{stopped}")
+    if result.guest_speed is not None:
+        console.print(f"virtual time: {result.guest_speed:.1f} guest seconds per host second")
     stages = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in result.stages_s.items())
     console.print(
         f"took {format_duration(result.wall_s)}, of it {format_duration(result.overhead_s)} beside the transfer"

@@ -65,6 +65,15 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
+def clock_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """In which time jobs run."""
+    return click.option(
+        "--clock",
+        type=click.Choice(["real", "virtual"]),
+        help="virtual: each job in a small kernel whose clock jumps when nobody has work. [the run's, else real]",
+    )(command)
+
+
 def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The links, of `plan` and `run`."""
     names = click.option(
@@ -174,6 +183,7 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
 @click.option(
     "--keep-captures", type=click.Choice([policy.value for policy in Retention]), default="median", show_default=True
 )
+@clock_option
 @click.option("--strict", is_flag=True, help="Exit with 1 when a job failed, with 3 when a job ended as an error.")
 @click.option("-m", "--markdown", is_flag=True, help="Print the matrix at the end as Markdown.")
 @click.option(
@@ -249,24 +259,22 @@ def check(implementations: Path, /, image: str | None, client: str | None, serve
 @main.command()
 @click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Jobs at once.")
 @click.option("--run", "name", default="demo", show_default=True, metavar="NAME|DIR")
+@clock_option
 @yes_option
 @cas_option
 @click.pass_obj
-def demo(implementations: Path, lanes: str, name: str, yes: bool, extra_cas: Path | None) -> None:
+def demo(implementations: Path, /, **options: Any) -> None:
     """Set everything up, run three stacks against each other over three links, draw the site."""
-    options = MatrixOptions(
+    asked = MatrixOptions(
         implementations=implementations,
         servers=DEMO_STACKS,
         clients=DEMO_STACKS,
         cases=DEMO_CASES,
         iterations=1,
-        name=name,
-        lanes=lanes,
-        yes=yes,
-        extra_cas=extra_cas,
         keep_captures="all",
+        **options,
     )
-    results = run_matrix(options, out=out, err=err)
-    page = draw_site([RunFolder.open(campaign.run_path(name))], SITE)
+    results = run_matrix(asked, out=out, err=err)
+    page = draw_site([RunFolder.open(campaign.run_path(asked.name))], SITE)
     good = sum(result.outcome is Outcome.SUCCEEDED for result in results.values())
     out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)")

@@ -11,6 +11,7 @@ TOPICS = {
     "case": "files, time-outs and names that the case sends",
     "seed": "whether the order of the jobs was shuffled by the seed",
     "host": "the machine and its system",
+    "clock": "real or virtual time",
 }
 _OF_THE_CASE = ("kind", "file_sizes", "timeout", "wire_names", "host", "name_length", "chain_length")
 
@@ -23,6 +24,7 @@ def differences(before: Run, after: Run) -> dict[str, list[str]]:
         "case": [sentence for one in shared for sentence in _case(*one)],
         "seed": list(_seed(before, after)),
         "host": list(_host(before.host, after.host)),
+        "clock": list(_clock(before, after)),
     }
     return {topic: sentences for topic, sentences in found.items() if sentences}
 
@@ -83,6 +85,11 @@ def _seed(before: Run, after: Run) -> Iterator[str]:
     if before.shuffled != after.shuffled:
         order = {True: "shuffled by the seed", False: "as planned"}
         yield f"Order of the jobs: {order[before.shuffled]} before, {order[after.shuffled]} after."
+
+
+def _clock(before: Run, after: Run) -> Iterator[str]:
+    if before.clock != after.clock:
+        yield f"Clock: {before.clock} before, {after.clock} after; CPU takes no time in virtual time."
 
 
 def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

@@ -51,6 +51,7 @@ class ContainerSpec:
     host: Mapping[str, Any] = field(default_factory=dict)
     hostname: str | None = None
     stdin: bool = False  # whether `follow` can write to it; it ends when that stream does
+    user: str | None = None  # None: the image's
     ports: tuple[tuple[int, str], ...] = ()  # that `port_bindings` in `host` publishes, such as (443, "udp")
 
 
@@ -163,6 +164,7 @@ class Engine:
                 name=name,
                 environment=dict(spec.environment),
                 hostname=spec.hostname,
+                user=spec.user,
                 stdin_open=spec.stdin,
                 ports=list(spec.ports) or None,
                 labels=self._labels | {LABEL_ROLE: spec.role},
@@ -245,6 +247,17 @@ class Engine:
         with self._call(f"read {path}") as api:
             blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
             yield from blocks
+
+    def export(self, container: str) -> Iterator[bytes]:
+        """The whole file system of a container as tar, in blocks."""
+        with self._call("export a container") as api:
+            yield from api.export(container, chunk_size=_BLOCK)
+
+    def image_config(self, image: str) -> dict[str, Any]:
+        """What an image says of its first process, in the engine's words."""
+        with self._call(f"look at the image {image}") as api:
+            config: dict[str, Any] = api.inspect_image(self.image_id(image))["Config"]  # type: ignore[no-untyped-call]
+        return config
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
         """Write files, readable by everyone, into a folder of a container, which needn't run; folders are made."""

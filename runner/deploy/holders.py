@@ -13,7 +13,7 @@ CAPTURE_LIMIT = 1024 * MIB  # bytes of one capture: a server that floods its int
 
 # The engine switches IPv6 off in namespaces without a network. Without duplicate address detection and router
 # solicitations an address works at once and nothing but the endpoints' packets is on the wire.
-_NAMESPACE = {
+NAMESPACE_SETTINGS = {
     f"net.ipv6.conf.{which}.{name}": value
     for which in ("all", "default")
     for name, value in (
@@ -54,7 +54,7 @@ def _holder(
         stdin=True,
         host={
             "network_mode": "none",
-            "sysctls": _NAMESPACE,
+            "sysctls": NAMESPACE_SETTINGS,
             "cap_drop": ["ALL"],
             "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read what endpoints have written, whoever owns the files
             "security_opt": ["no-new-privileges"],
@@ -86,7 +86,7 @@ def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool) -> Co
         # A side that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).
         own |= {f"net.ipv4.conf.{which}.rp_filter": "0" for which in ("all", "default")}
     hosts = CLIENT_HOSTS if role == "client" else SERVER_HOSTS if role == "server" else ()
-    return _holder(role, [], volumes=volumes, sysctls=_NAMESPACE | own, extra_hosts=list(hosts))
+    return _holder(role, [], volumes=volumes, sysctls=NAMESPACE_SETTINGS | own, extra_hosts=list(hosts))
 
 
 def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:

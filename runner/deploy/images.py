@@ -26,6 +26,7 @@ OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", "bentpipe/sim": "sim", "bentpipe/tools": "sim/tools"}
+GUEST = {"bentpipe/guest": "guest"}  # what runs in virtual time need besides: minutes of a kernel's build
 _BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # with a tag of its own, as the base image has, it comes from elsewhere
 
 # What a checkout gathers by being worked in, for folders without a .dockerignore of their own.
@@ -110,13 +111,16 @@ def held(client: docker.DockerClient, tag: str) -> Held | None:
     )
 
 
-def images_of(implementations: Iterable[Implementation], root: Path = ROOT) -> list[Image]:
+def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, guests: bool = False) -> list[Image]:
     """The images to build: what every run needs, those of the stacks, and the builders that they start or copy from.
+
+    With `guests`, what runs in virtual time need too.
 
     The folder implementations/_NAME, or NAME of a stack, is the image bentpipe/NAME. A stack without a folder is not
     among them. Raises SetupError for a folder without Dockerfile, and for an image of ours that no folder makes.
     """
-    images = {tag: Image(tag=tag, context=root / folder) for tag, folder in _ALWAYS.items()}
+    own = _ALWAYS | (GUEST if guests else {})
+    images = {tag: Image(tag=tag, context=root / folder) for tag, folder in own.items()}
     for stack in implementations:
         if stack.build is not None:
             images[short(stack.image)] = Image(tag=short(stack.image), context=root / stack.build)

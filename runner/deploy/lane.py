@@ -20,7 +20,7 @@ from runner.deploy.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, pair_
 from runner.errors import LaneError
 
 # A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
-_LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
+LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,4 +103,4 @@ class Lane(LaneBase):
     def udp_ports(self, role: str) -> tuple[int, ...]:
         """The ports of UDP sockets in the namespace of `role` that take datagrams from everyone."""
         _, table = self.execute(role, ["cat", "/proc/net/udp", "/proc/net/udp6"])
-        return tuple(sorted({int(port, 16) for port in _LOCAL_PORT.findall(table)}))
+        return tuple(sorted({int(port, 16) for port in LOCAL_PORT.findall(table)}))

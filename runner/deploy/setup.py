@@ -30,8 +30,15 @@ class Ready:
     digests: dict[str, str]
 
 
-def prepare(stacks: Sequence[Implementation], *, assume_yes: bool, extra_cas: Path | None, console: Console) -> Ready:
-    """Make this host able to run jobs of `stacks`.
+def prepare(
+    stacks: Sequence[Implementation],
+    *,
+    assume_yes: bool,
+    extra_cas: Path | None,
+    console: Console,
+    guests: bool = False,
+) -> Ready:
+    """Make this host able to run jobs of `stacks`; with `guests`, in virtual time.
 
     `extra_cas`: a folder of `*.crt` that the base image trusts too; None: the host's own. A person at the terminal is
     asked before something is installed, unless `assume_yes`. Raises SetupError with one sentence for what is missing.
@@ -39,7 +46,7 @@ def prepare(stacks: Sequence[Implementation], *, assume_yes: bool, extra_cas: Pa
     require(doctor.examine_host())
     client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
     published = pulling.require(client, stacks)
-    wanted = images.images_of(stacks)
+    wanted = images.images_of(stacks, guests=guests)
     todo = [tag for tag, state in images.states(client, wanted).items() if state is not State.CURRENT]
     require(doctor.examine_engine(client, to_build=len(todo)))
     base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))

@@ -42,6 +42,25 @@ class FileRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestEvidence:
+    """Where a job in virtual time ran: the guest's kernel, what its chance follows from, what it cost this host."""
+
+    kernel: str  # version
+    epoch_unix_s: int  # virtual time when the guest booted
+    seed: int
+    charge: str = ""  # virtual time that endpoints pay for work (guest/README.md); empty: none
+    virtual_s: float = 0.0  # of the guest's life
+    host_s: float = 0.0
+    cpu_s: float = 0.0  # of this host
+    memory_left: int = 0  # bytes at the end, of what the guest has
+
+    @property
+    def speed(self) -> float:
+        """Guest seconds per host second."""
+        return self.virtual_s / self.host_s if self.host_s else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """`evidence.json`: what a judge may know beside captures, key logs and qlogs."""
 
@@ -63,6 +82,7 @@ class Evidence:
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     real_link: RealLinkEvidence | None = None  # of a job over a real link, which has no simulator's truth
     path: PathEvidence | None = None  # of a job over a path
+    guest: GuestEvidence | None = None  # of a job in virtual time
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
     @property

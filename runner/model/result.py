@@ -237,6 +237,8 @@ class Result:
     attempts: int = 1  # runs of this job, disturbed ones included
     disturbed: tuple[str, ...] = ()  # why earlier attempts did not count
     started_unix_s: float = 0.0
+    clock: str = "real"  # or virtual: numbers of different clocks are never pooled
+    guest_speed: float | None = None  # guest seconds per host second; None: the clock was real
     wall_s: float = 0.0
     transfer_s: float = 0.0
     overhead_s: float = 0.0  # wall - transfer, analysis included

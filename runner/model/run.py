@@ -137,6 +137,8 @@ class Run:
     implementations: dict[str, ImplementationRecord]
     order: tuple[Job, ...]
     options: dict[str, str] = field(default_factory=dict)
+    clock: str = "real"  # or virtual: a run has one
+    guest: dict[str, str] = field(default_factory=dict)  # of virtual time: kernel, epoch, charge
     protocols: dict[str, str] = field(default_factory=dict)  # `<server>_<client>/<case>` → ALPN, where not the case's
     paths: dict[str, PathEntry] = field(default_factory=dict)  # not empty: a run of paths, which are its clients
 

@@ -1,0 +1,232 @@
+/* PID 1 of a guest. The stages of a job, in order; its time-outs are seconds of the guest's own clock. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define LINK_READY 10.0
+#define SERVER_READY 10.0
+#define SERVER_GRACE 10.0
+#define SIDE_READY 30.0
+#define SIDE_GRACE 2.0
+#define LINK_GRACE 10.0
+#define CLIENT_AFTER_SERVER 5.0 /* s that a client gets to end when its server has died */
+#define LOOK 0.01
+
+static bool failed; /* the harness: what follows is collected, nothing more is started */
+static double stage_began;
+
+static void fail(const char *code, const char *why) {
+    if (!failed) report("error %s %s", code, why);
+    failed = true;
+}
+
+static void stage(const char *name) {
+    report("stage %s %.9f", name, now() - stage_began);
+    stage_began = now();
+}
+
+static void mount_one(const char *type, const char *at, const char *data) {
+    mkdir(at, 0755);
+    if (mount(type, at, type, 0, data)) give_up("%s can't be mounted", at);
+}
+
+static void make_world(void) {
+    mount_one("proc", "/proc", NULL);
+    mount_one("sysfs", "/sys", NULL);
+    mount_one("devtmpfs", "/dev", NULL);
+    mount_one("hostfs", "/host", "/proc/self/cwd"); /* the folder in which the kernel's process was started */
+    job_load("/host/job");
+    stage_began = now();
+    report("began %.9f", stage_began);
+    int limit = open("/proc/sys/kernel/threads-max", O_WRONLY | O_CLOEXEC);
+    if (limit < 0 || dprintf(limit, "%.0f", job_seconds("threads")) < 0) give_up("threads can't be limited");
+    close(limit);
+    network_make();
+    roots_make();
+    processes_prepare();
+    stage("world");
+}
+
+static struct process *of_kind(const char *kind, int number) {
+    for (int i = 0; i < process_count; i++)
+        if (!strcmp(processes[i].kind, kind) && number-- == 0) return &processes[i];
+    return NULL;
+}
+
+static bool link_died(void) {
+    for (int i = 0; i < process_count; i++)
+        if (!strcmp(processes[i].kind, "link") && processes[i].ended) return true;
+    return false;
+}
+
+static void start_links(void) {
+    double until = now() + LINK_READY;
+    int port = (int)job_seconds("ready_port");
+    struct process *link;
+    captures_start();
+    for (int i = 0; (link = of_kind("link", i)); i++) process_start(link);
+    for (int i = 0; (link = of_kind("link", i)); i++) {
+        while (!accepts(link->role, port) && !link->ended && now() < until) pump(now() + LOOK, -1);
+        if (link->ended || now() >= until) fail("link-not-ready", "The simulator did not open the path.");
+    }
+    stage("link");
+}
+
+static void start_sides(void) {
+    struct process *side;
+    double until = now() + SIDE_READY;
+    const struct record *kick = job_one("kick"); /* namespace, address, port: the first packet of a segment */
+    if (failed || !of_kind("side", 0)) return;
+    if (kick) negotiates(kick->fields[0], kick->fields[1], kick->fields[2]);
+    for (int i = 0; (side = of_kind("side", i)); i++) process_start(side);
+    for (int i = 0; (side = of_kind("side", i)) && !failed; i++) {
+        char path[256];
+        root_path(path, sizeof path, side->role, "/logs/ready");
+        while (access(path, F_OK) && !side->ended && now() < until) pump(now() + LOOK, -1);
+        if (access(path, F_OK)) report("error path-not-ready %s %s", side->role, side->ended ? "ended" : "late");
+        failed = failed || access(path, F_OK);
+    }
+    stage("path-ready");
+}
+
+/* Returns whether there is something to run a client against. */
+static bool start_server(struct process *server) {
+    const struct record *ready = job_one("ready"); /* quic or tcp, namespace, address, port */
+    double until = now() + SERVER_READY;
+    bool answered = false;
+    if (failed || !server) return false;
+    process_start(server);
+    if (!ready) return !server->ended;
+    bool quic = !strcmp(ready->fields[0], "quic");
+    while (!answered && !server->ended && now() < until) {
+        answered = quic ? negotiates(ready->fields[1], ready->fields[2], ready->fields[3])
+                        : listens(server, atoi(ready->fields[3]));
+        if (!answered && !quic) pump(now() + LOOK, -1);
+    }
+    report("ready %d", answered);
+    stage("server-ready");
+    if (!answered && !server->ended) {
+        char command[128], path[64];
+        static const char *const tables[] = {"udp", "udp6"};
+        for (size_t i = 0; i < COUNT(tables); i++) {
+            static char text[1 << 16];
+            snprintf(path, sizeof path, "/proc/%d/net/%s", server->pid, tables[i]);
+            snprintf(command, sizeof command, OUT "/server.%s", tables[i]);
+            int file = open(path, O_RDONLY | O_CLOEXEC);
+            ssize_t size = 0, got;
+            while (file >= 0 && (got = read(file, text + size, sizeof text - size)) > 0) size += got;
+            if (file >= 0) close(file);
+            write_file(command, text, size, 0644);
+        }
+    }
+    if (!answered && !quic) fail("origin-not-ready", "The origin did not listen.");
+    return answered;
+}
+
+static bool others_ended(void) {
+    for (int i = 0; i < process_count; i++)
+        if (!strcmp(processes[i].kind, "side") && processes[i].ended) return true;
+    return false;
+}
+
+static bool flooded(void) {
+    for (int i = 0; i < process_count; i++)
+        if (processes[i].told_flood) return true;
+    return false;
+}
+
+static void run_client(struct process *client, struct process *server) {
+    double deadline = now() + job_seconds("timeout"), until = deadline;
+    bool over_path = of_kind("side", 0) != NULL || job_seconds("paths");
+    process_start(client);
+    while (!client->ended && !server->ended && !link_died() && !flooded() && !others_ended() && now() < until)
+        pump(until, -1);
+    if (!over_path && server->ended && !client->ended) {
+        double grace = now() + CLIENT_AFTER_SERVER + job_seconds("one_way_sum");
+        if (grace < until) until = grace; /* what it sent before it ended may still arrive */
+        while (!client->ended && !link_died() && now() < until) pump(until, -1);
+    }
+    if (link_died()) fail("link-died", "A simulator ended early.");
+    if (!client->ended) {
+        bool dead = over_path && (server->ended || others_ended());
+        if (dead) fail(server->ended ? "server-ended" : "side-ended", "It ended before the client did.");
+        if (flooded()) report("flooded 1");
+        client->stopped = failed || flooded() || server->ended;
+        client->timed_out = !client->stopped;
+        process_kill(client);
+        if (flooded() && !server->ended) {
+            server->stopped = true;
+            process_kill(server);
+        }
+    }
+    report("transfer %.9f", client->end - client->began);
+    stage("transfer");
+    pump_for(job_seconds("last_packets")); /* until the client's last packet has passed all captures */
+}
+
+static void stop_links(void) {
+    struct process *link;
+    captures_stop();
+    for (int i = 0; (link = of_kind("link", i)); i++) {
+        bool early = link->ended;
+        process_terminate(link, LINK_GRACE);
+        if (link->started && (early || link->code)) fail("link-failed", "The simulator did not end as it was asked to.");
+    }
+    stage("captures");
+}
+
+static void collect(void) {
+    uint64_t budget = (uint64_t)job_seconds("copy_budget");
+    struct record *records;
+    int count = job_records("tmpfs", &records);
+    for (int i = 0; i < count; i++) { /* role, path, bytes */
+        char folder[256], file[256];
+        root_path(folder, sizeof folder, records[i].fields[0], records[i].fields[1]);
+        snprintf(file, sizeof file, OUT "/%s-%s.tar", records[i].fields[0], records[i].fields[1] + 1);
+        archive(folder, records[i].fields[1] + 1, file, budget);
+    }
+    for (int i = 0; i < process_count; i++) {
+        const struct process *p = &processes[i];
+        report("process %s started=%d ended=%d code=%d began=%.9f end=%.9f stopped=%d timed_out=%d flooded=%d printed=%llu",
+               p->role, p->started, p->ended, p->code, p->began, p->end, p->stopped, p->timed_out, p->flooded,
+               (unsigned long long)p->printed);
+    }
+}
+
+static void report_memory(void) {
+    char line[128];
+    unsigned long long value;
+    FILE *file = fopen("/proc/vmstat", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "oom_kill %llu", &value) == 1) report("oom_kills %llu", value);
+    if (file) fclose(file);
+    file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu", &value) == 1) report("memory_left %llu", value * 1024);
+    if (file) fclose(file);
+}
+
+int main(void) {
+    make_world();
+    struct process *server = of_kind("server", 0), *client = of_kind("client", 0), *side;
+    start_links();
+    start_sides();
+    if (start_server(server) && client) run_client(client, server);
+    else if (!server && client && !failed) run_client(client, client);
+    if (server) process_terminate(server, SERVER_GRACE);
+    stage("server-stop");
+    for (int i = 0; (side = of_kind("side", i)); i++) process_terminate(side, SIDE_GRACE);
+    stop_links();
+    collect();
+    report_memory();
+    stage("collect");
+    report("done %.9f", now());
+    power_off();
+}

@@ -1,0 +1,1 @@
+"""Jobs in virtual time: each in a small kernel of its own (guest/), whose clock jumps when nobody has work."""

@@ -1,0 +1,225 @@
+"""One job in one guest: from its description to the evidence that a lane would have left."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import collect
+from runner.collect import Expected
+from runner.deploy.experiment import downloads_quota
+from runner.deploy.lane import LOCAL_PORT
+from runner.deploy.output import Output
+from runner.deploy.request import LaneJob
+from runner.deploy.wiring import CLIENT, SERVER, SIM
+from runner.guests.description import describe_pair
+from runner.guests.disks import Disk, Disks
+from runner.guests.house import Ended, House
+from runner.guests.reading import GuestReport, ProcessReport, read_report
+from runner.inputs import ServedFile, certificates
+from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord, GuestEvidence
+from runner.store import save_evidence
+from runner.units import MIB
+
+_MEMORY, _OWN_MEMORY = 1024, 192  # MiB: at most, and for kernel and link; /logs and /downloads come on top
+_SILENCE = 120.0  # s without either
+_HOST = 3600.0  # s in all
+_ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
+_OUTPUT = "output.log"
+_KILLED = 137
+_NOT_STARTED = 125
+_BLOCK = 1 << 20
+_HOW = {
+    "hangs": ("guest-hangs", "The guest did nothing for two minutes."),
+    "late": ("guest-late", "The guest was still running after an hour."),
+    "panic": ("guest-panic", "The guest's kernel panicked."),
+    "died": ("guest-died", "The guest's kernel ended before its job did."),
+    "stopped": ("stopped", "The run was stopped while this job ran."),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is fixed for all guests of a run. `epoch` in seconds since 1970; `charge`: guest.h, empty: CPU is free."""
+
+    epoch: int
+    charge: str = ""
+    spin_cpu_s: float = 60.0  # CPU time without virtual time passing
+
+
+class GuestExperiment:
+    """A job. `run` is called once."""
+
+    def __init__(self, job: LaneJob, house: House, disks: Disks, setting: Setting, work: Path, *, cpu: int) -> None:
+        self._job = job
+        self._house = house
+        self._disks = disks
+        self._setting = setting
+        self._work = work
+        self._cpu = cpu
+
+    def run(self) -> Evidence:
+        """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't."""
+        disks = {
+            SIM: self._disks.of("bentpipe/sim"),
+            CLIENT: self._disks.of(self._job.client.image),
+            SERVER: self._disks.of(self._job.server.image),
+        }
+        try:
+            self._prepare(disks)
+            ended = self._house.run(self._work)
+            report = read_report(_text(self._work / "out" / "report"))
+            evidence = self._collect(disks, ended, report)
+        finally:
+            shutil.rmtree(self._work, ignore_errors=True)
+        save_evidence(Artifacts(self._job.folder), evidence)
+        return evidence
+
+    def _prepare(self, disks: Mapping[str, Disk]) -> None:
+        job, setting = self._job, self._setting
+        quotas = 2 * job.limits.logs + downloads_quota(job.files)
+        asked = {
+            "seed": job.seed,
+            "epoch_s": setting.epoch,
+            "memory_mib": min(_MEMORY, job.limits.memory // MIB + _OWN_MEMORY) + quotas // MIB,
+            "charge": setting.charge,
+            "cpu": self._cpu,
+            "spin_cpu_s": setting.spin_cpu_s,
+            "silence_s": _SILENCE,
+            "host_s": _HOST,
+        }
+        shutil.rmtree(self._work, ignore_errors=True)
+        for name in ("out/sim", "www", "certs"):
+            (self._work / name).mkdir(parents=True)
+        certs = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch)
+        for name, content in certs.files().items():
+            (self._work / "certs" / name).write_bytes(content)
+        for file in job.files:
+            (self._work / "www" / file.name).write_bytes(file.content())
+        (self._work / "job").write_bytes(describe_pair(job, disks, str(self._disks.folder)))
+        (self._work / "guest.json").write_text(json.dumps(asked))
+        self._house.own(self._work)
+
+    def _collect(self, disks: Mapping[str, Disk], ended: Ended, report: GuestReport) -> Evidence:
+        folder, out = self._job.folder, self._work / "out"
+        for name in (CLIENT, SERVER, SIM):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for path in (out / SIM).iterdir():
+            shutil.move(path, folder / SIM / path.name)
+        shutil.copyfile(self._work / "console", folder / SIM / "console.log")
+        outputs = {role: _output(out / f"{role}.output") for role in (CLIENT, SERVER, SIM)}
+        for role, text in outputs.items():
+            (folder / role / _OUTPUT).write_text(text)
+        Artifacts(folder).output_log.write_text(collect.merge_outputs(list(outputs.items())))
+        error = dict(report.error)
+        if ended.how == "spins":
+            spinner = ended.spinner
+            who = f"the process {spinner['name']} of the {spinner['role'] or 'guest'}"
+            used = f"used {spinner['cpu_s']:.0f} s of CPU while no time passed"
+            error = {"code": "spins", "message": f"{who} {used}: it waits in a loop that reads no clock"}
+        elif ended.how != "ended" or report.done is None:
+            code, message = _HOW.get(ended.how, _HOW["died"])
+            error = error or {"code": code, "message": f"{message} {_text(self._work / 'console')[-300:]}".strip()}
+        endpoints = {role: self._endpoint(role, disks[role], report) for role in (CLIENT, SERVER)}
+        files, extra, full = self._downloads(out / "client-downloads.tar")
+        if full:
+            endpoints[CLIENT]["volumes_full"] = (*endpoints[CLIENT]["volumes_full"], "/downloads")  # type: ignore[misc]
+        spins = ended.how == "spins"
+        return Evidence(
+            started_unix_s=report.began or float(self._setting.epoch),
+            wall_s=ended.host_s,
+            transfer_s=report.transfer,
+            stages_s=report.stages,
+            client=EndpointRecord(**endpoints[CLIENT]),  # type: ignore[arg-type]
+            server=EndpointRecord(**endpoints[SERVER]),  # type: ignore[arg-type]
+            server_ready=report.ready,
+            server_udp_ports=_udp_ports(out),
+            files=files,
+            extra_files=extra,
+            flooded=report.flooded,
+            capture_drops=sum(report.dropped.values()) if report.dropped else None,
+            error=error if spins else self._not_started(report) or error,
+            guest=GuestEvidence(
+                kernel=self._house.kernel,
+                epoch_unix_s=self._setting.epoch,
+                seed=self._job.seed,
+                charge=self._setting.charge,
+                virtual_s=ended.virtual_s,
+                host_s=ended.host_s,
+                cpu_s=ended.cpu_s,
+                memory_left=report.memory_left,
+            ),
+        )
+
+    def _not_started(self, report: GuestReport) -> dict[str, str]:
+        """The engine's word for an image whose first process can't be started."""
+        for role in (SERVER, CLIENT):
+            process = report.processes.get(role)
+            said = _text(self._work / "out" / f"{role}.output").splitlines()[-1:]
+            if process and process.code == _NOT_STARTED and said and said[0].startswith("bentpipe: "):
+                return {"code": f"{role}-not-started", "message": said[0].removeprefix("bentpipe: ")}
+        return {}
+
+    def _endpoint(self, role: str, disk: Disk, report: GuestReport) -> dict[str, object]:
+        spec = self._job.client if role == CLIENT else self._job.server
+        process = report.processes.get(role, ProcessReport())
+        archive = self._work / "out" / f"{role}-logs.tar"
+        done = collect.Extraction()
+        if archive.is_file():
+            reserved = frozenset((_OUTPUT,))
+            done = collect.extract(_blocks(archive), self._job.folder / role, reserved=reserved)
+        full = done.occupied > self._job.limits.logs - _ALMOST_FULL
+        killed_for_memory = bool(report.oom_kills) and process.code == _KILLED and not process.flooded
+        return {
+            "image": spec.image,
+            "image_id": f"sha256:{disk.path.stem}",
+            "exit_code": process.code if process.started and process.ended else None,
+            "timed_out": process.timed_out,
+            "oom_killed": killed_for_memory and not (process.stopped or process.timed_out),
+            "stopped_by_us": process.stopped,
+            "output_flooded": process.flooded,
+            "started": process.began - report.began if process.started else None,
+            "ended": process.end - report.began if process.ended else None,
+            "environment": {**spec.environment, "ROLE": role},
+            "skipped_files": tuple(done.skipped),
+            "volumes_full": ("/logs",) if full else (),
+        }
+
+    def _downloads(self, archive: Path) -> tuple[tuple[FileRecord, ...], tuple[str, ...], bool]:
+        files, quota = self._job.files, downloads_quota(self._job.files)
+        if not archive.is_file():
+            return tuple(_missing(file) for file in files), (), False
+        expected = {
+            file.name: Expected(size=file.size, digest=hashlib.sha256(file.content()).digest()) for file in files
+        }
+        found = collect.compare(_blocks(archive), expected, budget=2 * quota)
+        return found.files, found.extra, found.occupied > quota - _ALMOST_FULL
+
+
+def _missing(file: ServedFile) -> FileRecord:
+    return FileRecord(name=file.name, size=file.size, received=None, equal=False)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def _output(path: Path) -> str:
+    output = Output()
+    for block in _blocks(path) if path.is_file() else ():
+        output.feed(block)
+    return output.text()
+
+
+def _udp_ports(out: Path) -> tuple[int, ...]:
+    tables = _text(out / "server.udp") + _text(out / "server.udp6")
+    return tuple(sorted({int(port, 16) for port in re.findall(LOCAL_PORT, tables)}))

@@ -1,0 +1,70 @@
+"""What a guest's first process has reported: lines of a word and values → fields. Pure."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(kw_only=True)
+class ProcessReport:
+    """The life of one container. Times in seconds of virtual time since 1970."""
+
+    started: bool = False
+    ended: bool = False
+    code: int = 0
+    began: float = 0.0
+    end: float = 0.0
+    stopped: bool = False
+    timed_out: bool = False
+    flooded: bool = False
+    printed: int = 0
+
+
+@dataclass(kw_only=True)
+class GuestReport:
+    """All that is reported. A guest that was ended from outside has reported a part of it."""
+
+    began: float = 0.0
+    done: float | None = None
+    ready: bool | None = None
+    flooded: bool = False
+    transfer: float = 0.0
+    oom_kills: int = 0
+    memory_left: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)  # packets, by capture
+    stages: dict[str, float] = field(default_factory=dict)
+    processes: dict[str, ProcessReport] = field(default_factory=dict)
+    error: dict[str, str] = field(default_factory=dict)
+
+
+def read_report(text: str) -> GuestReport:
+    """Parse the lines; what isn't known is left out."""
+    report = GuestReport()
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        first, _, more = rest.partition(" ")
+        if word in ("began", "done", "transfer"):
+            setattr(report, word, float(first))
+        elif word in ("oom_kills", "memory_left"):
+            setattr(report, word, int(first))
+        elif word in ("ready", "flooded"):
+            setattr(report, word, first == "1")
+        elif word == "stage":
+            report.stages[first.replace("-", " ")] = float(more)
+        elif word == "dropped":
+            report.dropped[first] = int(more)
+        elif word == "process":
+            report.processes[first] = _process(more)
+        elif word == "error" and not report.error:
+            report.error = {"code": first, "message": more or first}
+    return report
+
+
+def _process(text: str) -> ProcessReport:
+    values = dict(part.split("=", 1) for part in text.split())
+    flags = {name: values[name] == "1" for name in ("started", "ended", "stopped", "timed_out", "flooded")}
+    return ProcessReport(
+        **flags,
+        code=int(values["code"]),
+        printed=int(values["printed"]),
+        began=float(values["began"]),
+        end=float(values["end"]),
+    )

@@ -1,0 +1,29 @@
+"""Guests of this host's engine, where the endpoint image of a stranger runs as in lanes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import ImageNotFound
+
+from runner.guests.clock import EPOCH
+from runner.guests.deployment import GuestHost
+from runner.guests.experiment import Setting
+from runner.tests.deploy.conftest import ask, engine, stranger
+
+__all__ = ["ask", "engine", "stranger"]
+
+
+@pytest.fixture(scope="session")
+def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
+    """In the place of lanes: the tests of hostile images are the same."""
+    try:
+        engine.images.get("bentpipe/guest")
+    except ImageNotFound:
+        pytest.skip("the image bentpipe/guest is not built: `./bentpipe demo --clock virtual` builds it in minutes")
+    scratch: Path = tmp_path_factory.mktemp("guests")
+    for folder in (scratch, *scratch.parents[:2]):
+        folder.chmod(0o755)  # guests run as another user when root runs the tests
+    with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=4.0), lanes=2, scratch=scratch) as host:
+        yield host
