@@ -38,6 +38,7 @@ def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
         checks += examine_engine(client, to_build=sum(state is not State.CURRENT for state in states.values()))
         base = State.CURRENT if images.held(client, base_image.TAG) else State.MISSING
         checks += [own_images({base_image.TAG: base, **states}), _published_images(client, implementations.values())]
+        checks.append(_guests(client))
     return [*checks, _extra_cas(), _tshark()]
 
 
@@ -137,6 +138,16 @@ def own_images(states: Mapping[str, State]) -> Check:
         what="; ".join(parts),
         mend="Run `./bentpipe build`.",
     )
+
+
+def _guests(client: docker.DockerClient) -> Check:
+    """Whether the kernel of virtual time is built; `--clock virtual` builds it where it is not."""
+    [tag] = images.GUEST
+    built = images.held(client, tag) is not None
+    what = (
+        "its kernel is built" if built else "its kernel is not built; the first --clock virtual takes minutes for that"
+    )
+    return Check(name="virtual time", ok=True, what=what)
 
 
 def _published_images(client: docker.DockerClient, stacks: Iterable[Implementation]) -> Check:
