@@ -3,7 +3,6 @@
 Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. A file that ends within a record yields all whole ones.
 """
 
-import gzip
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from runner.errors import CaptureError
 
 # No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer one means that the file is damaged there.
 MAX_RECORD = 262_144
+LARGEST_UNPACKED = 1 << 30  # bytes of a capture in a gzip file; the runner's own have no more
 
 # A damaged time stamp or resolution can mean any time; the tables hold 64 bits.
 _FARTHEST_NS = (1 << 63) - 1
@@ -85,15 +85,16 @@ def capture_of(stored: bytes, path: Path) -> CaptureFile:
 
 
 def _gunzip(stored: bytes) -> bytes:
-    """What can be unpacked of a gzip file, which may be cut off."""
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        return gzip.decompress(stored)
-    except (EOFError, OSError, zlib.error):
+    """What can be unpacked of a gzip file, which may be cut off; LARGEST_UNPACKED bytes at most."""
+    unpacked = bytearray()
+    while stored and len(unpacked) < LARGEST_UNPACKED:
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
-            return unpacker.decompress(stored)
+            unpacked += unpacker.decompress(stored, LARGEST_UNPACKED - len(unpacked))
         except zlib.error:
-            return b""
+            break
+        stored = unpacker.unused_data if unpacker.eof else b""
+    return bytes(unpacked)
 
 
 def _pcap_records(file: CaptureFile) -> Iterator[Record]:

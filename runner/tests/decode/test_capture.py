@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import Trace, decode_capture
+from runner.decode import Trace, capture, decode_capture
 from runner.errors import CaptureError
 from runner.tests.decode import rewrite
 from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng
@@ -220,3 +220,12 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         decode_capture(tmp_path / "missing.pcap")
     with pytest.raises(CaptureError, match="can't be read"):
         decode_capture(CAPTURE, [tmp_path / "missing.log"])
+
+
+def test_a_gzip_bomb_is_unpacked_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "LARGEST_UNPACKED", 1 << 20)
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    path = tmp_path / "bomb.pcap.gz"
+    path.write_bytes(gzip.compress(head + bytes(64 << 20)))
+    file, _ = capture.open_capture(path)
+    assert len(file.data) == 1 << 20
