@@ -117,7 +117,7 @@ def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
         return base.ending(Outcome.UNSUPPORTED, *unable)
     if unasked := tuple(_found(case.preconditions, context)):
         return base.ending(Outcome.ERROR, *unasked)
-    findings = (*_found(case.checks, context), *exercised(base.violations, case))
+    findings = tuple(_found(case.checks, context)) or exercised(base.violations, case)
     return base.ending(Outcome.FAILED, *findings) if findings else base
 
 

@@ -70,5 +70,9 @@ CASE = Case(
     wire_name="ecn",
     scenario=MARKING,
     files=(100 * KIB,),
+    exercises=(
+        "rfc9000-13.4",
+        "rfc9000-19.3.2",
+    ),
     checks=(*checks.ONE_CONNECTION, marks_are_sent_and_reported),
 )

@@ -14,5 +14,17 @@ CASE = Case(
     wire_name="handshake",
     scenario=DEFAULT,
     files=(1 * KIB,),
+    exercises=(
+        "rfc9000-7",
+        "rfc9000-12.5",
+        "rfc9000-14.1",
+        "rfc9000-17.2-",
+        "rfc9000-18",
+        "rfc9000-19.20",
+        "rfc9000-13.1",
+        "rfc9001-4",
+        "rfc9001-5",
+        "rfc9001-8",
+    ),
     checks=(*checks.ONE_CONNECTION, checks.no_retry),
 )

@@ -89,6 +89,7 @@ CASE = Case(
     protocols=(HTTP3,),
     scenario=DEFAULT,
     files=(5 * KIB, 10 * KIB, 500 * KIB),
+    exercises=("rfc9114",),
     checks=(
         *checks.COMMON,
         checks.Handshakes(1),

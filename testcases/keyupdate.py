@@ -36,5 +36,6 @@ CASE = Case(
     wire_name_server="transfer",
     scenario=DEFAULT,
     files=(3 * MIB,),
+    exercises=("rfc9001-6",),
     checks=(*checks.ONE_CONNECTION, both_updated_keys),
 )

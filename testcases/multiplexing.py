@@ -69,6 +69,7 @@ CASE = Case(
     scenario=DEFAULT,
     files=(32,) * _FILES,
     capabilities=(limit_is_met,),
+    exercises=("rfc9000-4",),
     checks=(*checks.ONE_CONNECTION, streams_were_refilled),
     notes=(limit_is_high,),
 )

@@ -109,5 +109,6 @@ def rebinding(*, name: str, abbreviation: str, description: str, scenario: Scena
         scenario=scenario,
         files=(10 * MIB,),
         preconditions=(hits.rebound, mappings_were_seen),
+        exercises=("rfc9000-8.2.1", "rfc9000-8.2.2-response-on-other-path", "rfc9000-9.5"),
         checks=(*checks.ONE_CONNECTION, new_paths_are_validated, old_paths_are_left),
     )

@@ -67,6 +67,11 @@ CASE = Case(
     wire_name="retry",
     scenario=DEFAULT,
     files=(10 * KIB,),
+    exercises=(
+        "rfc9000-17.2.5",
+        "rfc9000-7.3",
+        "rfc9001-5.8",
+    ),
     checks=(
         *checks.COMMON,
         checks.Handshakes(1),

@@ -71,6 +71,10 @@ CASE = Case(
     scenario=DEFAULT,
     files=(2 * MIB, 3 * MIB, 5 * MIB),
     capabilities=(limits_moved,),
+    exercises=(
+        "rfc9000-4",
+        "rfc9000-19.8",
+    ),
     checks=(*checks.ONE_CONNECTION, credit_was_kept),
     notes=(streams_were_concurrent,),
 )

@@ -40,5 +40,9 @@ CASE = Case(
     wire_name="v2",
     scenario=DEFAULT,
     files=(1 * KIB,),
+    exercises=(
+        "rfc9368",
+        "rfc9369",
+    ),
     checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn("hq-interop"), upgraded),
 )

@@ -162,7 +162,11 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
         yield hello.broken("rfc9000-7.3-original-destination-missing", "no such parameter")
     elif first and hello.values[0x00] != first and not side.scope.count(SERVER, "version_negotiation"):
         yield hello.broken("rfc9000-7.3-original-destination-wrong", f"{hello.values[0x00].hex()}, not {first.hex()}")
+    # A client that never got the Retry may be taken on without it, when its next packet comes.
+    followed = side.ids("dcid", side.of_type(INITIAL, got=True))
     retries = side.ids("scid", side.of_type(RETRY))
+    if retries and not set(retries) & set(followed):
+        return
     if not retries:
         if 0x10 in hello.values:
             yield hello.broken("rfc9000-7.3-retry-source-without-retry", hello.values[0x10].hex())

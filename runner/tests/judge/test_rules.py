@@ -6,6 +6,7 @@ import pytest
 
 from runner.catalog import load_cases
 from runner.judge.rules import BY_ID, RULES, Rule, Where
+from runner.judge.rules.document import PAGE, text
 
 
 def test_ids_are_unique_and_named_alike() -> None:
@@ -27,3 +28,13 @@ def test_cases_of_the_table_exist() -> None:
 
 def test_enough_is_checked() -> None:
     assert sum(rule.checked for rule in RULES) >= 150
+
+
+def test_the_page_of_the_table_is_in_step() -> None:
+    assert PAGE.read_text() == text(), "write it anew: python -m runner.judge.rules.document"
+
+
+def test_cases_exercise_rules_of_the_table() -> None:
+    for name, case in load_cases().items():
+        for beginning in case.exercises:
+            assert any(rule.id.startswith(beginning) for rule in RULES), f"{name}: {beginning}"

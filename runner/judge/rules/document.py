@@ -1,0 +1,42 @@
+"""The table as a page for people: docs/rules.md. `python -m runner.judge.rules.document` writes it anew."""
+
+from itertools import groupby
+from pathlib import Path
+
+from runner.judge.rules import RULES, Rule, Where
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "rules.md"
+
+_HEAD = """# Rules of the RFCs, and where they are checked
+
+Each row is a MUST or a MUST NOT. *Every connection*: checked in every job; a broken rule is in `./bentpipe show`,
+on the page of the pair, and in `result.json` (`violations`; the code is the rule's id). It makes the job fail only when
+the case is about the rule (`exercises` of the case). *Unchecked* and *not visible* say why nothing checks the rule.
+An endpoint is judged by what it sent at its own side of the link, and by what arrived there.
+
+This page is generated from `runner/judge/rules` by `python -m runner.judge.rules.document`.
+"""
+
+
+def text() -> str:
+    """The page in Markdown."""
+    checked = sum(rule.checked for rule in RULES)
+    lines = [_HEAD, f"{checked} of {len(RULES)} rules are checked.", ""]
+    for rfc, rules in groupby(RULES, key=lambda rule: rule.rfc):
+        lines += [f"## RFC {rfc}", "", "| id | who | rule | checked |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{rule.id}` | {rule.who} | {rule.requirement} | {_where(rule)} |" for rule in rules]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _where(rule: Rule) -> str:
+    if rule.where is Where.INVARIANT:
+        return "every connection"
+    if rule.where is Where.CASE:
+        return "case " + ", ".join(rule.cases)
+    return f"{'unchecked' if rule.where is Where.UNCHECKED else 'not visible'}: {rule.reason}"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(text())
