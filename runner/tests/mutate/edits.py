@@ -160,6 +160,7 @@ def rewrite_crypto(
                 data = new[low:high]
                 if (low, data) != (frame.offset, frame.data):
                     packet.swap(frame, *([frame.but(data=data, offset=low)] if data else []))
+        packet.frames = packet.frames or [Frame(F.PING)]
         if packet.changed:
             keep_size(datagram, size)
 

@@ -1,0 +1,130 @@
+"""Jobs that were once judged *succeeded* although their packets show what the case forbids. Each is a good recording
+with that one thing changed, judged as its case; before the change it passes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from runner.analyse import analyse
+from runner.catalog import Catalog
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.tests.conftest import RECORDINGS
+from runner.tests.mutate.frames import F
+from runner.tests.mutate.mutants import MUTANTS
+from runner.tests.mutate.mutation import Mutation
+from runner.tests.mutate.packets import Kind
+from runner.tests.mutate.recording import CLIENT, SERVER, Recording
+from runner.tests.recordings.conformance import GOOD
+from runner.tests.recordings.nouns import changed, sizes
+from runner.tests.test_analyse import GOOD_ONES
+from runner.validation.mutants import violations
+
+CERTIFICATE = 11
+
+
+def _changes() -> dict[tuple[str, str], dict[str, object]]:
+    """Recording and case → how its record differs from the case's own."""
+    small = {(path, case): dict(sizes(*each)) if each else {} for path, case, each in GOOD_ONES}
+    return small | {(good.path, good.case): dict(good.changes) for good in GOOD}
+
+
+CHANGES = _changes()
+
+
+def _small_chain(m: Mutation) -> None:
+    """The first flight never comes near the limit."""
+    m.edit_message(CERTIFICATE, lambda message: setattr(message, "before", message.before[:600]))
+
+
+def _as_ect1(m: Mutation) -> None:
+    """ECT(0) is reported as ECT(1)."""
+    for datagram, packet, each in m.frames(F.ACK_ECN):
+        m.replace((datagram, packet), each, each.but(ect0=0, ect1=each["ect0"]))
+
+
+def _still(m: Mutation) -> None:
+    """Counts stand still from the first ACK on."""
+    first: dict[str, tuple[int, int, int]] = {}
+    for datagram, packet, each in m.frames(F.ACK_ECN):
+        ect0, ect1, ce = first.setdefault(packet.space, (each["ect0"], each["ect1"], each["ce"]))
+        m.replace((datagram, packet), each, each.but(ect0=ect0, ect1=ect1, ce=ce))
+
+
+def _at_once(m: Mutation) -> None:
+    """The second ClientHello leaves with the first, not after a probe timeout."""
+    hellos = m.packets(Kind.INITIAL, where=lambda _, packet: any(each.type == F.CRYPTO for each in packet.frames))
+    first = hellos[0][0]
+    answered = min(
+        each.seen[CLIENT].time_ns for each in m.recording.datagrams if each.sender == SERVER and each.arrived
+    )
+    for at, (datagram, _) in enumerate(hellos[1:], 1):
+        if datagram is not first and datagram.sent_ns < answered:
+            m.recording.move(datagram, (first.sent_ns - datagram.sent_ns) / 1e9 + at * 0.0001)
+
+
+def _by_rule(rule: str, role: str) -> Callable[[Mutation], None]:
+    return next(mutant.apply for mutant in MUTANTS if (mutant.rule, mutant.role) == (rule, role))
+
+
+HANDSHAKE, RETRY = ("quinn_quinn/handshake", "handshake"), ("quic-go_quinn/retry", "retry")
+ECN, HTTP3 = ("quinn_quic-go/ecn", "ecn"), ("quic-go_quinn/http3", "http3")
+UPDATE, V2 = ("quinn_aioquic/keyupdate", "keyupdate"), ("aioquic_aioquic/v2", "v2")
+PORT = ("quinn_quic-go/rebind-port", "rebind-port")
+CRAFTED: dict[str, tuple[tuple[str, str], str, Callable[[Mutation], None]]] = {
+    "a first flight that never comes near the limit": (
+        ("quinn_quinn/amplificationlimit", "amplificationlimit"),
+        SERVER,
+        _small_chain,
+    ),
+    "the client reports ECT(0) as ECT(1)": (ECN, CLIENT, _as_ect1),
+    "the server reports ECT(0) as ECT(1)": (ECN, SERVER, _as_ect1),
+    "counts that stand still": (ECN, CLIENT, _still),
+    "two ClientHellos at once": (("quic-go_quinn/longrtt", "longrtt"), CLIENT, _at_once),
+}
+for _name, _where, _rule, _role in (
+    ("no control stream of the client", HTTP3, "rfc9114-6.2.1-no-control-stream", CLIENT),
+    ("no control stream of the server", HTTP3, "rfc9114-6.2.1-no-control-stream", SERVER),
+    ("no SETTINGS at first", HTTP3, "rfc9114-6.2.1-first-frame-not-settings", SERVER),
+    ("another token of the same length", RETRY, "rfc9000-17.2.5.3-token-not-echoed", CLIENT),
+    ("no retry_source_connection_id", RETRY, "rfc9000-7.3-retry-source-missing", SERVER),
+    ("old keys on higher numbers", UPDATE, "rfc9001-6.4-old-keys-on-higher-number", CLIENT),
+    ("an update before confirmation", UPDATE, "rfc9001-6.1-update-before-confirmed", CLIENT),
+    ("a small challenge", PORT, "rfc9000-8.2.1-challenge-not-padded", SERVER),
+    ("an Initial datagram below 1200 B", HANDSHAKE, "rfc9000-14.1-client-initial-small", CLIENT),
+    ("a wrong original DCID", HANDSHAKE, "rfc9000-7.3-original-destination-wrong", SERVER),
+    ("STREAM frames in Handshake packets", HANDSHAKE, "rfc9000-12.5-frame-in-handshake", CLIENT),
+    ("HANDSHAKE_DONE from the client", HANDSHAKE, "rfc9000-19.20-handshake-done-from-client", CLIENT),
+    ("ACKs of packets never sent", ("aioquic_aioquic/handshake", "handshake"), "rfc9000-13.1-ack-of-unsent", SERVER),
+    ("packets of version 2 with keys of version 1", V2, "rfc9369-3.3.1-initial-keys", SERVER),
+):
+    CRAFTED[_name] = (_where, _role, _by_rule(_rule, _role))
+
+
+UNSEEN = {"a small challenge": "a challenge below 1200 B on the path of this recording is not found"}
+
+
+def _judge(catalog: Catalog, folder: Path, where: tuple[str, str]) -> Result:
+    case = catalog.cases[where[1]]
+    job = Job(server="s", client="c", case=where[1], iteration=1)
+    return analyse(job, Artifacts(folder), case, changed(case.record(), CHANGES[where]))
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_job_does_not_succeed(name: str, catalog: Catalog, tmp_path: Path) -> None:
+    where, role, change = CRAFTED[name]
+    source = RECORDINGS / where[0] / "1"
+    recording = Recording.load(source)
+    assert _judge(catalog, recording.save(tmp_path / "before"), where).outcome is Outcome.SUCCEEDED or where == V2
+    before = violations(tmp_path / "before", catalog)
+    change(Mutation(recording, recording.connections[-1], role, Random(3)))
+    result = _judge(catalog, recording.save(tmp_path / "after"), where)
+    marks = {(finding.code, finding.role) for finding in result.violations} - before
+    if name in UNSEEN and result.outcome is Outcome.SUCCEEDED and not marks:
+        pytest.xfail(UNSEEN[name])
+    assert result.outcome is not Outcome.SUCCEEDED or marks
+    if result.outcome is Outcome.SUCCEEDED:
+        pytest.xfail("the broken rule is a mark, but the case does not exercise it, so that it succeeds")
