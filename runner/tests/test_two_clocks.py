@@ -57,7 +57,7 @@ def test_captures_of_two_clocks_measure_as_with_one(
     artifacts = recorded("quinn_quinn/transfer")
     alike = Clock(offset=0.0, drift=0.0, at=0.0, uncertainty=0.0, bound=0.0, exchanges=1)
     truth, wanted = _judged(catalog, artifacts, alike)
-    assert truth.outcome is Outcome.SUCCEEDED
+    assert truth.outcome is Outcome.UNSUPPORTED  # the files are small: no limit had to be raised
     assert wanted.one_way_delay_median is not None
     at = truth.started_unix_s
     _move(artifacts.client_capture, lambda time: round((offset + drift * (time / 1e9 - at)) * 1e9))
@@ -65,7 +65,7 @@ def test_captures_of_two_clocks_measure_as_with_one(
     assert uncorrected.one_way_delay_median != pytest.approx(wanted.one_way_delay_median, abs=0.01)
     clock = replace(alike, offset=offset, drift=drift, at=at)
     result, found = _judged(catalog, artifacts, clock)
-    assert result.outcome is Outcome.SUCCEEDED
+    assert result.outcome is truth.outcome
     assert found.one_way_delay_median == pytest.approx(wanted.one_way_delay_median, abs=1e-5)
     assert found.goodput == pytest.approx(wanted.goodput, rel=1e-3)
     assert found.first_flight_packets == wanted.first_flight_packets
