@@ -68,7 +68,7 @@ class Cell:
 
     @property
     def rate(self) -> str:
-        """`4/5 succeeded, a rate of 38% to 96% (95 %)`; empty for what was decided once."""
+        """`4/5 succeeded, a rate of 28% to 99% (95 %)`; empty for what was decided once."""
         judged = count(self.decided)
         return rate_text(judged) if judged.attempts > 1 else ""
 

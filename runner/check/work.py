@@ -95,7 +95,8 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         peers=peers,
         run=path,
         seconds=time.monotonic() - began,
-        listed=catalog.implementations.get(name) or _of_image(catalog, options.image),
+        listed=catalog.implementations.get(name)
+        or (_of_image(catalog, options.image) if options.name is None else None),
     )
 
 

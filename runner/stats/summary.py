@@ -115,7 +115,7 @@ def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
 
 
 def rate_text(attempts: Attempts) -> str:
-    """`4/5 succeeded, a rate of 38% to 96% (95 %)`; empty without an attempt."""
+    """`4/5 succeeded, a rate of 28% to 99% (95 %)`; empty without an attempt."""
     interval = rate_interval(attempts)
     if interval is None:
         return ""
