@@ -138,6 +138,11 @@ class Cell:
         return next((finding for result in self.results for finding in result.findings), None)
 
     @cached_property
+    def broken_rules(self) -> tuple[str, ...]:
+        """Protocol rules that an endpoint broke in any iteration, asked about or not: `server 13.2.3-…`, sorted."""
+        return tuple(sorted({f"{one.role} {one.code}" for result in self.results for one in result.violations}))
+
+    @cached_property
     def errors(self) -> int:
         """Iterations that were spoiled by the harness: no verdict on the pair."""
         return sum(result.outcome is Outcome.ERROR for result in self.results)

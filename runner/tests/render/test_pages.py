@@ -210,9 +210,13 @@ def test_the_overview_counts_the_outcomes_of_each_case(tmp_path: Path) -> None:
     )
     folder = RunFolder.create(tmp_path / "run", run("run", {"handshake": case("handshake", Kind.TEST_CASE)}, order))
     outcomes = (Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.FAILED, Outcome.ERROR)
+    broken = Finding(code="13.2.3-x", requirement="", expected="", actual="", role="server")
     for job, outcome in zip(order, outcomes, strict=True):
-        folder.save_result(Result.of(job, outcome))
-    ((counted, counts),) = overview.context(view_of(folder))["test_counts"]
+        folder.save_result(replace(Result.of(job, outcome), violations=(broken,) if job.server == "a" else ()))
+    context = overview.context(view_of(folder))
+    ((counted, counts),) = context["test_counts"]
+    marks = {server: cell.broken_rules for server, ((cell,),) in context["test_rows"]}
+    assert marks == {"a": ("server 13.2.3-x",)} | dict.fromkeys(("b", "c", "d", "e", "f"), ())
     assert counted.name == "handshake"
     assert [(name, number) for name, _, number in counts if number] == [("succeeded", 3), ("failed", 2), ("error", 1)]
 
