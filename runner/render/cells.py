@@ -8,7 +8,7 @@ from urllib.parse import quote
 from runner.model.job import Job
 from runner.model.numbers import DEFINITIONS
 from runner.model.path import ends
-from runner.model.result import Finding, Outcome, Reading, Result, Sample
+from runner.model.result import Finding, Outcome, PublicVerdict, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
 from runner.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
@@ -141,6 +141,17 @@ class Cell:
     def broken_rules(self) -> tuple[str, ...]:
         """Protocol rules that an endpoint broke in any iteration, asked about or not: `server 13.2.3-…`, sorted."""
         return tuple(sorted({f"{one.role} {one.code}" for result in self.results for one in result.violations}))
+
+    @cached_property
+    def public(self) -> PublicVerdict | None:
+        """What the public runner would have said, where that is not this cell's outcome: a failure of any iteration."""
+        verdicts = [result.public for result in self.results if result.public is not None]
+        verdict = next((one for one in verdicts if one.outcome is Outcome.FAILED), verdicts[0] if verdicts else None)
+        return verdict if verdict is not None and verdict.outcome is not self.outcome else None
+
+    @property
+    def public_sign(self) -> str:
+        return SIGNS[self.public.outcome] if self.public is not None else ""
 
     @cached_property
     def errors(self) -> int:

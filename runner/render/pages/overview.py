@@ -100,6 +100,7 @@ def context(view: RunView) -> dict[str, Any]:
         "matrices": [_matrix(case, view) for case in ordered_cases(run, Kind.MEASUREMENT)],
         "tests": tests,
         "test_counts": [(case, _counts(case, table.values())) for case in tests],
+        "public_differs": sum(cell.public is not None for cell in table.values() if cell.case in tests),
         "compact": max(len(view.servers), len(view.clients)) >= _COMPACT,
         "test_links": [(case, words.links(case)) for case in tests],
         "test_rows": [

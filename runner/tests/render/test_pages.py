@@ -256,3 +256,16 @@ def test_broken_rules_stand_in_a_table_by_stack_and_on_the_pair_s_page(tmp_path:
     assert (tmp_path / "site" / "run" / "a_b" / "quick.html").is_file()
     assert "number &lt;7&gt;, packets 3, 9 of the client side" in table
     assert "rfc9000-12.3-number-reused" in (tmp_path / "site" / "run" / "a_b" / "quick.html").read_text()
+
+
+def test_the_overview_marks_where_the_public_runner_would_have_said_otherwise(tmp_path: Path) -> None:
+    jobs = [Job(server=server, client="a", case="handshake", iteration=1) for server in ("a", "b", "c")]
+    folder = RunFolder.create(
+        tmp_path / "run", run("run", {"handshake": case("handshake", Kind.TEST_CASE)}, tuple(jobs))
+    )
+    said = (None, PublicVerdict(outcome=Outcome.SUCCEEDED), PublicVerdict(outcome=Outcome.FAILED, why="no file"))
+    for job, public in zip(jobs, said, strict=True):
+        folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), public=public))
+    context = overview.context(view_of(folder))
+    assert context["public_differs"] == 1
+    assert {server: cell.public for server, ((cell,),) in context["test_rows"]} == {"a": None, "b": None, "c": said[2]}
