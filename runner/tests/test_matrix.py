@@ -125,7 +125,7 @@ def test_an_image_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "implementations.json"
     entry = _entry("bentpipe-test/not-there:latest")
     path.write_text(json.dumps({"schema": 1, "implementations": {"nobody": entry}}))
-    process = run(tmp_path / "run", "--case", "handshake", stacks=path)
+    process = run(tmp_path / "run", "--server", "nobody", "--case", "handshake", stacks=path)
     assert process.returncode == 3
     assert "bentpipe-test/not-there" in process.stderr
     assert "Traceback" not in process.stderr
