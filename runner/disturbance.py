@@ -87,7 +87,7 @@ class Disturbance:
 
 
 def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> Disturbance | None:
-    """Why the job's numbers can't be trusted, None when they can (design.md, Lanes)."""
+    """Why the job's numbers can't be trusted, None when they can."""
     why = None
     if evidence.real_link is None:
         if truth is None:

@@ -1,4 +1,4 @@
-"""Which captures are kept. Tables, series and logs always are; captures are 96 % of a job's bytes (trace-notes.md)."""
+"""Which captures are kept. Tables, series and logs always are; captures are 96 % of a job's bytes."""
 
 from dataclasses import replace
 from enum import StrEnum

@@ -10,7 +10,7 @@ from runner.model.job import Job
 from runner.model.result import LinkTruth, Result
 from runner.model.run import Kind
 
-_LANES_PER_CORE = 4  # link-notes.md, section 3: 4–5 links of 20/2 Mbit/s a core, endpoints included
+_LANES_PER_CORE = 4  # measured: 4 to 5 links of 20/2 Mbit/s a core, endpoints included
 # A number is spoiled by much less than a yes or no is (disturbance.py): the two kinds of jobs open lanes on their own.
 _FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
 _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried

@@ -8,7 +8,7 @@ import pytest
 
 from runner.catalog import ROOT
 
-# area → areas that it must not import (design.md, The tree)
+# area → areas that it must not import
 FORBIDDEN = {
     "runner.render": (
         "testcases",
