@@ -72,7 +72,7 @@ def _by_rule(rule: str, role: str) -> Callable[[Mutation], None]:
 
 HANDSHAKE, RETRY = ("quinn_quinn/handshake", "handshake"), ("quic-go_quinn/retry", "retry")
 ECN, HTTP3 = ("quinn_quic-go/ecn", "ecn"), ("quic-go_quinn/http3", "http3")
-UPDATE = ("quinn_aioquic/keyupdate", "keyupdate"), ("aioquic_aioquic/v2", "v2")
+UPDATE = ("quinn_aioquic/keyupdate", "keyupdate")
 PORT = ("quinn_quic-go/rebind-port", "rebind-port")
 CRAFTED: dict[str, tuple[tuple[str, str], str, Callable[[Mutation], None]]] = {
     "a first flight that never comes near the limit": (
