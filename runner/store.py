@@ -19,13 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from runner.errors import UsageError
+from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
 from runner.model.names import iteration_problem, name_problem
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Result
 from runner.model.run import RUN_SCHEMA, Run
-from runner.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
 from runner.stats.modes import Modes
 
 _RUN = TypeAdapter(Run)

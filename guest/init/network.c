@@ -1,4 +1,4 @@
-/* Network namespaces, the cables between them, addresses and routes: what runner/deploy/wiring.py does for lanes. */
+/* Network namespaces, the cables between them, addresses and routes: what runner/lanes/wiring.py does for lanes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -18,15 +18,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner import campaign, store
-from runner.catalog import load_catalog
+from runner import store
+from runner.config.catalog import load_catalog
 from runner.decode import decode_capture
-from runner.disturbance import load_truth
 from runner.errors import BentpipeError
+from runner.judge.disturbance import load_truth
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.protocol import HTTP3, protocol_of
 from runner.model.run import CaseRecord
+from runner.plan.runs import run_path
 from runner.store import RunFolder
 from runner.trace import facts
 from testcases.base import Case, CaseEvidence
@@ -317,7 +318,7 @@ def main(runs: tuple[str, ...], tshark: str) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     for name in runs:
         try:
-            for one in compare(RunFolder.open(campaign.run_path(name)), tshark):
+            for one in compare(RunFolder.open(run_path(name)), tshark):
                 counts[one.job.case, one.verdict] += 1
                 if one.verdict == "disagree":
                     said = ", ".join(sorted(one.ours)) or "passed"

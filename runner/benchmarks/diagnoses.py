@@ -14,8 +14,8 @@ from pathlib import Path
 from runner.benchmarks.causes import CELL, HELD, LOOK, Labelled, labelled
 from runner.decode import load_tables
 from runner.diagnose import Explanation
-from runner.disturbance import disturbed, load_truth
-from runner.explain import explained, measured
+from runner.diagnose.transfer_diagnoses import explained, measured
+from runner.judge.disturbance import disturbed, load_truth
 from runner.model.job import Job
 from runner.model.result import Sample
 from runner.stats.modes import two_modes

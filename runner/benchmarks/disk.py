@@ -10,8 +10,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner import campaign, plan
+from runner.model.estimate import estimate
 from runner.model.result import Outcome
+from runner.plan.runs import run_path
 from runner.store import RunFolder
 from runner.units import format_size
 
@@ -24,7 +25,7 @@ _BLOCK = 512  # bytes that st_blocks counts
 def main(runs: tuple[str, ...]) -> None:
     """Announced and used bytes of stored runs."""
     for name in runs:
-        folder = RunFolder.open(campaign.run_path(name))
+        folder = RunFolder.open(run_path(name))
         results = folder.results()
         jobs = [job for job, result in results.items() if result.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)]
         policy = "all" if all(results[job].captures_kept for job in jobs) else "median"
@@ -32,7 +33,7 @@ def main(runs: tuple[str, ...]) -> None:
         for case in (*folder.run.cases, ""):
             chosen = [job for job in jobs if case in ("", job.case)]
             if chosen:
-                announced = plan.estimate(chosen, folder.run.cases).disk(policy)
+                announced = estimate(chosen, folder.run.cases).disk(policy)
                 used = sum(_used(folder.artifacts(job).folder) for job in chosen)
                 sizes = format_size(announced), format_size(used), f"{used / announced:.2f}"
                 table.add_row(case or "all", str(len(chosen)), *sizes)

@@ -1,7 +1,7 @@
 """Each fault of a real link, injected in mid-transfer: `.venv/bin/python -m runner.benchmarks.faults [--fault NAME]`.
 
 The whole command runs over a satellite link between this host and another one, of namespaces with an SSH server and a
-Docker Engine of their own (`runner/tests/deploy/remote`). It has two jobs: when the first is done, and the client of
+Docker Engine of their own (`runner/tests/remote`). It has two jobs: when the first is done, and the client of
 the second downloads, the fault is injected; then is looked whether the job's containers and volumes are gone from both
 hosts within two minutes, what became of the job, and whether after the mend the same command has both results. They are
 test cases: numbers would be spoiled by a busy host. `--keep FILE` adds the injections of several calls up.
@@ -29,14 +29,14 @@ from docker.errors import DockerException
 from rich.console import Console
 from rich.table import Table
 
-from runner.catalog import ROOT, load_catalog
-from runner.deploy.remote.station import CONTRACT_PORT
+from runner.config.catalog import ROOT, load_catalog
 from runner.model.job import Job
 from runner.model.result import Outcome, Sample
+from runner.remote.station import CONTRACT_PORT
 from runner.store import RunFolder
-from runner.tests.deploy.remote.hosts import Host
-from runner.tests.deploy.remote.jobs import STACK
-from runner.tests.deploy.remote.sky import LINK, Sky, sky_over
+from runner.tests.remote.hosts import Host
+from runner.tests.remote.jobs import STACK
+from runner.tests.remote.sky import LINK, Sky, sky_over
 
 ALLOWED_SECONDS = 120.0  # after the fault until nothing of its job may be left
 _COMMAND_SECONDS = 400.0

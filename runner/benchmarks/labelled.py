@@ -12,23 +12,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runner import campaign, plan
 from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
-from runner.catalog import ROOT, Catalog, load_catalog, load_implementations
-from runner.deploy.emulated import Emulated
-from runner.deploy.setup import prepare
+from runner.campaign.campaign import Campaign
+from runner.campaign.retention import Retention
+from runner.campaign.signals import stopping
+from runner.campaign.width import Width
+from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
+from runner.config.selection import Selection
+from runner.config.variants import place
 from runner.errors import BentpipeError, UsageError
+from runner.images.setup import prepare
+from runner.lanes.emulated import Emulated
 from runner.model.job import Job
 from runner.model.result import Outcome
 from runner.model.run import Kind, Run
-from runner.plan import Selection
-from runner.retention import Retention
-from runner.run import Campaign
-from runner.signals import stopping
+from runner.plan import runs
+from runner.plan.jobs import remaining
 from runner.store import RunFolder
-from runner.terminal import RunWatch
-from runner.variants import place
-from runner.width import Width
+from runner.terminal.tables import RunWatch
 from testcases.base import Case
 
 _SEED = 7
@@ -77,7 +78,7 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
     selection = Selection(servers=stacks, clients=stacks, cases=tuple(catalog.cases))
     variants = (variant for one in chosen for variant in (one.server_variant, one.client_variant))
     placed = place(catalog, selection, tuple(dict.fromkeys(one for one in variants if one.parameters)))
-    run = campaign.new_run(
+    run = runs.new_run(
         path,
         placed.catalog,
         placed.selection,
@@ -97,11 +98,11 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
     with folder.locked():
         if (path / "run.json").is_file():
             folder = RunFolder.open(path)
-            folder.save_run(campaign.extend_run(folder, run))
+            folder.save_run(runs.extend_run(folder, run))
         else:
             folder = RunFolder.create(path, run)
         again = frozenset((Outcome.ERROR, Outcome.FAILED)) if retry else frozenset[Outcome]()
-        todo = plan.remaining(run.order, folder.results(), again)
+        todo = remaining(run.order, folder.results(), again)
         with Emulated.open(folder.run, lanes=width.all) as deployment, RunWatch(console) as watch:
             work = Campaign(
                 folder=folder,

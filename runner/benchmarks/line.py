@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner import campaign
-from runner.matrix import run_matrix
+from runner.campaign.matrix import run_matrix
+from runner.campaign.session import MatrixOptions
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.session import MatrixOptions
+from runner.plan.runs import LOGS
 from runner.stats import Summary, summarise
 from runner.units import format_data_rate, format_duration
 
@@ -42,7 +42,7 @@ def main(lanes: str, name: str, **selection: Any) -> None:
                 iterations=selection["iterations"],
                 seed=1,
                 lanes=width,
-                name=str(campaign.LOGS / f"{name}-{width}-{time.strftime('%H%M%S')}"),
+                name=str(LOGS / f"{name}-{width}-{time.strftime('%H%M%S')}"),
             ),
             out=out,
             err=out,

@@ -1,7 +1,7 @@
 """A measurement in lanes against the same over the real path: `.venv/bin/python -m runner.benchmarks.real_link`.
 
 Three pairs, five times each: first between two containers of a lane, then over SSH between this host and another one,
-behind the simulator with the case's own parameters (`runner/tests/deploy/remote`). The table has medians of goodput,
+behind the simulator with the case's own parameters (`runner/tests/remote`). The table has medians of goodput,
 their 95 % intervals, and whether these overlap; below, what could not be measured, and why, and what a job over a real
 link takes beside its transfer.
 
@@ -23,16 +23,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner import campaign
 from runner.benchmarks.line import goodput, with_interval
-from runner.catalog import load_catalog
+from runner.campaign.matrix import run_matrix
+from runner.campaign.session import MatrixOptions
+from runner.config.catalog import load_catalog
 from runner.errors import BentpipeError
-from runner.matrix import run_matrix
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.session import MatrixOptions
+from runner.plan import runs
 from runner.stats import Summary
-from runner.tests.deploy.remote.sky import LINK, sky_over
+from runner.tests.remote.sky import LINK, sky_over
 from runner.units import format_duration
 
 Results = dict[Job, Result]
@@ -81,12 +81,12 @@ def main(cases: tuple[str, ...], servers: str, clients: str, iterations: int, na
 def _measure(asked: MatrixOptions, folder: str) -> tuple[Results, Results]:
     """In lanes, then over the real path with the case's own parameters."""
     case = load_catalog().cases[asked.cases[0]].record()
-    lanes = _run(replace(asked, name=str(campaign.LOGS / f"{folder}-lanes")))
+    lanes = _run(replace(asked, name=str(runs.LOGS / f"{folder}-lanes")))
     with (
         tempfile.TemporaryDirectory(prefix="bentpipe-real-") as place,
         sky_over(Path(place), case.forward, case.return_) as sky,
     ):
-        path = str(campaign.LOGS / f"{folder}-path")
+        path = str(runs.LOGS / f"{folder}-path")
         return lanes, _run(replace(asked, name=path, links=(LINK,), links_file=sky.links))
 
 

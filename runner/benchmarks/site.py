@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from runner.catalog import load_catalog
+from runner.config.catalog import load_catalog
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run

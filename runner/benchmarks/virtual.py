@@ -26,15 +26,14 @@ from typing import Any
 
 from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
 from runner.benchmarks.labelled import TIMEOUT, case_of, jobs_of
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 from runner.decode import cached_decode
 from runner.errors import BentpipeError, SetupError
-from runner.inputs import certificates
+from runner.inputs.inputs import certificates
 from runner.model.artifacts import EndpointRecord, Evidence
-from runner.model.job import Job
+from runner.model.job import Job, job_seed
 from runner.model.result import DirectionTruth, Outcome, Result
 from runner.model.run import CaseRecord, LinkParameters, Run
-from runner.plan import job_seed
 from runner.store import RunFolder, save_evidence
 from runner.trace.packets import CE, ECT0, NOT_ECT
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from runner.deploy.image_facts import ImageFacts
+from runner.images.image_facts import ImageFacts
 from runner.model.implementation import Role
 from testcases.hits import MISSED
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as Xml
 
 from runner.check.cell import HELD, MOST, Cell, code_of
 from runner.check.problems import Problem, mend, open_mend
-from runner.deploy.image_facts import ImageFacts
+from runner.images.image_facts import ImageFacts
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result

@@ -7,7 +7,7 @@ from rich.table import Table
 from runner.check.cell import Cell
 from runner.check.report import UNKNOWN_URL, Place, Report, Verdict, cell_text, mend_of
 from runner.model.implementation import Role
-from runner.terminal import STYLES
+from runner.terminal.tables import STYLES
 from runner.units import format_duration
 
 _STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "red", Verdict.INCONCLUSIVE: "yellow"}

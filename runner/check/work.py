@@ -8,31 +8,33 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runner import campaign, plan
-from runner.campaign import LOGS
-from runner.catalog import Catalog, load_catalog
+from runner.campaign.campaign import Campaign
+from runner.campaign.retention import Retention
+from runner.campaign.signals import stopping
+from runner.campaign.width import Width
 from runner.check.cell import Cell
+from runner.check.local_build import ENDPOINT_IMAGE, local_build
 from runner.check.problems import Problem, of_image, of_output, of_probe
 from runner.check.report import Report
-from runner.deploy import engine
-from runner.deploy.emulated import Emulated
-from runner.deploy.image_facts import ImageFacts, image_facts
-from runner.deploy.lanes import Lanes
-from runner.deploy.local_build import ENDPOINT_IMAGE, local_build
-from runner.deploy.request import EndpointSpec
-from runner.deploy.setup import prepare
+from runner.config.catalog import Catalog, load_catalog
+from runner.config.selection import Selection
+from runner.engine import engine
 from runner.errors import InterruptedRunError, UsageError
+from runner.images.image_facts import ImageFacts, image_facts
+from runner.images.setup import prepare
+from runner.lanes.emulated import Emulated
+from runner.lanes.lanes import Lanes
+from runner.lanes.request import EndpointSpec
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP3_WIRE_NAME, PROTOCOLS
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind, Run
-from runner.retention import Retention
-from runner.run import Campaign
-from runner.signals import stopping
+from runner.plan import runs
+from runner.plan.jobs import cannot_talk, declared_unsupported
+from runner.plan.runs import LOGS
 from runner.store import RunFolder
-from runner.terminal import RunWatch
-from runner.width import Width
+from runner.terminal.tables import RunWatch
 
 PEERS = ("quic-go", "quinn", "aioquic")  # stacks that any checkout builds; each case takes the first two that know it
 PEERS_A_CASE = 2
@@ -76,7 +78,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     path = (
         LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
         if options.run is None
-        else campaign.run_path(options.run)
+        else runs.run_path(options.run)
     )
     subject = _Subject(name=name, facts=facts, commands=options.commands)
     work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
@@ -165,7 +167,7 @@ class _Subject:
 
 def _got_through(result: Result) -> bool:
     """Whether the file arrived, even if the case forbids how: it may send Retry in other cases."""
-    return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not plan.cannot_talk(result))
+    return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not cannot_talk(result))
 
 
 class _Check:
@@ -251,7 +253,7 @@ class _Check:
                     else Job(server=peer, client=entry.name, case=case, iteration=1)
                     for peer in self._peers
                 ]
-                able = [job for job in pairs if plan.declared_unsupported(catalog, job) is None]
+                able = [job for job in pairs if declared_unsupported(catalog, job) is None]
                 jobs += able[:peers]
         return jobs
 
@@ -266,9 +268,9 @@ class _Check:
     def _record(self, entry: Implementation) -> Run:
         """The subject against its peers, both ways."""
         stacks = (entry.name, *self._peers)
-        selection = plan.Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
+        selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
         ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
-        return campaign.new_run(
+        return runs.new_run(
             self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
         )
 

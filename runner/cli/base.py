@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
-from runner.campaign import VERSION
-from runner.catalog import IMPLEMENTATIONS, ROOT
+from runner.config.catalog import IMPLEMENTATIONS, ROOT
 from runner.errors import UsageError
+from runner.plan.runs import VERSION
 from runner.store import RunFolder
 
 SITE = ROOT / "web" / "site"

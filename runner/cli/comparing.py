@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from runner.campaign import LOGS, run_path
-from runner.catalog import split
 from runner.cli.base import Skipped, main, out
 from runner.compare import TOPICS, RunMeans, compare, report, run_means
 from runner.compare.between import between_runs
 from runner.compare.conditions import differences
 from runner.compare.history import history
+from runner.config.catalog import split
 from runner.errors import UsageError
-from runner.renewal import RenewedRun
+from runner.judge.renewal import RenewedRun
+from runner.plan.runs import LOGS, run_path
 from runner.store import RunFolder, find_runs
 
 _MOST_OTHERS = 20  # runs; more would hardly make the estimate better

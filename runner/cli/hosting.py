@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from runner import terminal
-from runner.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations, load_paths
 from runner.cli.base import TEST_STACKS, cas_option, err, main, out, yes_option
-from runner.paths.material import all_images
-from runner.paths.selection import as_stack, load_path_catalog
-from runner.terminal_paths import paths_tables
+from runner.config.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations, load_paths
+from runner.config.path_material import all_images
+from runner.config.path_selection import as_stack, load_path_catalog
+from runner.terminal import tables
+from runner.terminal.paths import paths_tables
 
 
 @main.command()
@@ -20,14 +20,14 @@ from runner.terminal_paths import paths_tables
 @click.pass_obj
 def doctor(implementations: Path, link: bool, lanes: int) -> None:
     """Say what this host lacks, and the mend."""
-    from runner.deploy import doctor as examination  # noqa: PLC0415 - docker is slow to import
+    from runner.images import doctor as examination  # noqa: PLC0415 - docker is slow to import
 
     checks = examination.examine(load_implementations(implementations))
     if link:
-        from runner.deploy.link_selftest import selftest  # noqa: PLC0415
+        from runner.check.link_selftest import selftest  # noqa: PLC0415
 
         checks += selftest(lanes=lanes, progress=lambda line: out.print(f"[dim]{line}[/dim]"))
-    out.print(terminal.checks_table(checks))
+    out.print(tables.checks_table(checks))
     sys.exit(0 if all(check.ok for check in checks) else 3)
 
 
@@ -35,7 +35,7 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @click.pass_obj
 def list_(implementations: Path) -> None:
     """The stacks, paths and cases that can be chosen."""
-    from runner import stacks  # noqa: PLC0415 - docker is slow to import
+    from runner.campaign import stacks  # noqa: PLC0415 - docker is slow to import
 
     catalog, over_paths = load_catalog(implementations), load_path_catalog(implementations)
     every = catalog.implementations.values()
@@ -43,7 +43,7 @@ def list_(implementations: Path) -> None:
     sizes = stacks.image_sizes(stack.image for stack in (*every, *paths.values()))
     built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
     published = stacks.published_table([stack for stack in every if stack.build is None], sizes, width=out.width)
-    cases = terminal.cases_table(case.record() for case in catalog.cases.values())
+    cases = tables.cases_table(case.record() for case in catalog.cases.values())
     out.print(built, "", published, "", cases, sep="\n")
     for table in paths_tables(over_paths, {name: stacks.where(path, sizes) for name, path in paths.items()}):
         out.print("", table, sep="\n")
@@ -57,7 +57,7 @@ def list_(implementations: Path) -> None:
 @click.pass_obj
 def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
     """Build the images of NAMEs, stacks or paths (all without any), the simulator and the tools."""
-    from runner import stacks  # noqa: PLC0415
+    from runner.campaign import stacks  # noqa: PLC0415
 
     paths = [as_stack(entry) for entry in load_paths(implementations).values()]
     chosen = stacks.choose(load_catalog(implementations), paths, names, pull=pull)
@@ -72,8 +72,8 @@ def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, 
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
 def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
     """Set up what the tests need, then run the whole suite."""
-    from runner.deploy.setup import prepare, prepare_tests  # noqa: PLC0415
-    from runner.stacks import load_present  # noqa: PLC0415
+    from runner.campaign.stacks import load_present  # noqa: PLC0415
+    from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
 
     prepare_tests(assume_yes=yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)

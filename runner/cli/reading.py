@@ -10,22 +10,24 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from runner import campaign, store, terminal
-from runner.analyse import analyse
-from runner.campaign import LOGS
-from runner.catalog import Catalog, implementations_schema, load_catalog
+from runner import store
 from runner.cli.base import SITE, Skipped, draw_site, err, main, out
+from runner.config.catalog import Catalog, implementations_schema, load_catalog
+from runner.config.links import links_schema
+from runner.config.over_links import case_of
 from runner.errors import UsageError
+from runner.judge.analyse import analyse
+from runner.judge.crossing.path_judge import analyse_path
 from runner.judge.limits import Limits
 from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_the_limit
-from runner.links import links_schema
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
-from runner.over_links import case_of
-from runner.paths.judge import analyse_path
-from runner.site_server import SiteServer
+from runner.plan import runs
+from runner.plan.runs import LOGS
+from runner.render.site_server import SiteServer
 from runner.store import RunFolder, find_runs, load_evidence
+from runner.terminal import tables
 
 
 @main.command("analyse")
@@ -33,7 +35,7 @@ from runner.store import RunFolder, find_runs, load_evidence
 def analyse_(name: str) -> None:
     """Judge a stored run again, offline, and print which verdicts changed."""
     skipped = Skipped()
-    folder = RunFolder.open(campaign.run_path(name), skipped)
+    folder = RunFolder.open(runs.run_path(name), skipped)
     catalog = load_catalog()
     changes: list[tuple[Job, Result, Result]] = []
     count = 0
@@ -53,7 +55,7 @@ def analyse_(name: str) -> None:
     if count < len(results):
         kept = f"{len(results) - count} of {len(results)} jobs keep their verdict"
         out.print(f"{kept}: their packets are gone, or nobody knows their test case any more.")
-    out.print(terminal.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
+    out.print(tables.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
 
 
 def _all_judged_again(
@@ -95,7 +97,7 @@ def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job,
         judged = over_the_limit(job, artifacts, limits, error)
     except StoppedError:
         return None
-    return campaign.rejudged(before, judged)
+    return runs.rejudged(before, judged)
 
 
 @main.command()
@@ -104,7 +106,7 @@ def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job,
 def render(names: tuple[str, ...], target: Path) -> None:
     """Draw the site of the named runs (all without any) from their results alone."""
     skipped = Skipped()
-    folders = [RunFolder.open(campaign.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
+    folders = [RunFolder.open(runs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
     out.print(f"{draw_site(folders, target)}")
 
 
@@ -141,7 +143,7 @@ def show(name: str) -> None:
         raise UsageError(f"{path} holds no job that can be shown.")
     result = results[path.resolve()]
     artifacts = Artifacts(path)
-    terminal.show_result(out, result, folder.run.cases.get(result.case), load_evidence(artifacts), artifacts)
+    tables.show_result(out, result, folder.run.cases.get(result.case), load_evidence(artifacts), artifacts)
     out.print(f"files: {path}")
 
 
@@ -163,7 +165,7 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=1))
         return
-    terminal.show_decoded(out, document)
+    tables.show_decoded(out, document)
 
 
 @main.command()

@@ -10,24 +10,27 @@ from typing import Any
 
 import click
 
-from runner import campaign, plan, terminal
-from runner.campaign import LEDGER
-from runner.catalog import split
+from runner.campaign.matrix import choose, run_matrix
+from runner.campaign.retention import Retention
+from runner.campaign.session import MatrixOptions
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
 from runner.cli.comparing import between_sentences
 from runner.cli.path_options import path_options, taken
-from runner.deploy.remote.volume import Ledger
+from runner.config.catalog import split
+from runner.config.links import LINKS
+from runner.config.path_selection import PathOptions
+from runner.config.selection import Selection
 from runner.errors import UsageError
-from runner.link_plan import link_plans
-from runner.links import LINKS
-from runner.matrix import choose, run_matrix
+from runner.model.estimate import estimate
 from runner.model.implementation import Role
 from runner.model.result import Outcome
 from runner.model.run import protocol_key
-from runner.paths.selection import PathOptions
-from runner.retention import Retention
-from runner.session import MatrixOptions
+from runner.plan import runs
+from runner.plan.link_plan import link_plans
+from runner.plan.runs import LEDGER
+from runner.remote.volume import Ledger
 from runner.store import RunFolder
+from runner.terminal import tables
 from runner.units import format_duration, format_size
 
 DEMO_CASES = ("handshake", "goodput", "sat")
@@ -99,7 +102,7 @@ def repetitions(asked: MatrixOptions, times: int | None) -> list[MatrixOptions]:
     own, since equal losses would make runs look more alike than they are."""
     if times is None:
         return [asked]
-    name = asked.name or campaign.run_path(None).name
+    name = asked.name or runs.run_path(None).name
     return [
         replace(asked, name=f"{name}-{number}", seed=None if asked.seed is None else asked.seed + number - 1)
         for number in range(1, times + 1)
@@ -113,16 +116,16 @@ def repetitions(asked: MatrixOptions, times: int | None) -> list[MatrixOptions]:
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take; of real links, what volume."""
-    from runner.path_matrix import is_path_run  # noqa: PLC0415 - docker is slow to import
+    from runner.campaign.path_matrix import is_path_run  # noqa: PLC0415 - docker is slow to import
 
     paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
-    asked, path = MatrixOptions(implementations=implementations, **options), campaign.run_path(None)
+    asked, path = MatrixOptions(implementations=implementations, **options), runs.run_path(None)
     if is_path_run(asked, paths):
         _plan_paths(asked, paths, path)
         return
     placed, over, links = choose(asked, path, out)
     catalog, selection = placed.catalog, placed.selection
-    run = campaign.new_run(
+    run = runs.new_run(
         path,
         catalog,
         selection,
@@ -132,10 +135,10 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         timeout_scale=1.0,
         links=over,
     )
-    unsupported = campaign.presets(catalog, run.order, {})
+    unsupported = runs.presets(catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
-    out.print(terminal.plan_table(run, selection, todo))
-    total = plan.estimate(todo, run.cases)
+    out.print(tables.plan_table(run, selection, todo))
+    total = estimate(todo, run.cases)
     out.print(
         f"\n{len(todo)} jobs, about {format_duration(total.seconds)} with one lane; "
         f"{format_size(total.disk('median'))} on disk with --keep-captures median, "
@@ -147,22 +150,22 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         out.print(f"{len(over_h3)} of the jobs run over HTTP/3: their {pairs} pairs share nothing else.")
     if links:
         plans = link_plans(todo, run.cases, links, ledger=Ledger(LEDGER), now=datetime.now())
-        out.print("", terminal.links_table(plans), sep="\n")
+        out.print("", tables.links_table(plans), sep="\n")
         for one in plans:
             for sentence in one.sentences:
                 out.print(sentence, soft_wrap=True)
 
 
 def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
-    from runner.path_matrix import choose, path_run, presets  # noqa: PLC0415
+    from runner.campaign.path_matrix import choose, path_run, presets  # noqa: PLC0415
 
     selection, _ = choose(options, asked, path, out)
     run = path_run(path, selection, options, ids={})
     unsupported = presets(run, run.order)
     todo = tuple(job for job in run.order if job not in unsupported)
-    cases = plan.Selection(servers=run.servers, clients=run.clients, cases=tuple(run.cases))
-    out.print(terminal.plan_table(run, cases, todo))
-    total = plan.estimate(todo, run.cases)
+    cases = Selection(servers=run.servers, clients=run.clients, cases=tuple(run.cases))
+    out.print(tables.plan_table(run, cases, todo))
+    total = estimate(todo, run.cases)
     out.print(
         f"\n{len(todo)} jobs over {len(run.clients)} paths, about {format_duration(total.seconds)} with one lane; "
         f"{format_size(total.disk('median'))} on disk. {len(unsupported)} more are unsupported by declaration."
@@ -197,7 +200,7 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
 @click.pass_obj
 def run(implementations: Path, /, strict: bool, repeat_runs: int | None, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
-    from runner.path_matrix import is_path_run, run_paths  # noqa: PLC0415 - docker is slow to import
+    from runner.campaign.path_matrix import is_path_run, run_paths  # noqa: PLC0415 - docker is slow to import
 
     paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
     asked = MatrixOptions(implementations=implementations, **options)
@@ -210,7 +213,7 @@ def run(implementations: Path, /, strict: bool, repeat_runs: int | None, **optio
             results = run_matrix(one, out=out, err=err)
         outcomes |= {result.outcome for result in results.values()}
     if len(repeated) > 1:
-        for sentence in between_sentences([campaign.run_path(one.name) for one in repeated]):
+        for sentence in between_sentences([runs.run_path(one.name) for one in repeated]):
             out.print(sentence, soft_wrap=True)
     failed, undecided = Outcome.FAILED in outcomes, Outcome.ERROR in outcomes
     sys.exit((1 if failed else 3 if undecided else 0) if strict else 0)
@@ -275,6 +278,6 @@ def demo(implementations: Path, /, **options: Any) -> None:
         **options,
     )
     results = run_matrix(asked, out=out, err=err)
-    page = draw_site([RunFolder.open(campaign.run_path(asked.name))], SITE)
+    page = draw_site([RunFolder.open(runs.run_path(asked.name))], SITE)
     good = sum(result.outcome is Outcome.SUCCEEDED for result in results.values())
     out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.errors import CaptureError
-from runner.safe_files import read_head
+from runner.files.safe_files import read_head
 
 HANDSHAKE = ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET")
 APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")

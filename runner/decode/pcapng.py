@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from runner.decode.capture import MAX_RECORD, PCAP_MAGIC, TLS_KEY_LOG
 from runner.decode.keylog import LARGEST_KEY_LOG
-from runner.safe_files import read_head
+from runner.files.safe_files import read_head
 
 _SECRET = re.compile(rb"[A-Z0-9_]{1,64} [0-9a-fA-F]{64} [0-9a-fA-F]{64,128}")  # draft-ietf-tls-keylogfile §2
 _BUFFER = 1 << 20  # bytes

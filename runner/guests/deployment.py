@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.deploy import engine as host_engine
-from runner.deploy.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
-from runner.deploy.owner import Owner
-from runner.deploy.pair_request import pair_request
-from runner.deploy.request import LaneJob
-from runner.deploy.sweep import remove_own, sweep
+from runner.engine import engine as host_engine
+from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
+from runner.engine.owner import Owner
+from runner.engine.sweep import remove_own, sweep
 from runner.errors import LaneError
 from runner.guests.disks import Disks
 from runner.guests.experiment import GuestExperiment, Setting
 from runner.guests.house import House
+from runner.lanes.pair_request import pair_request
+from runner.lanes.request import LaneJob
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.run import Run

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from runner.deploy.addresses import (
+from runner.decode.flood import flood_limit
+from runner.guests.disks import Disk
+from runner.lanes.addresses import (
     CLIENT4,
     CLIENT6,
     CLIENT_HOSTS,
@@ -17,14 +19,12 @@ from runner.deploy.addresses import (
     SERVER6,
     SERVER_HOSTS,
 )
-from runner.deploy.experiment import downloads_quota
-from runner.deploy.holders import NAMESPACE_SETTINGS
-from runner.deploy.lane_experiment import LAST_PACKETS
-from runner.deploy.link_arguments import LOGS, link_arguments
-from runner.deploy.request import EndpointSpec, LaneJob
-from runner.deploy.wiring import CABLES, CLIENT, SERVER, SIM, Cable
-from runner.flood import flood_limit
-from runner.guests.disks import Disk
+from runner.lanes.experiment import downloads_quota
+from runner.lanes.holders import NAMESPACE_SETTINGS
+from runner.lanes.lane_experiment import LAST_PACKETS
+from runner.lanes.link_arguments import LOGS, link_arguments
+from runner.lanes.request import EndpointSpec, LaneJob
+from runner.lanes.wiring import CABLES, CLIENT, SERVER, SIM, Cable
 from runner.units import MIB
 
 COPY_BUDGET = 256 * MIB  # bytes of one folder that are copied out

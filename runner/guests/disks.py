@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.deploy.containers import ContainerSpec, Engine
+from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
 from runner.guests.house import House
 from runner.store import write_atomically

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from runner import collect
 from runner.collect import Expected
-from runner.deploy.experiment import downloads_quota
-from runner.deploy.lane import LOCAL_PORT
-from runner.deploy.output import Output
-from runner.deploy.request import LaneJob
-from runner.deploy.wiring import CLIENT, SERVER, SIM
+from runner.engine.output import Output
 from runner.guests.description import describe_pair
 from runner.guests.disks import Disk, Disks
 from runner.guests.house import Ended, House
 from runner.guests.reading import GuestReport, ProcessReport, read_report
-from runner.inputs import ServedFile, certificates
+from runner.inputs.inputs import ServedFile, certificates
+from runner.lanes.experiment import downloads_quota
+from runner.lanes.lane import LOCAL_PORT
+from runner.lanes.request import LaneJob
+from runner.lanes.wiring import CLIENT, SERVER, SIM
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord, GuestEvidence
 from runner.store import save_evidence
 from runner.units import MIB

@@ -8,10 +8,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from runner.deploy.containers import ContainerSpec, Engine
-from runner.deploy.resident import Holder
-from runner.deploy.supervised import Bell
+from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
+from runner.lanes.resident import Holder
+from runner.lanes.supervised import Bell
 
 IMAGE = "bentpipe/guest"
 _NOBODY = 1000  # who runs guests when root has started bentpipe

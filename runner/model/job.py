@@ -1,5 +1,6 @@
 """Pair × case × iteration: the unit of work, and the one place that knows its folder."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,3 +26,9 @@ class Job:
 
     def __str__(self) -> str:
         return self.path.as_posix()
+
+
+def job_seed(run_seed: int, job: Job) -> int:
+    """The seed of a job's link: 31 bits, the same whenever the job runs in this run."""
+    digest = hashlib.sha256(f"{run_seed}/{job}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

@@ -6,9 +6,9 @@ from typing import Any
 
 from runner.model.numbers import PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, Number
 from runner.model.path import PageLoad
+from runner.model.path_words import carried
 from runner.model.result import Invariant, Outcome, Result
 from runner.model.run import Run
-from runner.path_words import carried
 from runner.render import words
 from runner.render.cells import SIGNS, Cell
 from runner.render.files import Download

@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from runner.errors import UsageError
+from runner.files.safe_files import beneath
 from runner.model.artifacts import Artifacts
 from runner.model.names import name_problem
-from runner.safe_files import beneath
 
 LARGEST_COPY = 256 * 1024  # bytes
 _MOST_QLOGS = 4

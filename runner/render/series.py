@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.safe_files import read_regular
+from runner.files.safe_files import read_regular
 from runner.store import parse
 
 Ints = NDArray[np.int64]

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import plotly
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from runner.link_words import real_link_sentences
+from runner.files.safe_files import remove_tree
+from runner.model.link_words import real_link_sentences
 from runner.model.path import ends
 from runner.render import charts, colour, drawing, words
 from runner.render.cells import SIGNS
@@ -17,7 +18,6 @@ from runner.render.manifest import MARKER
 from runner.render.metrics import BY_KEY, digits
 from runner.render.pages import navigation
 from runner.render.view import RunView, case_href, stack_href
-from runner.safe_files import remove_tree
 from runner.units import format_data_rate, format_duration, format_size
 
 WEB = Path(__file__).resolve().parents[2] / "web"

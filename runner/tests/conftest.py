@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import Catalog, load_catalog
+from runner.config.catalog import Catalog, load_catalog
 from runner.model.artifacts import Artifacts
 
 RECORDINGS = Path(__file__).parent / "recordings"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.analyse import analyse
-from runner.catalog import Catalog
+from runner.config.catalog import Catalog
 from runner.decode import decode_capture
+from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from runner.analyse import analyse
-from runner.catalog import Catalog
+from runner.config.catalog import Catalog
 from runner.decode import cached_decode
 from runner.decode.capture import open_capture
+from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
 from runner.store import load_evidence
+from runner.tests.judge.test_analyse import GOOD_ONES
 from runner.tests.recordings.conformance import BAD, GOOD
 from runner.tests.recordings.nouns import Bad, Changes, Good, changed
-from runner.tests.test_analyse import GOOD_ONES
 from runner.trace import Close, TraceFacts, facts
 from testcases.base import CaseEvidence
 from testcases.rebinding import new_paths_are_validated

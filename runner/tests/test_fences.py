@@ -1,65 +1,46 @@
-"""The import fences of the design, checked on the source: who may import whom, and who owns which third party."""
+"""The rooms of docs/design.md, checked on the source: who may import whom, and who owns which third party."""
 
 import ast
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 
-# area → areas that it must not import
+MOST_ROOMS = 24
+MOST_FLOORS = 9
+BELOW_ALL = ("errors", "units")  # modules that every room may import and that import no room
+LOOSE = {"__init__", "__main__", "collect", "store", *BELOW_ALL}  # modules of `runner/` itself
+OUTSIDE = {"tests", "benchmarks", "validation"}  # they import whatever they examine
+
+JOBS = ("runner.lanes", "runner.guests", "runner.remote", "runner.engine", "runner.images")
+LOOP = ("runner.campaign", "runner.check", "runner.terminal", "runner.cli")
+# room → rooms that it must not import although they may stand below it
 FORBIDDEN = {
-    "runner.render": (
-        "testcases",
-        "runner.decode",
-        "runner.deploy",
-        "runner.trace",
-        "runner.diagnose",
-        "runner.explain",
-        "runner.analyse",
-    ),
-    "runner.deploy": ("testcases", "runner.analyse", "runner.run", "runner.cli", "runner.render"),
-    "runner.store": ("testcases", "runner.deploy", "runner.decode", "runner.trace", "runner.diagnose"),
-    "runner.model": ("runner.store", "runner.deploy", "runner.decode", "runner.trace", "runner.diagnose", "testcases"),
-    "runner.decode": ("runner.trace", "runner.deploy", "runner.store", "runner.render", "testcases"),
-    "runner.trace": (
-        "runner.deploy",
-        "runner.store",
-        "runner.render",
-        "runner.diagnose",
-        "runner.analyse",
-        "testcases",
-    ),
-    "runner.diagnose": (
-        "runner.deploy",
-        "runner.store",
-        "runner.render",
-        "runner.explain",
-        "runner.analyse",
-        "testcases",
-    ),
-    "runner.explain": ("runner.deploy", "runner.store", "runner.render", "runner.analyse", "testcases"),
-    "testcases": ("runner.deploy", "runner.store", "runner.render", "runner.run", "runner.analyse", "runner.decode"),
-    "runner.paths": ("runner.deploy", "runner.render", "runner.run", "runner.cli"),
-    "runner.analyse": ("runner.deploy", "runner.render", "runner.run", "runner.cli"),
-    "runner.stats": ("runner.store", "runner.deploy", "runner.decode", "runner.trace", "runner.render", "testcases"),
-    "runner.compare": ("runner.deploy", "runner.decode", "runner.trace", "runner.render", "runner.run", "testcases"),
+    "runner.render": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.diagnose", "runner.judge"),
+    "runner.compare": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.judge"),
+    "runner.store": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.diagnose"),
+    "runner.judge": (*JOBS, *LOOP, "runner.render"),
+    "testcases": (*JOBS, *LOOP, "runner.store", "runner.decode", "runner.judge", "runner.render"),
+    **dict.fromkeys(JOBS, (*LOOP, "testcases", "runner.judge", "runner.render")),
 }
 OWNERS = {
     "click": ("runner.cli",),
-    "docker": ("runner.deploy",),
-    "paramiko": ("runner.deploy.remote",),
+    "docker": ("runner.engine", "runner.images", "runner.lanes", "runner.remote", "runner.guests", "runner.check"),
+    "paramiko": ("runner.remote",),
     "jinja2": ("runner.render",),
     "plotly": ("runner.render",),
-    "cryptography": ("runner.decode", "runner.inputs", "runner.links"),
-    "pydantic": ("runner.store", "runner.catalog", "runner.links"),
+    "cryptography": ("runner.decode", "runner.inputs", "runner.config.links"),
+    "pydantic": ("runner.store", "runner.config"),
 }
 SOURCES = sorted(
     path
     for package in ("runner", "testcases")
     for path in (ROOT / package).rglob("*.py")
-    if not {"tests", "benchmarks", "validation"} & set(path.parts)
+    if not OUTSIDE & set(path.parts)
 )
 
 
@@ -67,35 +48,72 @@ def _module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(path: Path) -> set[str]:
-    found = set()
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _inside(module: str, area: str) -> bool:
     return module == area or module.startswith(area + ".")
 
 
+def _room(module: str) -> str | None:
+    """The room of a module: a package of `runner`, one of its loose modules, or `testcases`. None: not ours."""
+    first, _, rest = module.partition(".")
+    if first == "testcases":
+        return first
+    return rest.partition(".")[0] or None if first == "runner" else None
+
+
+@cache
+def _arrows() -> dict[str, set[str]]:
+    """Room → rooms that it imports, without `errors` and `units`."""
+    arrows: dict[str, set[str]] = {}
+    for path in SOURCES:
+        room = _room(_module(path))
+        if room is not None and room not in {"__main__", *BELOW_ALL}:
+            rooms = {_room(name) for name in _imports(path)}
+            arrows.setdefault(room, set()).update(
+                name for name in rooms if name is not None and name not in {room, *BELOW_ALL}
+            )
+    return arrows
+
+
+def _floor(room: str, above: tuple[str, ...] = ()) -> int:
+    """1 for a room that imports none. Fails on a circle."""
+    assert room not in above, f"a circle: {' → '.join((*above, room))}"
+    return 1 + max((_floor(below, (*above, room)) for below in _arrows().get(room, set())), default=0)
+
+
+def test_rooms_are_few_and_stand_on_few_floors_without_a_circle() -> None:
+    floors = {room: _floor(room) for room in _arrows()}
+    assert len(floors) <= MOST_ROOMS, sorted(floors)
+    assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
+
+
+def test_no_module_lies_loose() -> None:
+    assert {path.stem for path in (ROOT / "runner").glob("*.py")} <= LOOSE
+
+
+@pytest.mark.parametrize("name", BELOW_ALL)
+def test_errors_and_units_import_no_room(name: str) -> None:
+    rooms = {_room(module) for module in _imports(ROOT / "runner" / f"{name}.py")} - {None, *BELOW_ALL}
+    assert not rooms
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=_module)
-def test_imports_go_downwards_only(path: Path) -> None:
-    module = _module(path)
+def test_a_room_keeps_to_its_fences(path: Path) -> None:
+    module, imports = _module(path), set(_imports(path))
     for area, forbidden in FORBIDDEN.items():
         if _inside(module, area):
-            crossed = {name for name in _imports(path) for fence in forbidden if _inside(name, fence)}
+            crossed = {name for name in imports for fence in forbidden if _inside(name, fence)}
             assert not crossed, f"{module} must not import {', '.join(sorted(crossed))}"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=_module)
-def test_third_parties_have_one_owner(path: Path) -> None:
-    module = _module(path)
     for library, owners in OWNERS.items():
-        if any(_inside(name, library) for name in _imports(path)):
+        if any(_inside(name, library) for name in imports):
             assert any(_inside(module, owner) for owner in owners), f"{library} belongs to {', '.join(owners)}"
 
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import ROOT, load_catalog
+from runner.campaign.retention import Retention, apply_retention
+from runner.config.catalog import ROOT, load_catalog
 from runner.decode import decode_capture, embed_secrets
+from runner.decode.flood import flood
 from runner.decode.keylog import LARGEST_KEY_LOG
 from runner.errors import UsageError
-from runner.flood import flood
+from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.names import name_problem
 from runner.render import render
+from runner.render.site_server import SiteServer
 from runner.render.writer import Writer
-from runner.retention import Retention, apply_retention
-from runner.safe_files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
-from runner.site_server import SiteServer
 from runner.store import RunFolder, find_runs, load_evidence, write_atomically
 from runner.tests.conftest import RECORDINGS
 from runner.tests.render.folders import rare_run

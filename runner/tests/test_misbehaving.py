@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import ROOT, load_implementations
+from runner.config.catalog import ROOT, load_implementations
 from runner.model.result import Outcome
 from runner.store import RunFolder
 from runner.tests.recordings.conformance import BAD

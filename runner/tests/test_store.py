@@ -4,20 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from runner import campaign, store
-from runner.catalog import load_catalog
+from runner import store
+from runner.config.catalog import load_catalog
 from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import Run
+from runner.plan import runs
 from runner.store import RunFolder
 
 
 def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> Run:
     catalog = load_catalog()
-    selection = campaign.select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
+    selection = runs.select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
     ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
-    return campaign.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
+    return runs.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
 
 
 def result(iteration: int = 1) -> Result:
@@ -97,7 +98,7 @@ def test_a_write_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
-    longer = campaign.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
+    longer = runs.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
     assert len(longer.order) == 1 + 2
     assert longer.order[0] == folder.run.order[0]
     assert longer.seed == folder.run.seed
@@ -106,7 +107,7 @@ def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
 def test_a_changed_image_is_refused_on_resume(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
     with pytest.raises(UsageError, match="image of quinn has changed"):
-        campaign.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
+        runs.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
 
 
 def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
@@ -115,14 +116,14 @@ def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
     case = wanted.cases["handshake"]
     other = replace(wanted, cases={"handshake": replace(case, forward=replace(case.forward, delay=0.5))})
     with pytest.raises(UsageError, match="handshake"):
-        campaign.extend_run(folder, other)
+        runs.extend_run(folder, other)
 
 
 def test_a_pair_that_now_shares_something_else_is_refused_on_resume(tmp_path: Path) -> None:
     wanted = new(tmp_path / "run", cases=("sat",))
     folder = RunFolder.create(tmp_path / "run", wanted)
     with pytest.raises(UsageError, match="share h3 only, and shared hq-interop"):
-        campaign.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
+        runs.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
 
 
 def test_files_of_before_protocols_and_variants_still_load(tmp_path: Path) -> None:

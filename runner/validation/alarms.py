@@ -17,16 +17,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from runner import campaign
-from runner.catalog import load_catalog
 from runner.compare import Comparison, compare, run_means
 from runner.compare.compare import State
+from runner.config.catalog import load_catalog
+from runner.config.selection import Selection
+from runner.judge.renewal import RenewedRun
 from runner.model.job import Job
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Outcome, Result, Sample
 from runner.model.run import ImplementationRecord, Run
-from runner.plan import Selection
-from runner.renewal import RenewedRun
+from runner.plan import runs
 from runner.stats.change import FALSE_DISCOVERY_RATE
 from runner.store import RunFolder
 
@@ -75,7 +75,7 @@ class Nights:
         self._setting, self._random = setting, random
         names = tuple(f"stack{number}" for number in range(setting.stacks))
         case = load_catalog().cases[_CASE].record()
-        self._run = campaign.begin_run(
+        self._run = runs.begin_run(
             Path("night"),
             Selection(servers=names, clients=names, cases=(_CASE,), iterations=setting.iterations),
             {_CASE: case},
@@ -207,7 +207,7 @@ def _simulated(times: int, seed: int) -> bool:
 
 
 def _real(names: Sequence[str]) -> bool:
-    folders = [RunFolder.open(campaign.run_path(name)) for name in names]
+    folders = [RunFolder.open(runs.run_path(name)) for name in names]
     if len(folders) < 3:
         raise click.UsageError("It takes three runs or more: two are compared, the others tell how much runs differ.")
     with_it, without = Alarms(), Alarms()

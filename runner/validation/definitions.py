@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 from runner.model.numbers import PAIR_NUMBERS, PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, Number
 
 README = ROOT / "testcases" / "README.md"

@@ -16,7 +16,7 @@ from typing import Any
 
 from runner.benchmarks.diagnoses import GOAL, Counts
 from runner.decode import load_tables
-from runner.explain import explained, measured
+from runner.diagnose.transfer_diagnoses import explained, measured
 from runner.model.impairments import LinkChange, LinkImpairments, MtuFall, Outage, PathImpairments
 from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from runner.catalog import load_catalog
+from runner.config.catalog import load_catalog
 from runner.model.result import Outcome
 from runner.tests.judge.evidence_campaign import campaign, recordings
 

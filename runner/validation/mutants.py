@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner.analyse import analyse
-from runner.catalog import Catalog, load_catalog
+from runner.config.catalog import Catalog, load_catalog
+from runner.judge.analyse import analyse
 from runner.judge.rules import RULES, Where
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job

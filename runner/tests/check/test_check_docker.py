@@ -13,9 +13,9 @@ from xml.etree import ElementTree as Xml
 import docker
 import pytest
 
-from runner.catalog import ROOT
 from runner.check.cell import MOST
-from runner.deploy.engine import connect
+from runner.config.catalog import ROOT
+from runner.engine.engine import connect
 
 pytestmark = pytest.mark.docker
 

@@ -13,7 +13,7 @@ from runner.check import Report, Verdict
 from runner.check.cell import TRIES
 from runner.check.problems import MENDS, Problem, of_image, of_output, of_probe
 from runner.check.show import show_report
-from runner.deploy.image_facts import CONTRACT_FILES, ImageFacts
+from runner.images.image_facts import CONTRACT_FILES, ImageFacts
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -89,7 +89,7 @@ def test_a_role_that_answers_127_is_left_out_of_the_entry(tmp_path: Path) -> Non
 
 
 def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
-    from runner.catalog import load_implementations  # noqa: PLC0415
+    from runner.config.catalog import load_implementations  # noqa: PLC0415
 
     path = tmp_path / "implementations.json"
     path.write_text(json.dumps({"schema": 1, "implementations": passed(tmp_path).entry()}))
@@ -248,7 +248,7 @@ def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often
 
 
 def test_the_entry_of_a_case_that_was_asked_again_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
-    from runner.catalog import load_implementations  # noqa: PLC0415
+    from runner.config.catalog import load_implementations  # noqa: PLC0415
 
     found = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
     path = tmp_path / "implementations.json"

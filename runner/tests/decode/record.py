@@ -10,12 +10,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from runner import campaign
-from runner.catalog import load_catalog
-from runner.deploy.emulated import Emulated
-from runner.deploy.engine import connect
-from runner.deploy.images import image_ids
+from runner.config.catalog import load_catalog
+from runner.engine.engine import connect
+from runner.images.images import image_ids
+from runner.lanes.emulated import Emulated
 from runner.model.job import Job
+from runner.plan import runs
 from runner.units import KIB
 
 HERE = Path(__file__).parent / "recordings"
@@ -51,9 +51,9 @@ def main() -> None:
     wanted += [(stack, "keyupdate") for stack in ("quinn", "aioquic")]
     wanted += [("aioquic", "v2"), ("aioquic", "versionnegotiation"), ("quic-go", "owngeneration")]
     jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in wanted)
-    selection = campaign.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
+    selection = runs.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
-    run = campaign.new_run(
+    run = runs.new_run(
         Path("recordings"), catalog, selection, seed=3, shuffled=False, image_ids=images, timeout_scale=1.0
     )
     run = replace(run, cases=cases, order=jobs)

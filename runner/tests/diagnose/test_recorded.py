@@ -13,8 +13,8 @@ from runner.benchmarks.labelled import case_of
 from runner.decode import load_tables
 from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose import Explanation, detectors
-from runner.disturbance import load_truth
-from runner.explain import explained, measured
+from runner.diagnose.transfer_diagnoses import explained, measured
+from runner.judge.disturbance import load_truth
 from runner.model.diagnosis import Limit
 from runner.tests.recordings.causes import artifacts_of
 from runner.trace import facts

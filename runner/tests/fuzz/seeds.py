@@ -18,7 +18,7 @@ from runner.decode.network import read_datagrams
 from runner.decode.packets import LongHeader, PacketType, parse_long_header
 from runner.decode.protection import Protection, candidates
 from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDEX, NUMBER, PACKET_COLUMNS, SENDER, TYPE
-from runner.disturbance import load_truth
+from runner.judge.disturbance import load_truth
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import LinkTruth
 from runner.store import load_evidence

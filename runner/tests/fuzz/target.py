@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from runner.analyse import analyse
-from runner.catalog import Catalog, load_catalog
+from runner.config.catalog import Catalog, load_catalog
 from runner.decode import Trace, decode_capture, job_invariants, rescue
 from runner.decode import to_json as trace_to_json
 from runner.decode.capture import capture_of
@@ -24,17 +23,18 @@ from runner.decode.keylog import read_key_logs
 from runner.decode.network import read_datagrams
 from runner.decode.rows import PACKET_COLUMNS
 from runner.decode.schema import PACKET_TYPES, SPACES, TABLES
+from runner.diagnose.transfer_diagnoses import explained
 from runner.errors import CaptureError
-from runner.explain import explained
+from runner.judge.analyse import analyse
+from runner.judge.readback import readings
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
-from runner.qlog import congestion_window
-from runner.readback import readings
 from runner.store import save_evidence
 from runner.tests.fuzz import mutations
 from runner.tests.fuzz.seeds import Seed, pieces, qlogs, seeds
 from runner.trace import facts, sample, series
+from runner.trace.qlog import congestion_window
 from testcases.base import CaseEvidence
 
 # Shares of a thousand inputs. Every capture goes through the decoder. Tables take three times as long, facts and checks

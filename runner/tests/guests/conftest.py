@@ -7,10 +7,10 @@ import docker
 import pytest
 from docker.errors import ImageNotFound
 
-from runner.guests.clock import EPOCH
+from runner.campaign.clocks import EPOCH
 from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
-from runner.tests.deploy.conftest import ask, engine, stranger
+from runner.tests.lanes.conftest import ask, engine, stranger
 
 __all__ = ["ask", "engine", "stranger"]
 

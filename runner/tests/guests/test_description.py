@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from runner import inputs
-from runner.campaign import extend_run
+from runner.campaign import clocks
 from runner.compare.conditions import differences, refuse
-from runner.deploy.request import EndpointSpec, LaneJob
 from runner.errors import LaneError, UsageError
-from runner.guests import clock
 from runner.guests.description import Description, describe_pair
 from runner.guests.disks import Disk, owner
 from runner.guests.reading import read_report
+from runner.inputs import inputs
+from runner.lanes.request import EndpointSpec, LaneJob
 from runner.model.job import Job
 from runner.model.run import LinkParameters, Run
+from runner.plan.runs import extend_run
 from runner.store import RunFolder
 
 LINK = LinkParameters(data_rate=10_000_000, delay=0.3, queue_packets=25, loss=0.01)
@@ -118,7 +118,7 @@ def test_a_report_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
 
 def test_certificates_follow_from_seed_and_time() -> None:
     def made(seed: int) -> dict[str, bytes]:
-        return inputs.certificates(chain_length=3, seed=seed, now=clock.EPOCH).files()
+        return inputs.certificates(chain_length=3, seed=seed, now=clocks.EPOCH).files()
 
     assert made(1) == made(1)
     assert made(1)["priv.key"] != made(2)["priv.key"]
@@ -139,15 +139,15 @@ def run_of(clock_name: str) -> Run:
         implementations={},
         order=(),
     )
-    return clock.on(run, clock_name)
+    return clocks.on(run, clock_name)
 
 
 def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
     virtual = run_of("virtual")
     folder = RunFolder.create(tmp_path / "run", virtual)
     assert RunFolder.open(folder.path).run.clock == "virtual"
-    assert clock.chosen(None, folder.path) == "virtual"
-    assert clock.chosen(None, tmp_path / "new") == "real"
+    assert clocks.chosen(None, folder.path) == "virtual"
+    assert clocks.chosen(None, tmp_path / "new") == "real"
     with pytest.raises(UsageError, match="can't be pooled"):
         extend_run(folder, run_of("real"))
 

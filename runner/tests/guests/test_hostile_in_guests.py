@@ -4,11 +4,11 @@ import hashlib
 
 import pytest
 
-from runner.guests.clock import EPOCH
+from runner.campaign.clocks import EPOCH
 from runner.guests.deployment import GuestHost
 from runner.model.artifacts import Evidence
-from runner.tests.deploy.conftest import Ask
-from runner.tests.deploy.test_hostile import (
+from runner.tests.lanes.conftest import Ask
+from runner.tests.lanes.test_hostile import (
     test_a_client_that_exits_at_once,
     test_a_client_that_hangs_is_timed_out,
     test_a_file_that_is_not_what_was_served,

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 
 
 @pytest.mark.docker

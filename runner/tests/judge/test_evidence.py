@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.analyse import analyse
-from runner.catalog import Catalog, load_catalog
+from runner.config.catalog import Catalog, load_catalog
+from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.result import Outcome, Result
 from runner.tests.judge.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 from runner.decode import decode_capture
 from runner.judge.invariants import protocol_findings
 

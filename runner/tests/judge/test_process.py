@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 from runner.errors import UsageError
 from runner.judge.limits import Limits
 from runner.judge.process import AnalysisLimitError, Judges, StoppedError

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from runner.catalog import load_cases
+from runner.config.catalog import load_cases
 from runner.judge.rules import BY_ID, RULES, Rule, Where
 from runner.judge.rules.document import PAGE, text
 

@@ -7,12 +7,13 @@ from random import Random
 
 import pytest
 
-from runner.analyse import analyse
-from runner.catalog import Catalog
+from runner.config.catalog import Catalog
+from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.tests.conftest import RECORDINGS
+from runner.tests.judge.test_analyse import GOOD_ONES
 from runner.tests.mutate.frames import F
 from runner.tests.mutate.mutants import MUTANTS
 from runner.tests.mutate.mutation import Mutation
@@ -20,7 +21,6 @@ from runner.tests.mutate.packets import Kind
 from runner.tests.mutate.recording import CLIENT, SERVER, Recording
 from runner.tests.recordings.conformance import GOOD
 from runner.tests.recordings.nouns import changed, sizes
-from runner.tests.test_analyse import GOOD_ONES
 from runner.validation.mutants import violations
 
 CERTIFICATE = 11

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import Catalog
+from runner.config.catalog import Catalog
 from runner.judge.rules import BY_ID
 from runner.tests.mutate.mutants import MUTANTS, Mutant
 from runner.validation.mutants import KILLED, good_recordings, try_mutant, unchanged

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from runner.config.path_material import material, secret, served
+from runner.config.path_selection import PathOptions, load_path_catalog, select_paths
+from runner.judge.crossing.path_judge import analyse_path
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord
 from runner.model.job import Job
 from runner.model.path import ORIGIN, PathEntry, PathEvidence, Side
 from runner.model.result import Outcome, Result
-from runner.paths.judge import analyse_path
-from runner.paths.material import material, secret, served
-from runner.paths.selection import PathOptions, load_path_catalog, select_paths
 from runner.store import save_evidence
 from runner.tests.paths.captures import (
     CLIENT,

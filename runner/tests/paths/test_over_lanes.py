@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from runner.campaign.path_matrix import is_path_run, run_paths
+from runner.campaign.session import MatrixOptions
+from runner.config.path_selection import PathOptions
+from runner.judge.crossing.path_judge import analyse_path
 from runner.model.job import Job
 from runner.model.path import ORIGIN, Side
 from runner.model.result import Outcome, Result
-from runner.path_matrix import is_path_run, run_paths
-from runner.paths.judge import analyse_path
-from runner.paths.selection import PathOptions
-from runner.session import MatrixOptions
 from runner.store import RunFolder, load_evidence, save_evidence
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # three images are built where they are missing

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.campaign import extend_run
-from runner.catalog import load_paths
+from runner.campaign.path_matrix import path_run
+from runner.campaign.session import MatrixOptions
+from runner.config.catalog import load_paths
+from runner.config.path_material import material, served
+from runner.config.path_selection import PathOptions, load_path_catalog, refusal, select_paths, uncarried
 from runner.errors import UsageError
 from runner.model.path import Side
-from runner.path_matrix import path_run
-from runner.paths.material import material, served
-from runner.paths.selection import PathOptions, load_path_catalog, refusal, select_paths, uncarried
-from runner.session import MatrixOptions
+from runner.plan.runs import extend_run
 from runner.store import RunFolder
 from testcases import reference_page
 from testcases.pathlinks import LINKS, LOSS_SWEEP

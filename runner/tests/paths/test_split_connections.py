@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import ROOT
+from runner.config.catalog import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # a tunnel is dead after 30 s
 

@@ -11,20 +11,20 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from runner import campaign
-from runner.catalog import ROOT, Catalog, load_catalog, load_implementations
-from runner.deploy.emulated import Emulated
-from runner.deploy.engine import connect
-from runner.deploy.images import image_ids
-from runner.disturbance import disturbed, load_truth
+from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
+from runner.config.variants import place
+from runner.engine.engine import connect
+from runner.images.images import image_ids
+from runner.judge.disturbance import disturbed, load_truth
+from runner.lanes.emulated import Emulated
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.run import CaseRecord, Run
 from runner.model.variant import Variant
+from runner.plan import runs
 from runner.tests.recordings.conformance import BAD, GOOD
 from runner.tests.recordings.nouns import Bad, changed
 from runner.units import KIB
-from runner.variants import place
 
 HERE = Path(__file__).parent
 KEPT = (
@@ -119,11 +119,11 @@ def _run() -> Run:
     catalog = load_catalog()
     own = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
     catalog = Catalog(implementations={**own, **catalog.implementations}, cases=catalog.cases)
-    selection = campaign.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
+    selection = runs.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
     placed = place(catalog, selection, tuple(variants))
-    run = campaign.new_run(
+    run = runs.new_run(
         Path("recordings"),
         placed.catalog,
         placed.selection,

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from runner.analyse import analyse
-from runner.catalog import load_catalog
+from runner.campaign.path_matrix import path_run, presets
+from runner.campaign.session import MatrixOptions
+from runner.config.catalog import load_catalog
+from runner.config.path_selection import PathOptions, load_path_catalog, select_paths
+from runner.judge.analyse import analyse
 from runner.model.job import Job
 from runner.model.numbers import DEFINITIONS
 from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
 from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
-from runner.path_matrix import path_run, presets
-from runner.paths.selection import PathOptions, load_path_catalog, select_paths
-from runner.session import MatrixOptions
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
 from runner.units import KIB

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.campaign import clocks
 from runner.errors import UsageError
-from runner.guests import clock
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.store import RunFolder
@@ -41,7 +41,7 @@ def test_goodput_is_the_median_of_successes_alone() -> None:
 
 
 def test_a_run_of_the_other_clock_is_refused(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "run", run_of(clock.VIRTUAL))
+    RunFolder.create(tmp_path / "run", run_of(clocks.VIRTUAL))
     assert load(tmp_path / "run", "virtual") == {}
     with pytest.raises(UsageError, match="--clock real is expected"):
         load(tmp_path / "run", "real")

@@ -1,0 +1,168 @@
+"""`build` and `list`: which stacks and paths there are, where their images stand, and how to get them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from runner.config.catalog import Catalog, load_catalog, split
+from runner.engine import engine
+from runner.errors import BentpipeError, SetupError, UsageError
+from runner.images import images, pulling, setup
+from runner.images.history import Build, History
+from runner.model.implementation import Implementation
+from runner.model.protocol import HTTP09
+from runner.units import format_duration, format_size
+
+
+def load_present(path: Path) -> Catalog:
+    """The catalogue, which knows the stacks whose published image isn't here. Starts no engine."""
+    catalog = load_catalog(path)
+    return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
+
+
+def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
+    """The catalogue with local images in the place of stacks' own, from `NAME=IMAGE`. Raises UsageError."""
+    replaced = {}
+    for text in texts:
+        name, equals, image = text.partition("=")
+        if not equals or not image:
+            raise UsageError(f"--image {text}: write NAME=IMAGE, such as quinn=example/quinn:pr-12.")
+        if name not in catalog.implementations:
+            near = get_close_matches(name, catalog.implementations, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Choices: {', '.join(catalog.implementations)}."
+            raise UsageError(f"--image {text}: there is no stack '{name}'.{hint}")
+        if not image_sizes([image]):
+            raise UsageError(f"--image {text}: this host has no image '{image}'. `docker images` lists its images.")
+        replaced[name] = replace(catalog.implementations[name], image=image, build=None, version="", note="")
+    left = {name: why for name, why in catalog.absent.items() if name not in replaced}
+    return replace(catalog, implementations={**catalog.implementations, **replaced}, absent=left)
+
+
+def choose(
+    catalog: Catalog, paths: Sequence[Implementation], names: Sequence[str], *, pull: bool
+) -> list[Implementation]:
+    """The stacks and paths that `build NAMES` makes, or `build --pull NAMES` fetches; without names all of that kind.
+
+    Images that were withdrawn are fetched by name only. Raises UsageError for a name that is of the other kind.
+    """
+    every = [*catalog.implementations.values(), *paths]
+    choices = {one.name: one for one in every}
+    wanted = split(names)
+    for name in wanted:
+        if name not in choices:
+            raise UsageError(f"There is no stack or path '{name}'. Choices: {', '.join(choices)}.")
+        if pull and choices[name].build is not None:
+            other = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
+            raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{other}.")
+        if not pull and choices[name].build is None:
+            raise UsageError(f"{name} is a published image: run `./bentpipe build --pull {name}`.")
+    of_kind = [one for one in every if (one.build is None) is pull]
+    return [one for one in of_kind if one.name in wanted or not (wanted or one.withdrawn)]
+
+
+def build(
+    chosen: Sequence[Implementation], *, pull: bool, yes: bool, extra_cas: Path | None, out: Console, err: Console
+) -> None:
+    """Make or fetch the images of `chosen`, and print what there is then, also when some of it failed."""
+    failure: BentpipeError | None = None
+    try:
+        if pull:
+            setup.pull(chosen, assume_yes=yes, console=err)
+        else:
+            setup.prepare(chosen, assume_yes=yes, extra_cas=extra_cas, console=err)
+    except SetupError as error:
+        failure = error
+    tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
+    if sizes := image_sizes(tags):
+        out.print(_size_table(sizes, pulled=pull))
+    if failure is not None:
+        raise failure
+
+
+def image_sizes(tags: Iterable[str]) -> dict[str, int] | None:
+    """Bytes of the images that are here, None without an engine that answers."""
+    try:
+        client = engine.client()
+    except SetupError:
+        return None
+    found = {tag: images.held(client, tag) for tag in tags}
+    return {tag: image.size for tag, image in found.items() if image is not None}
+
+
+def _size_table(sizes: Mapping[str, int], *, pulled: bool) -> Table:
+    builds = History().builds()
+    table = Table("image", "size", "" if pulled else "build time", box=None)
+    for tag, size in sizes.items():
+        table.add_row(tag, format_size(size), "" if pulled else _time(builds.get(tag)))
+    return table
+
+
+def _time(build: Build | None) -> str:
+    if build is None:
+        return ""
+    reused = "" if build.full else f", {build.reused} of {build.steps} steps reused"
+    return f"{format_duration(build.seconds)}{reused}"
+
+
+_NARROW = 132  # columns of a terminal below which tables leave out what another command says
+
+
+def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
+    """The stacks that are built here, within 80 columns. `sizes`: by tag, None when nobody knows."""
+    table = Table(box=None, caption=LEGEND, caption_justify="left")
+    for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
+    for stack in stacks:
+        window = str(stack.initial_window) if stack.initial_window else ""
+        about = (stack.name, stack.version, stack.language, _roles(stack), _protocols(stack))
+        table.add_row(*about, stack.congestion_control, window, where(stack, sizes))
+    return table
+
+
+LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · CCA: congestion controller · IW: initial window, packets"
+
+
+def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
+    """The published images of the catalogue, and which of them are here. Their names need 132 columns."""
+    wide = width >= _NARROW
+    caption = "" if wide else f"Names of the images: from {_NARROW} columns on, and in implementations.json."
+    table = Table(box=None, caption=caption or None, caption_justify="left")
+    for column in ("stack", "role", "CCA", "has too", "image", *(("published as",) if wide else ())):
+        table.add_column(column, no_wrap=column != "has too", overflow="fold")
+    for stack in stacks:
+        others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
+        more = [*others, *(["HyStart"] if stack.hystart else [])]
+        control = stack.congestion_control or ("unknown" if others else "")
+        row = (
+            stack.name,
+            _roles(stack),
+            control,
+            ", ".join(more),
+            where(stack, sizes),
+            *((stack.image,) if wide else ()),
+        )
+        table.add_row(*row)
+    return table
+
+
+def _protocols(stack: Implementation) -> str:
+    return " ".join("hq" if name == HTTP09 else name for name in stack.alpn)
+
+
+def _roles(stack: Implementation) -> str:
+    return "both" if len(stack.roles) == 2 else ", ".join(stack.roles)
+
+
+def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
+    """The size of its image, or why there is none; also of a path as a stack."""
+    if sizes is None:
+        return "no engine"
+    if stack.image in sizes:
+        return format_size(sizes[stack.image])
+    if stack.build is not None:
+        return "not built"
+    return "withdrawn" if stack.withdrawn else "not pulled"

@@ -1,0 +1,272 @@
+"""links.json: hosts that are reached over SSH, and the real links that lead to them. Validated at the border."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from datetime import time
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.config.catalog import ROOT, Number, Truth, Whole, read_as
+from runner.errors import UsageError
+from runner.model.implementation import Role
+from runner.model.pause import Pause
+from runner.model.real_link import RealLink, RemoteHost
+
+LINKS = ROOT / "links.json"
+LINKS_SCHEMA = 1
+_EXAMPLE = "links.example.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # names become those of cases and folders
+_ABBREVIATION = re.compile(r"[A-Za-z0-9.-]{0,8}")
+_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16 with its zero
+_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+_THIS_HOST = "this host"
+
+Port = Annotated[Whole, Field(ge=1, le=65535)]
+Rate = Annotated[Whole, Field(gt=0, le=10**12, description="bit/s")]
+
+
+class _Host(BaseModel):
+    """A host with a Docker Engine that `ssh` leads to: `ssh://USER@ADDRESS:PORT`, IPv6 addresses in brackets.
+
+    `host_key`: a line of `ssh-keyscan`, without the name. `key`: the private key; without it the SSH agent is asked.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    ssh: str
+    host_key: str
+    key: str | None = None
+    docker_socket: str = "/var/run/docker.sock"
+    roles: list[Role] = Field(default=[Role.CLIENT, Role.SERVER], min_length=1)
+
+
+class _Link(BaseModel):
+    """A link to `client`, a name in `hosts`. `server`: likewise, without it the server runs beside the runner.
+
+    Data rates as advertised, in bit/s; budgets in bytes of IP packets, both directions together.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    client: str
+    server: str | None = None
+    forward_rate: Rate
+    return_rate: Rate
+    interface: str = ""
+    server_interface: str = ""
+    server_addresses: list[str] = []
+    families: list[Literal[4, 6]] = Field(default=[4, 6], min_length=1)
+    udp_port: Port = 443
+    probe_port: Port = 57833
+    provider: str = ""
+    tariff: str = ""
+    budget_per_day: Whole | None = Field(default=None, gt=0, description="bytes")
+    budget_per_month: Whole | None = Field(default=None, gt=0, description="bytes")
+    quiet_hours: list[str] = []
+    ssh_over_link: Truth = False
+    abbreviation: str = ""
+    timeout: Number = Field(default=120.0, gt=0, le=86_400, description="seconds")
+    iterations: Whole = Field(default=5, ge=1, le=1000)
+    comment: str = ""
+
+
+class _File(BaseModel):
+    """links.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: Whole = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
+    hosts: dict[str, _Host] = Field(min_length=1)
+    links: dict[str, _Link] = Field(min_length=1)
+
+
+def links_schema() -> dict[str, Any]:
+    """The JSON Schema of links.json."""
+    return _File.model_json_schema(by_alias=True)
+
+
+def load_links(path: Path = LINKS) -> dict[str, RealLink]:
+    """The links by name. Raises UsageError naming file, field and what was expected."""
+    missing = f"is missing: copy {_EXAMPLE} to it and say where your terminal is (README, Real links)"
+    file = read_as(_File, path, missing=missing)
+    hosts = {name: _host(f"{path}, host '{name}'", name, entry) for name, entry in file.hosts.items()}
+    return {name: _link(f"{path}, link '{name}'", name, entry, hosts) for name, entry in file.links.items()}
+
+
+def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[RealLink, ...]:
+    """The named links, each once. Raises UsageError with the choices."""
+    wanted = dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip())
+    for name in wanted:
+        if name not in links:
+            near = get_close_matches(name, links, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--link: there is no link '{name}' in links.json.{hint} Choices: {', '.join(links)}.")
+    if not wanted:
+        raise UsageError(f"--link: name one of links.json. Choices: {', '.join(links)}.")
+    chosen = tuple(links[name] for name in wanted)
+    _refuse_shared_ports(chosen)
+    return chosen
+
+
+def _refuse_shared_ports(links: tuple[RealLink, ...]) -> None:
+    """Links run at once: two servers of one host can't have the same UDP port."""
+    taken: dict[tuple[str, int], RealLink] = {}
+    for link in links:
+        where = link.server.name if link.server else _THIS_HOST
+        for port in (link.udp_port, link.probe_port):
+            other = taken.setdefault((where, port), link)
+            if other is not link:
+                raise UsageError(
+                    f"--link: '{other.name}' and '{link.name}' both want UDP port {port} of {where}, and run at once: "
+                    "give one of them another udp_port and probe_port, or run them one after the other."
+                )
+
+
+def _host(where: str, name: str, entry: _Host) -> RemoteHost:
+    user, address, port = _ssh_url(where, entry.ssh)
+    return RemoteHost(
+        name=_named(where, name),
+        user=user,
+        address=address,
+        port=port,
+        host_key=_host_key(where, entry.host_key),
+        key=_key(where, entry.key) if entry.key is not None else None,
+        docker_socket=_absolute(where, entry.docker_socket),
+        roles=tuple(entry.roles),
+    )
+
+
+def _named(where: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: write names in small letters, digits, '-' and '.', 40 at most, such as roof-1.")
+    return name
+
+
+def _ssh_url(where: str, url: str) -> tuple[str, str, int]:
+    wanted = f"{where}: '{url}' is not a host: write ssh://USER@ADDRESS or ssh://USER@ADDRESS:PORT."
+    try:
+        parts = urlsplit(url)
+        port = 22 if parts.port is None else parts.port
+    except ValueError as error:
+        raise UsageError(wanted) from error
+    if parts.password is not None:
+        raise UsageError(f"{where}: a password in an SSH URL is read by everyone: use a key, and take it out.")
+    rest = parts.path.strip("/") or parts.query or parts.fragment
+    blank = any(map(str.isspace, url))
+    if parts.scheme != "ssh" or not parts.hostname or not parts.username or not port or rest or blank:
+        raise UsageError(wanted)
+    return parts.username, parts.hostname, port
+
+
+def _host_key(where: str, text: str) -> str:
+    words = text.split()
+    write = "write 'ssh-ed25519 AAAA…', the last two words of `ssh-keyscan`."
+    if len(words) < 2 or words[0] not in _KEY_TYPES:
+        raise UsageError(f"{where}: host_key is not a public key: {write}")
+    key = f"{words[0]} {words[1]}"
+    try:
+        load_ssh_public_key(key.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UsageError(f"{where}: host_key is damaged, or no {words[0]} key: {write}") from error
+    return key
+
+
+def _key(where: str, text: str) -> Path:
+    path = Path(os.path.expandvars(text)).expanduser()
+    if path.is_dir():
+        raise UsageError(f"{where}: key '{text}' is a folder: name the private key in it.")
+    if not path.is_file():
+        raise UsageError(f"{where}: there is no private key {path}: make one with `ssh-keygen -t ed25519 -f {path}`.")
+    if path.suffix == ".pub":
+        raise UsageError(f"{where}: {path} is the public key: name the private one, {path.with_suffix('')}.")
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        raise UsageError(f"{where}: others may read the private key {path}: run `chmod 600 {path}`.")
+    return path
+
+
+def _absolute(where: str, path: str) -> str:
+    if not path.startswith("/"):
+        raise UsageError(f"{where}: docker_socket '{path}' is not an absolute path, such as /var/run/docker.sock.")
+    return path
+
+
+def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> RealLink:
+    _named(where, name)
+    client = _end(where, entry.client, Role.CLIENT, hosts)
+    server = _end(where, entry.server, Role.SERVER, hosts) if entry.server is not None else None
+    if server == client:
+        raise UsageError(f"{where}: client and server are one host, '{client.name}': no link lies between them.")
+    _require_addresses(where, entry)
+    _require_open_hours(where, entry.quiet_hours)
+    for field, interface in (("interface", entry.interface), ("server_interface", entry.server_interface)):
+        if not _INTERFACE.fullmatch(interface):
+            raise UsageError(f"{where}: {field} '{interface}' is none: write its name in `ip link`, such as eth1.")
+    if not _ABBREVIATION.fullmatch(entry.abbreviation):
+        raise UsageError(f"{where}: abbreviation '{entry.abbreviation}' is none: write up to 8 letters and digits.")
+    if entry.udp_port == entry.probe_port:
+        raise UsageError(f"{where}: udp_port and probe_port are both {entry.udp_port}: the probe needs one of its own.")
+    day, month = entry.budget_per_day, entry.budget_per_month
+    if day is not None and month is not None and day > month:
+        raise UsageError(f"{where}: budget_per_day is larger than budget_per_month.")
+    return RealLink(
+        name=name,
+        client=client,
+        server=server,
+        forward_rate=entry.forward_rate,
+        return_rate=entry.return_rate,
+        interface=entry.interface,
+        server_interface=entry.server_interface,
+        server_addresses=tuple(entry.server_addresses),
+        families=tuple(sorted(set(entry.families))),
+        udp_port=entry.udp_port,
+        probe_port=entry.probe_port,
+        provider=entry.provider,
+        tariff=entry.tariff,
+        budget_day=day,
+        budget_month=month,
+        quiet_hours=tuple(entry.quiet_hours),
+        ssh_over_link=entry.ssh_over_link,
+        abbreviation=entry.abbreviation,
+        timeout=entry.timeout,
+        iterations=entry.iterations,
+        comment=entry.comment,
+    )
+
+
+def _require_addresses(where: str, entry: _Link) -> None:
+    versions = set()
+    for address in entry.server_addresses:
+        try:
+            versions.add(ipaddress.ip_address(address).version)
+        except ValueError as error:
+            raise UsageError(f"{where}: server_addresses: '{address}' is not an IP address.") from error
+    if versions and versions.isdisjoint(entry.families):
+        families = " or ".join(f"IPv{family}" for family in entry.families)
+        raise UsageError(f"{where}: server_addresses has no address of its families: add one of {families}.")
+
+
+def _require_open_hours(where: str, spans: Iterable[str]) -> None:
+    """Raise UsageError for a span that is none, and for quiet hours in which no job ever starts."""
+    pauses = []
+    for span in spans:
+        try:
+            pauses.append(Pause.parse(span))
+        except UsageError as error:
+            raise UsageError(f"{where}: quiet_hours: '{span}' is not a span: write it as 18:00-23:00.") from error
+    day = [time(minute // 60, minute % 60) for minute in range(24 * 60)]
+    if all(any(pause.holds(minute) for pause in pauses) for minute in day):
+        raise UsageError(f"{where}: quiet_hours are the whole day: no job would ever begin; leave an hour out.")
+
+
+def _end(where: str, name: str, role: Role, hosts: dict[str, RemoteHost]) -> RemoteHost:
+    if name not in hosts:
+        raise UsageError(f"{where}: there is no host '{name}'. Choices: {', '.join(hosts)}.")
+    if role not in hosts[name].roles:
+        raise UsageError(f"{where}: host '{name}' is no {role.value}: its roles say {', '.join(hosts[name].roles)}.")
+    return hosts[name]

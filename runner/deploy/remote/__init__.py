@@ -1,1 +1,0 @@
-"""Real links: endpoints on other hosts, through their Docker Engines, over SSH."""

@@ -1,0 +1,69 @@
+"""Numbers and diagnoses of a job, as its result and its plots hold them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from runner.decode import Trace
+from runner.decode.schema import SERVER
+from runner.diagnose import Explanation, explain
+from runner.model.result import LinkTruth, Sample
+from runner.model.run import CaseRecord
+from runner.trace import TraceFacts, sample
+from runner.trace.qlog import CongestionWindow, congestion_window
+from runner.trace.transfer import Transfer
+from runner.trace.vantage import Recording
+
+
+def measured(client_side: Trace, server_side: Trace, facts: TraceFacts, record: CaseRecord) -> Sample:
+    """The numbers of one iteration of a case."""
+    return sample(
+        client_side,
+        server_side,
+        facts,
+        file_sizes=record.file_sizes,
+        forward=record.forward,
+        return_=record.return_,
+    )
+
+
+def explained(
+    client_side: Trace,
+    server_side: Trace,
+    facts: TraceFacts,
+    numbers: Sample,
+    *,
+    record: CaseRecord,
+    truth: LinkTruth | None,
+) -> Explanation:
+    """Why the job's transfer took its time; empty when its captures hold no response data."""
+    transfer = Transfer(Recording(client_side, server_side))
+    return explain(
+        transfer, facts, numbers, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
+    )
+
+
+def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
+    """The server's congestion window as its qlogs tell it; None when it sent nothing, or when none of them tells."""
+    sent = server_side.datagrams.filter(pc.field("sender") == SERVER).column("time_ns")
+    return congestion_window(qlogs, pc.min(sent).as_py()) if len(sent) else None
+
+
+def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow | None) -> dict[str, object]:
+    """What `series.json` carries of it: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence);
+    times in seconds since the origin, `origin_ns` of Unix time; and what was under way meanwhile (`Panels.document`),
+    with the server's congestion window, in bytes, at the moments of the bytes in flight; empty: no qlog tells it."""
+    panels: dict[str, Any] = {}
+    if explanation.panels is not None:
+        panels = explanation.panels.document()
+        moments = np.arange(len(explanation.panels.in_flight)) * explanation.panels.interval
+        told = [] if window is None else window.at(origin_ns + np.rint(moments * 1e9).astype(np.int64))
+        panels["in_flight"]["congestion_window"] = told
+    return panels | {
+        "limits": [[round(one.start, 4), round(one.end, 4), one.limit.value] for one in explanation.spans],
+        "diagnoses": [
+            [round(one.start, 4), round(one.end, 4), one.code, one.sentence] for one in explanation.diagnoses
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Images: the base image, building, pulling, set-up of the host, `doctor`."""

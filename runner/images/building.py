@@ -1,0 +1,150 @@
+"""Making images: parents first, two at once, nothing that didn't change; one that fails leaves the others alone."""
+
+import queue
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import IO, Any
+
+import docker
+from docker.errors import DockerException
+
+from runner.engine.containers import LABEL_OWNER
+from runner.engine.owner import Owner
+from runner.errors import SetupError
+from runner.images import images
+from runner.images.images import Event, Image, State
+
+LOG_LINES = 15
+
+_STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine paints what goes to standard error
+_REUSED = " ---> Using cache"
+_BUILDER_TALK = (" --->", "Removing intermediate container ")
+
+
+def build(
+    client: docker.DockerClient, wanted: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
+) -> dict[str, str]:
+    """Make every image that is missing or stale, `parallel` at once where none waits for another. Returns tag → id.
+
+    `report` is called from the threads that build. When one fails, all that don't start from it are built all the
+    same; then SetupError says which failed and why. What builds when this process ends is cancelled by the engine.
+    """
+    by_tag = {image.tag: image for image in wanted}
+    order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})
+    order.prepare()
+    ended: queue.Queue[tuple[str, Exception | None]] = queue.Queue()
+
+    def work(image: Image) -> None:
+        try:
+            _make(client, image, report)
+        except Exception as error:
+            report(Event(tag=image.tag, state=State.FAILED, text=str(error)))
+            ended.put((image.tag, error))
+        else:
+            ended.put((image.tag, None))
+
+    failures: dict[str, Exception] = {}
+    made: set[str] = set()
+    waiting, running = deque(sorted(order.get_ready())), 0
+    while waiting or running:
+        while waiting and running < parallel:
+            threading.Thread(target=work, args=(by_tag[waiting.popleft()],), daemon=True).start()
+            running += 1
+        tag, error = ended.get()
+        running -= 1
+        if error is None:
+            made.add(tag)
+            order.done(tag)
+            waiting.extend(sorted(order.get_ready()))
+        else:
+            failures[tag] = error
+    if failures:
+        skipped = sorted(by_tag.keys() - made - failures.keys())
+        for tag in skipped:
+            report(Event(tag=tag, state=State.SKIPPED))
+        raise _told(failures, skipped)
+    return images.image_ids(client, by_tag)
+
+
+def _told(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exception:
+    """One error for all that failed; a fault of the program itself is handed on as it is."""
+    sentences = []
+    for tag, error in failures.items():
+        if isinstance(error, SetupError):
+            sentences.append(str(error))
+        elif isinstance(error, DockerException | OSError):
+            sentences.append(f"The image {tag} can't be made: {error}.")
+        else:
+            return error
+    if len(failures) > 1:
+        sentences.append(f"{len(failures)} images failed: {', '.join(failures)}.")
+    if skipped:
+        sentences.append(f"Not built, because they start from what failed: {', '.join(skipped)}.")
+    return SetupError("\n".join(sentences))
+
+
+def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], None]) -> None:
+    before = images.held(client, image.tag)
+    if images.state(client, image) is State.CURRENT:
+        report(Event(tag=image.tag, state=State.CURRENT))
+        return
+    report(Event(tag=image.tag, state=State.WORKING))
+    begin = time.monotonic()
+    with images.context_tar(image.context) as context:
+        label = images.source_hash(context, images.parent_ids(client, image))
+        last, reused = _build(client, image.tag, context, label, report)
+    took = time.monotonic() - begin
+    if before is not None and images.image_ids(client, [image.tag])[image.tag] != before.id:
+        _remove_untagged(client, before.id)
+    report(Event(tag=image.tag, state=State.BUILT, steps=last.steps, reused=reused, seconds=took))
+
+
+def _build(
+    client: docker.DockerClient, tag: str, context: IO[bytes], label: str, report: Callable[[Event], None]
+) -> tuple[Event, int]:
+    """Build one image with the engine's own builder. Returns the last step and how many were taken from before.
+
+    Raises SetupError with the step and the last lines.
+    """
+    lines: deque[str] = deque(maxlen=LOG_LINES)
+    at, reused = Event(tag=tag, state=State.WORKING), 0
+    labels = {images.SOURCE_LABEL: label}
+    events: Iterator[dict[str, Any]] = client.api.build(
+        fileobj=context, custom_context=True, tag=tag, labels=labels, rm=True, forcerm=True, decode=True
+    )
+    for event in events:
+        for line in event.get("stream", "").splitlines():
+            if step := _STEP.match(line):
+                at = Event(tag=tag, state=State.WORKING, step=int(step[1]), steps=int(step[2]), text=step[3])
+                report(at)
+            elif line == _REUSED:
+                reused += 1
+            elif (plain := _COLOUR.sub("", line).rstrip()) and not line.startswith(_BUILDER_TALK):
+                lines.append(plain)
+        if "error" in event:
+            where = f"step {at.step} of {at.steps} (`{at.text}`)" if at.step else "the Dockerfile"
+            code = event.get("errorDetail", {}).get("code")
+            how = f"failed with exit code {code}" if code else f"failed: {event['error']}"
+            log = "\n".join(("Its last lines:", *lines)) if lines else "It printed nothing."
+            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {log}")
+    return at, reused
+
+
+def _others(client: docker.DockerClient) -> bool:
+    """Whether another process has lanes: it keeps to the images that it began with, and has no container of each."""
+    found = client.api.containers(filters={"label": LABEL_OWNER})
+    return any(one["Labels"][LABEL_OWNER] != str(Owner.current()) for one in found)
+
+
+def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
+    """Remove what a rebuilt image leaves behind, unless somebody has a name for it or a run may still want it."""
+    try:
+        if not client.images.get(image_id).tags and not _others(client):
+            client.images.remove(image_id)
+    except DockerException:
+        return

@@ -1,0 +1,169 @@
+"""What this host lacks to run jobs, and the mend, line by line. Looks, and changes nothing."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import docker
+
+from runner.engine import engine
+from runner.engine.engine import SocketState
+from runner.errors import BentpipeError
+from runner.images import base_image, images
+from runner.images.images import State
+from runner.images.kernel import examine_kernel
+from runner.model.check import Check
+from runner.model.implementation import Implementation
+from runner.units import format_size
+
+ROOT = images.ROOT
+GIB = 1024**3
+MACHINES = ("x86_64", "amd64")  # what the images are built for and were run on
+IMAGE_BYTES = GIB // 2  # of an image and the layers from which it is built, on average
+RUN_BYTES = GIB
+MEMORY_BYTES = 2 * GIB
+NAMES = 6  # in one line
+CORES = 2  # the endpoints share one, so that the simulator is not late
+
+
+def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
+    """All checks of this host: itself, its engine, the images of `implementations`, and what only tests need."""
+    checks = examine_host()
+    client, check = _engine()
+    checks.append(check)
+    if client is not None:
+        states = images.states(client, images.images_of(implementations.values()))
+        checks += examine_engine(client, to_build=sum(state is not State.CURRENT for state in states.values()))
+        base = State.CURRENT if images.held(client, base_image.TAG) else State.MISSING
+        checks += [own_images({base_image.TAG: base, **states}), _published_images(client, implementations.values())]
+        checks.append(_guests(client))
+    return [*checks, _extra_cas(), _tshark()]
+
+
+def examine_host() -> list[Check]:
+    """Python, machine, kernel, memory, cores, and the disk that logs go to."""
+    version = platform.python_version()
+    python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, mend="Install Python 3.11 or newer.")
+    return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), logs_disk()]
+
+
+def machine(system: str, architecture: str) -> Check:
+    """Whether the images run on this kind of machine, as `uname -s` and `uname -m` name it."""
+    return Check(
+        name="machine",
+        ok=system == "Linux" and architecture.lower() in MACHINES,
+        what=f"{system} on {architecture}",
+        mend=f"bentpipe runs on Linux on {MACHINES[0]} alone: its images and most published ones are built for that.",
+    )
+
+
+def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]:
+    """The engine's version, limits and storage; `to_build`: the number of images for which there must be room."""
+    info = client.info()
+    driver = str(info.get("Driver", "unknown"))
+    limits = bool(info.get("CpuCfsQuota")) and bool(info.get("MemoryLimit"))
+    checks = [
+        Check(
+            name="storage driver",
+            ok=driver in ("overlay2", "overlayfs"),
+            what=driver,
+            mend="Move the engine's data to a file system with overlay support (ext4, xfs): starts are slow here.",
+            blocks=False,
+        ),
+        Check(
+            name="CPU and memory limits",
+            ok=limits,
+            what="work" if limits else "the engine has no cgroup controller for them",
+            mend="Mount the cgroup controllers cpu and memory: without them one endpoint can disturb all lanes.",
+            blocks=False,
+        ),
+    ]
+    folder = Path(str(info.get("DockerRootDir", "")))
+    if folder.is_absolute() and folder.exists() and engine.socket_path() is not None:
+        checks.append(disk("disk of the engine", folder, RUN_BYTES + to_build * IMAGE_BYTES))
+    return checks
+
+
+def disk(name: str, folder: Path, needed: int) -> Check:
+    """Whether `needed` bytes are free where `folder` is."""
+    free = shutil.disk_usage(folder).free
+    mend = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
+    return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", mend=mend)
+
+
+def logs_disk() -> Check:
+    """Whether results have room."""
+    return disk("disk of the results", ROOT / "logs" if (ROOT / "logs").is_dir() else ROOT, RUN_BYTES)
+
+
+def _memory() -> Check:
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    mend = f"Give the machine {format_size(MEMORY_BYTES)}: a lane holds two endpoints, their files and captures."
+    return Check(name="memory", ok=size >= MEMORY_BYTES, what=format_size(size), mend=mend, blocks=False)
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0))
+    mend = f"Give the machine {CORES} cores: a simulator that waits for the CPU makes every job `error: disturbed`."
+    return Check(name="cores", ok=cores >= CORES, what=str(cores), mend=mend, blocks=False)
+
+
+def _engine() -> tuple[docker.DockerClient | None, Check]:
+    if not os.environ.get("DOCKER_HOST") and engine.socket_state(engine.SOCKET) is SocketState.SILENT:
+        installed = "is installed and doesn't run" if engine.daemon() else "is not installed"
+        mend = "Run `./bentpipe build` as root: it installs and starts what is missing."
+        return None, Check(name="Docker Engine", ok=False, what=installed, mend=mend)
+    try:
+        client = engine.client()
+    except BentpipeError as error:
+        return None, Check(name="Docker Engine", ok=False, what="can't be used", mend=str(error))
+    who = "root" if os.geteuid() == 0 else f"{engine.user()}, who may use it"
+    return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, asked as {who}")
+
+
+def own_images(states: Mapping[str, State]) -> Check:
+    """Whether what every run needs is up to date. A stack that isn't is made when it is selected."""
+    parts = [f"{sum(state is State.CURRENT for state in states.values())} of {len(states)} up to date"]
+    for state in (State.STALE, State.MISSING):
+        tags = [tag.removeprefix(images.OWN_PREFIX) for tag, found in states.items() if found is state]
+        if tags:
+            more = "" if len(tags) <= NAMES else f" and {len(tags) - NAMES} more"
+            parts.append(f"{state.value}: {', '.join(tags[:NAMES])}{more}")
+    every_run_needs = {base_image.TAG, *(image.tag for image in images.images_of([]))}
+    return Check(
+        name="images of this project",
+        ok=all(states.get(tag) is State.CURRENT for tag in every_run_needs),
+        what="; ".join(parts),
+        mend="Run `./bentpipe build`.",
+    )
+
+
+def _guests(client: docker.DockerClient) -> Check:
+    """Whether the kernel of virtual time is built; `--clock virtual` builds it where it is not."""
+    [tag] = images.GUEST
+    built = images.held(client, tag) is not None
+    what = (
+        "its kernel is built" if built else "its kernel is not built; the first --clock virtual takes minutes for that"
+    )
+    return Check(name="virtual time", ok=True, what=what)
+
+
+def _published_images(client: docker.DockerClient, stacks: Iterable[Implementation]) -> Check:
+    published = [stack for stack in stacks if stack.build is None]
+    here = [stack.name for stack in published if images.held(client, stack.image)]
+    names = f": {', '.join(here)}" if here else ""
+    fetch = "" if len(here) == len(published) else " (`./bentpipe build --pull` fetches them)"
+    return Check(name="published images", ok=True, what=f"{len(here)} of {len(published)} pulled{names}{fetch}")
+
+
+def _extra_cas() -> Check:
+    number = len(list(base_image.HOST_CAS.glob("*.crt")))
+    return Check(name="extra CAs", ok=True, what=f"{number} in {base_image.HOST_CAS}, for the base image")
+
+
+def _tshark() -> Check:
+    found = shutil.which("tshark")
+    return Check(name="tshark", ok=True, what=found or "not installed (only tests need it: `apt-get install tshark`)")

@@ -1,0 +1,79 @@
+"""How long images took to build on this host: what an estimate of the time left can honestly rest on."""
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from runner.images.images import ROOT, Event, State
+
+PATH = ROOT / "logs" / "builds.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One build that ended well: wall-clock seconds, and how many of its steps were taken from an earlier one."""
+
+    seconds: float
+    steps: int
+    reused: int
+
+    @property
+    def full(self) -> bool:
+        """Whether most of its steps were done, not reused: only then it tells how long such a build takes."""
+        return 2 * self.reused <= self.steps
+
+
+class History:
+    """The fullest build of each image on this host, by tag, kept in a file. Events come from several threads."""
+
+    def __init__(self, path: Path = PATH) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def builds(self) -> dict[str, Build]:
+        """What was recorded; nothing when the file is missing or can't be understood."""
+        try:
+            return {tag: Build(**fields) for tag, fields in json.loads(self._path.read_text()).items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def add(self, event: Event) -> None:
+        """Record a build, unless it reused more than the recorded one: that would tell of a shorter build than most."""
+        if event.state is not State.BUILT:
+            return
+        build = Build(seconds=round(event.seconds, 1), steps=event.steps, reused=event.reused)
+        with self._lock:
+            builds = self.builds()
+            before = builds.get(event.tag)
+            if before is not None and before.reused < build.reused:
+                return
+            builds[event.tag] = build
+            self._save(builds)
+
+    def _save(self, builds: Mapping[str, Build]) -> None:
+        text = json.dumps({tag: asdict(build) for tag, build in sorted(builds.items())}, indent=1)
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_text(text + "\n")
+            new.replace(self._path)
+        except OSError:  # a checkout of somebody else: there are no estimates, and nothing else is lost
+            return
+
+
+def time_left(
+    builds: Mapping[str, Build], *, waiting: Iterable[str], working: Mapping[str, float], parallel: int
+) -> float | None:
+    """Seconds until all is built, None when that isn't known. `working`: the seconds for which each was at work.
+
+    Known is nothing as long as an image without a full build is left, or one takes longer than it did before.
+    """
+    waiting = list(waiting)
+    if not all(tag in builds and builds[tag].full for tag in (*waiting, *working)):
+        return None
+    rest = [builds[tag].seconds - seconds for tag, seconds in working.items()]
+    if any(seconds < 0 for seconds in rest):
+        return None
+    rest += [builds[tag].seconds for tag in waiting]
+    return max([sum(rest) / parallel, *rest], default=0.0)

@@ -1,0 +1,84 @@
+"""What lanes need of the kernel, tried in a network namespace that is gone afterwards.
+
+`python -m runner.images.kernel` is the trial itself and expects to be alone in a new namespace.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from runner.model.check import Check
+
+ROOT = Path(__file__).resolve().parents[2]
+ETH_P_ALL = 3  # linux/if_ether.h
+
+_TRIAL_SECONDS = 20.0
+_MENDS = {
+    "veth": "Run `sudo modprobe veth`, or boot a kernel with CONFIG_VETH: lanes are wired with veth pairs.",
+    "packet sockets": "Boot a kernel with CONFIG_PACKET: the simulator and the captures need AF_PACKET.",
+    "IPv6": "Boot without ipv6.disable=1: the endpoint contract gives every endpoint an IPv6 address.",
+}
+
+
+def examine_kernel() -> list[Check]:
+    """Try veth, packet sockets and IPv6; a user without root does it in a user namespace where the host allows that."""
+    if shutil.which("unshare") is None:
+        mend = "Run `sudo apt-get install util-linux`."
+        return [Check(name="network namespaces", ok=False, what="there is no unshare command", mend=mend)]
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    done = subprocess.run(
+        ["unshare", *user, "--net", sys.executable, "-m", "runner.images.kernel"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=_TRIAL_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0 and user:
+        return [Check(name="kernel", ok=True, what="not tried: this user may not make namespaces, root may")]
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        mend = "Run as root on the host itself, or in a container that may make namespaces (--privileged)."
+        return [Check(name="network namespaces", ok=False, what=f"can't be made ({reason[0]})", mend=mend)]
+    found: dict[str, str] = json.loads(done.stdout)
+    return [Check(name=n, ok=not why, what=why or "works", mend=_MENDS[n]) for n, why in found.items()]
+
+
+def _try(trial: Callable[[], None]) -> str:
+    """The reason why `trial` failed; empty when it worked."""
+    try:
+        trial()
+    except (OSError, NetlinkError) as error:
+        return str(error)
+    return ""
+
+
+def _trial() -> dict[str, str]:
+    with IPRoute() as routes:
+
+        def veth() -> None:
+            routes.link("add", ifname="trial0", kind="veth", peer={"ifname": "trial1"})
+
+        def packet_sockets() -> None:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as raw:
+                raw.bind(("lo", 0))
+
+        def ipv6() -> None:
+            # New namespaces take over a host's disable_ipv6; lanes set it back just like this.
+            Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6").write_text("0")
+            routes.addr("add", index=socket.if_nametoindex("lo"), address="fd00::1", prefixlen=128)
+
+        return {"veth": _try(veth), "packet sockets": _try(packet_sockets), "IPv6": _try(ipv6)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_trial()))

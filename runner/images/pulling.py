@@ -1,0 +1,190 @@
+"""Published images: fetch them, and tell which stacks can't run because theirs isn't here."""
+
+import queue
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+from docker.utils import parse_repository_tag
+
+from runner.engine import engine
+from runner.errors import SetupError
+from runner.images import images
+from runner.images.images import Event, Held, State
+from runner.model.implementation import Implementation
+from runner.units import format_size
+
+SILENCE_SECONDS = 60.0
+DOCKER_HUB = "docker.io"
+
+# What the engine says when it reaches no registry at all, as opposed to one that refuses.
+_AWAY = re.compile(r"dial tcp|no such host|connection refused|timeout|proxyconnect|unreachable|nothing for|EOF$")
+_ASKED = re.compile(r'^Get "[^"]*": ')  # before the reason, the engine says for what it asked
+_LAYER_DONE = ("Pull complete", "Already exists")
+
+
+def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
+    """Why stacks with a published image can't run, by name: one sentence each. Starts no engine, and without one that
+    answers, no image is here."""
+    published = [stack for stack in stacks if stack.build is None]
+    try:
+        client = engine.client() if published else None
+    except SetupError:
+        client = None
+    missing = [stack for stack in published if client is None or images.held(client, stack.image) is None]
+    return {stack.name: _mend(stack) for stack in missing}
+
+
+def require(client: docker.DockerClient, stacks: Iterable[Implementation]) -> dict[str, Held]:
+    """The published images of `stacks`, by name. Raises SetupError for one that isn't here or can't run here."""
+    found = {}
+    for stack in stacks:
+        if stack.build is None:
+            image = images.held(client, stack.image)
+            if image is None:
+                raise SetupError(_mend(stack))
+            if sentence := _other_machine(client, stack.image, image):
+                raise SetupError(sentence)
+            found[stack.name] = image
+    return found
+
+
+def pull(
+    client: docker.DockerClient,
+    stacks: Sequence[Implementation],
+    *,
+    report: Callable[[Event], None],
+    parallel: int = 2,
+    silence: float = SILENCE_SECONDS,
+) -> None:
+    """Fetch the images of `stacks` anew, `parallel` at once. `silence`: the seconds for which a registry may be mute.
+
+    Raises SetupError with a sentence for each image that can't be had, or one for all of a registry that is away; what
+    was fetched stays, and so does an older image of that name.
+    """
+    names: dict[str, list[str]] = {}
+    for stack in stacks:
+        names.setdefault(stack.image, []).append(stack.name)
+    failed: dict[str, str] = {}
+    away: dict[str, str] = {}  # registry → reason: the other images of it are not tried
+    waiting = deque(names)
+
+    def work() -> None:
+        while True:
+            try:
+                tag = waiting.popleft()
+            except IndexError:
+                return
+            host = registry(tag)
+            if host in away:
+                failed[tag] = away[host]
+            elif reason := _pull_one(client, tag, report, silence):
+                failed[tag] = reason
+                report(Event(tag=tag, state=State.FAILED))
+                if _AWAY.search(reason):
+                    away[host] = reason
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(parallel)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failed:
+        raise SetupError(_told(failed, away, names))
+
+
+def registry(tag: str) -> str:
+    """The host of the registry that a tag names; Docker Hub when it names none."""
+    first, slash, _ = tag.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
+
+
+def _mend(stack: Implementation) -> str:
+    note = f" {stack.note}" if stack.withdrawn else ""
+    return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`.{note}"
+
+
+def _told(failed: Mapping[str, str], away: Mapping[str, str], names: Mapping[str, list[str]]) -> str:
+    sentences = []
+    for host, reason in away.items():
+        lost = [name for tag in failed if registry(tag) == host for name in names[tag]]
+        sentences.append(f"The registry {host} can't be reached ({reason}); not pulled: {', '.join(lost)}.")
+    sentences += [f"{', '.join(names[tag])}: {why}" for tag, why in failed.items() if registry(tag) not in away]
+    return "\n".join(sentences)
+
+
+def _pull_one(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
+    """Pull an image. Returns why that failed, nothing when it is there now."""
+    before = images.held(client, tag)
+    repository, name = parse_repository_tag(tag)
+    report(Event(tag=tag, state=State.WORKING))
+    layers: dict[str, bool] = {}
+    loaded: dict[str, tuple[int, int]] = {}
+    for event in _events(client, repository, name or "latest", silence):
+        if "error" in event:
+            reason = _ASKED.sub("", " ".join(str(event["error"]).split())).rstrip(".")
+            return reason if _AWAY.search(reason) else f"the image {tag} can't be pulled: {reason}."
+        layer, status, detail = event.get("id", ""), event.get("status", ""), event.get("progressDetail") or {}
+        if status == "Pulling fs layer" or status in _LAYER_DONE:
+            layers[layer] = status in _LAYER_DONE
+        if status == "Downloading" and "total" in detail:
+            loaded[layer] = (int(detail.get("current", 0)), int(detail["total"]))
+        report(_progress(tag, layers, loaded))
+    image = images.held(client, tag)
+    if image is None:
+        return f"the image {tag} isn't in the engine after it was pulled: look at the space left on its disk."
+    if sentence := _other_machine(client, tag, image):
+        if before is not None and before.id != image.id:
+            client.api.tag(before.id, repository, name or "latest")
+        elif before is None:
+            client.images.remove(tag)
+        return sentence
+    same = before is not None and before.id == image.id
+    report(Event(tag=tag, state=State.CURRENT if same else State.PULLED))
+    return ""
+
+
+def _progress(tag: str, layers: Mapping[str, bool], loaded: Mapping[str, tuple[int, int]]) -> Event:
+    current, total = (sum(part) for part in zip(*loaded.values(), strict=True)) if loaded else (0, 0)
+    text = f"{format_size(current)} of {format_size(total)}" if total else ""
+    return Event(tag=tag, state=State.WORKING, step=sum(layers.values()), steps=len(layers), text=text)
+
+
+def _events(client: docker.DockerClient, repository: str, name: str, silence: float) -> Iterator[dict[str, Any]]:
+    """What the engine tells while it pulls, an `error` at the end where it fails.
+
+    The engine gives a pull no time limit, so a thread listens and is left behind when it hears nothing.
+    """
+    heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def listen() -> None:
+        try:
+            for event in client.api.pull(repository, tag=name, stream=True, decode=True):
+                heard.put(event)
+        except (DockerException, OSError) as error:
+            heard.put({"error": getattr(error, "explanation", None) or error})
+        heard.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        try:
+            event = heard.get(timeout=silence)
+        except queue.Empty:
+            yield {"error": f"it says nothing for {silence:g} s"}
+            return
+        if event is None:
+            return
+        yield event
+
+
+def _other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
+    """The sentence for an image that this engine's machine can't run, nothing for one that it can."""
+    version = client.version()
+    here = f"{version['Os']}/{version['Arch']}"
+    if image.machine == here:
+        return ""
+    return f"The image {tag} is built for {image.machine} and this engine runs {here}: ask its project for one."

@@ -1,0 +1,104 @@
+"""From a bare host to one that can run jobs: engine, base image, images; and what the tests need besides."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.prompt import Confirm
+
+from runner.engine import engine
+from runner.errors import SetupError
+from runner.images import base_image, building, doctor, images, pulling
+from runner.images.display import PARALLEL, BuildDisplay
+from runner.images.history import History
+from runner.images.images import Event, State
+from runner.model.check import Check
+from runner.model.implementation import Implementation
+
+# Commands that tests compare with or look through, and packages of the same names. Ubuntu has Chromium as a snap only,
+# so that its tests may have to be left out.
+TEST_TOOLS = ("tshark", "chromium")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The images of the stacks that can run now, by name: ids (`sha256:…`), and digests of those that were pulled."""
+
+    ids: dict[str, str]
+    digests: dict[str, str]
+
+
+def prepare(
+    stacks: Sequence[Implementation],
+    *,
+    assume_yes: bool,
+    extra_cas: Path | None,
+    console: Console,
+    guests: bool = False,
+) -> Ready:
+    """Make this host able to run jobs of `stacks`; with `guests`, in virtual time.
+
+    `extra_cas`: a folder of `*.crt` that the base image trusts too; None: the host's own. A person at the terminal is
+    asked before something is installed, unless `assume_yes`. Raises SetupError with one sentence for what is missing.
+    """
+    require(doctor.examine_host())
+    client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    published = pulling.require(client, stacks)
+    wanted = images.images_of(stacks, guests=guests)
+    todo = [tag for tag, state in images.states(client, wanted).items() if state is not State.CURRENT]
+    require(doctor.examine_engine(client, to_build=len(todo)))
+    base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))
+    history = History()
+    with BuildDisplay(console, todo=todo, builds=history.builds()) as display:
+
+        def report(event: Event) -> None:
+            history.add(event)
+            display(event)
+
+        ids = building.build(client, wanted, report=report, parallel=PARALLEL)
+    built = {stack.name: ids[images.short(stack.image)] for stack in stacks if stack.build is not None}
+    pulled = {name: image.id for name, image in published.items()}
+    return Ready(ids=built | pulled, digests={name: image.digest for name, image in published.items()})
+
+
+def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:
+    """Fetch the published images of `stacks`. Raises SetupError for what can't be had; the rest is kept."""
+    client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    tags = list(dict.fromkeys(stack.image for stack in stacks))
+    with BuildDisplay(console, todo=tags, verb="pulling") as display:
+        pulling.pull(client, stacks, report=display, parallel=PARALLEL)
+
+
+def prepare_tests(*, assume_yes: bool, console: Console) -> None:
+    """Install the programs that tests compare with; what can't be had is told, and its tests are skipped."""
+    for tool in TEST_TOOLS:
+        if shutil.which(tool) is None:
+            try:
+                engine.install_packages(
+                    [tool],
+                    consent=_consent(console, assume_yes),
+                    progress=_line(console),
+                    purpose=f"Some tests need {tool}.",
+                )
+            except SetupError as error:
+                _line(console)(f"{error} Those tests are skipped.")
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise SetupError for the first check without which nothing can run."""
+    for check in checks:
+        if check.blocks and not check.ok:
+            raise SetupError(f"{check.name}: {check.what}. {check.mend}")
+
+
+def _line(console: Console) -> engine.Progress:
+    return lambda sentence: console.print(sentence, soft_wrap=True, markup=False)
+
+
+def _consent(console: Console, assume_yes: bool) -> engine.Consent:
+    if assume_yes or not sys.stdin.isatty():
+        return lambda _: True
+    return lambda question: Confirm.ask(question, console=console, default=True)

@@ -1,0 +1,1 @@
+"""What endpoints are given: files, certificates, page objects, environment."""

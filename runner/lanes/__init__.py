@@ -1,0 +1,1 @@
+"""Lanes: network namespaces of this host in which a job runs in real time."""

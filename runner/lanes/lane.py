@@ -1,0 +1,106 @@
+"""One lane: three wired namespaces, a simulated link between them, captures on both sides. It serves job after job.
+
+Holders and their namespaces are what costs most of a job, so they are used again. Cables and everything on them are
+made anew for each job, volumes emptied; then the lane is compared with itself when it was new, and made of new holders
+where a stranger's container has left anything.
+"""
+
+import re
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+
+from runner.engine.containers import ContainerSpec, Engine
+from runner.errors import LaneError
+from runner.lanes import holders
+from runner.lanes.lane_base import LaneBase
+from runner.lanes.resident import Holder
+from runner.lanes.supervised import Bell, Supervised
+from runner.lanes.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, pair_wiring_script, renewal_script
+
+# A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
+LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is fixed when a lane is prepared: lanes of one shape are interchangeable. Quotas in bytes."""
+
+    logs: int
+    downloads: int
+    ask_server: bool  # whether readiness of the server is watched
+
+
+class Lane(LaneBase):
+    """A lane of pairs."""
+
+    def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str, shape: Shape) -> None:
+        super().__init__(
+            engine,
+            pool,
+            bell,
+            name=name,
+            roles=(CLIENT, SERVER),
+            segments=(SIM,),
+            logs=shape.logs,
+            downloads=shape.downloads,
+        )
+        self.shape = shape
+        self._new = ""  # what there was to see before the first job
+        self._used = self._fit = False
+        self._wirings = count()
+
+    def release(self, *, fit: bool) -> None:
+        """The job in it is over; `prepare` makes it as new. Unless `fit`, it gets new holders."""
+        with self._preparing:
+            self._prepared, self._failure, self._used, self._fit = False, None, True, fit
+
+    def _make(self, plumber: Holder) -> None:
+        if self._used:
+            self._used = False
+            # Whatever hinders it, new holders may do.
+            with suppress(LaneError):
+                if self._fit and self._renew(plumber):
+                    return
+            self._remove_all()
+        self._hold_all()
+        self._new = self._look_and_wire(plumber)
+
+    def _renew(self, plumber: Holder) -> bool:
+        """Make a used lane as new. False when it is not."""
+        self._remove_joined()
+        for segment in self.segments:
+            segment.renew()
+        self._holders[SERVER].forget()
+        if any(holder.ended for holder in self._holders.values()) or any(segment.died for segment in self.segments):
+            return False
+        return self._look_and_wire(plumber, renewal_script(self._pids, self._folders())) == self._new
+
+    def _look_and_wire(self, plumber: Holder, *before: str) -> str:
+        """Returns what was to be seen without cables."""
+        script = "\n".join((*before, look_script(self._pids, self._folders()), self._script(self._pids)))
+        return self._ask(plumber, script).split(LOOKED)[0]
+
+    def _folders(self) -> dict[str, list[str]]:
+        folders = {role: [volume.path for volume in self.volumes(role)] for role in (CLIENT, SERVER)}
+        return folders | {segment.role: [segment.volume.path] for segment in self.segments}
+
+    def _holder(self, role: str) -> ContainerSpec:
+        if role == CLIENT:
+            return holders.client_holder(self.volumes(role))
+        return holders.server_holder(self.volumes(role), ask=self.shape.ask_server)
+
+    def _script(self, pids: dict[str, int]) -> str:
+        return pair_wiring_script(pids, before=next(self._wirings))
+
+    def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
+        """Whether the server answered within `timeout` seconds; returns at once when it has ended."""
+        holder = self._holders[SERVER]
+        self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
+        return "server ready" in holder.printed
+
+    def udp_ports(self, role: str) -> tuple[int, ...]:
+        """The ports of UDP sockets in the namespace of `role` that take datagrams from everyone."""
+        _, table = self.execute(role, ["cat", "/proc/net/udp", "/proc/net/udp6"])
+        return tuple(sorted({int(port, 16) for port in LOCAL_PORT.findall(table)}))

@@ -1,0 +1,183 @@
+"""What every lane is made of: holders whose namespaces others join, volumes of the endpoints, simulated links."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+
+from runner.engine.containers import ContainerSpec, Engine, Volume
+from runner.errors import LaneError
+from runner.lanes.resident import Holder
+from runner.lanes.segment import Segment
+from runner.lanes.supervised import Bell, Supervised
+from runner.lanes.wiring import CLIENT
+
+
+def together(pool: Executor, *calls: Callable[[], object]) -> None:
+    """Run calls at once, wait for all of them, raise what the first of them raised."""
+    futures = [pool.submit(call) for call in calls]
+    failures = [failure for future in futures if (failure := future.exception()) is not None]
+    if failures:
+        raise failures[0]
+
+
+class LaneBase:
+    """Prepared, used by one thread for one job at a time, and removed by `discard` whatever happened.
+
+    Each of `roles` has a namespace and /logs, the client /downloads too, of as many bytes as `logs` and `downloads`
+    say; each of `segments` is a simulated link.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        pool: Executor,
+        bell: Bell,
+        *,
+        name: str,
+        roles: Sequence[str],
+        segments: Sequence[str],
+        logs: int,
+        downloads: int,
+    ) -> None:
+        self.name = name
+        self.engine = engine
+        self.pool = pool
+        self.bell = bell
+        self.segments = tuple(Segment(self, role) for role in segments)
+        self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): logs} for role in roles}
+        self._volumes[CLIENT][Volume(name=f"{name}-downloads", path="/downloads")] = downloads
+        self._containers: list[str] = []  # of the job
+        self._staying: list[str] = []
+        self._holders: dict[str, Holder] = {}
+        self._pids: dict[str, int] = {}  # of the holders by role
+        self._preparing = threading.Lock()
+        self._prepared = False
+        self._failure: LaneError | None = None
+
+    def prepare(self, plumber: Holder) -> None:
+        """Start the holders and wire their namespaces, unless that was done in the background. Raises LaneError."""
+        with self._preparing:
+            if self._failure is not None:
+                raise self._failure
+            if self._prepared:
+                return
+            try:
+                self._make(plumber)
+                self._prepared = True
+            except LaneError as error:
+                self._failure = error
+                raise
+
+    def _make(self, plumber: Holder) -> None:
+        self._hold_all()
+        self._ask(plumber, self._script(self._pids))
+
+    def _hold_all(self) -> None:
+        together(
+            self.pool,
+            *(lambda role=role: self._hold_role(role) for role in self._volumes),
+            *(segment.hold for segment in self.segments),
+        )
+        self._pids = {role: self.engine.state(holder.container).pid for role, holder in self._holders.items()}
+        if not all(self._pids.values()):
+            raise LaneError("holder-died", "A holder of the lane ended at once: look at the engine's log.")
+
+    def _hold_role(self, role: str) -> None:
+        for volume, quota in self._volumes[role].items():
+            self.engine.create_volume(volume.name, role=role, quota=quota)
+        self.hold(role, self._holder(role))
+
+    def _holder(self, role: str) -> ContainerSpec:
+        """The holder of an endpoint's namespace and volumes."""
+        raise NotImplementedError
+
+    def _script(self, pids: dict[str, int]) -> str:
+        """The wiring, from the process ids of the holders by role."""
+        raise NotImplementedError
+
+    def volumes(self, role: str) -> tuple[Volume, ...]:
+        """/logs, and /downloads of the client; they last as long as the holder."""
+        return tuple(self._volumes[role])
+
+    def quota(self, role: str) -> int:
+        """Bytes that all volumes of `role` take."""
+        return sum(self._volumes[role].values())
+
+    def hold(self, role: str, spec: ContainerSpec) -> Holder:
+        """Start the holder of `role`."""
+        holder = Holder(self.engine, self.create(spec, stays=True), self.bell)
+        holder.start()
+        self._holders[role] = holder
+        return holder
+
+    def _ask(self, plumber: Holder, script: str) -> str:
+        """Run a script in the plumber. Returns what it printed; raises LaneError when it fails."""
+        exit_code, output = plumber.execute(["sh", "-c", script])
+        if exit_code != 0:
+            raise LaneError(
+                "not-wired", "The lane could not be wired.", printed=output.strip() or f"exit code {exit_code}"
+            )
+        return output
+
+    def create(self, spec: ContainerSpec, *, stays: bool = False) -> str:
+        """Make a container, which lasts as long as the job, or `stays` as long as the lane. Returns its id."""
+        container = self.engine.create(f"{self.name}-{spec.role}", spec)
+        (self._staying if stays else self._containers).append(container)
+        return container
+
+    def supervise(self, container: str, *, output_limit: int) -> Supervised:
+        """Watch a container, from its start on, with this lane's bell."""
+        return Supervised(self.engine, container, self.bell, output_limit=output_limit)
+
+    def namespace(self, role: str) -> str:
+        """The network mode of a container that joins the holder of `role`."""
+        return f"container:{self._holders[role].container}"
+
+    def execute(self, role: str, command: list[str]) -> tuple[int, str]:
+        """Run a command in the holder of `role`. Returns exit code and what it printed."""
+        return self._holders[role].execute(command)
+
+    def archive(self, role: str, path: str) -> Iterator[bytes]:
+        """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError without it."""
+        if role not in self._holders:
+            raise LaneError("no-lane", f"There is no holder of the {role}.")
+        return self._holders[role].archive(path)
+
+    def stop_captures(self) -> int:
+        """End all captures. Returns how many packets the kernel dropped before them."""
+        return sum(segment.stop_captures() for segment in self.segments)
+
+    @property
+    def link_died(self) -> bool:
+        """Whether a simulator or a capture ended although nobody asked it to."""
+        return any(segment.died for segment in self.segments)
+
+    @property
+    def flooded(self) -> bool:
+        """Whether an endpoint brings more than its case needs."""
+        return any(segment.flooded for segment in self.segments)
+
+    def link_output(self) -> str:
+        """What simulators and captures printed."""
+        return "".join(segment.output() for segment in self.segments)
+
+    def _remove_joined(self) -> None:
+        """Remove the containers of the job."""
+        self._remove(self._containers)
+
+    def _remove(self, containers: list[str]) -> None:
+        together(self.pool, *(lambda container=container: self.engine.remove(container) for container in containers))
+        containers.clear()
+
+    def _remove_all(self) -> None:
+        self._remove_joined()
+        self._remove(self._staying)
+        self._holders = {}
+        for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
+            for volume in volumes:
+                self.engine.remove_volume(volume.name)
+
+    def discard(self) -> None:
+        """Remove every container and volume of the lane. Raises LaneError when the engine refuses one."""
+        with self._preparing:
+            self._remove_all()

@@ -1,0 +1,78 @@
+"""What a lane is asked to do, and what a probe answers: plain frozen values, made by whoever knows test cases."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.inputs.inputs import ServedFile
+from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
+from runner.model.job import Job
+from runner.model.run import LinkParameters
+from runner.units import MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointSpec:
+    """One endpoint's container. `environment` is complete but for ROLE, which the lane adds.
+
+    `devices` are for paths; `entrypoint` and `binds` (`host:container:mode`, the engine's words) for a local build,
+    which has no image.
+    """
+
+    image: str
+    environment: dict[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] | None = None
+    binds: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # of the host, `path:path:rwm`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one endpoint may use. Beyond it, the engine refuses or kills; the record says so."""
+
+    memory: int = 2048 * MIB  # bytes, without what it writes to its volumes
+    processes: int = 1024
+    cpus: float | None = None  # cores; None: as many as there are, its fair share of them
+    logs: int = 512 * MIB  # bytes in /logs: a server that logs at debug level writes some 200 MiB in SAT
+    output: int = 16 * MIB  # bytes printed before it counts as a flood and is killed
+    largest_file: int = 1024 * MIB  # bytes of any file that it writes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start."""
+
+    job: Job
+    folder: Path
+    client: EndpointSpec
+    server: EndpointSpec
+    seed: int  # of the link
+    timeout: float
+    files: tuple[ServedFile, ...]  # all that the server serves
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneJob(Request):
+    """A job of a pair, which asks for all of `files`."""
+
+    forward: LinkParameters
+    return_: LinkParameters
+    path: PathImpairments = NO_PATH_IMPAIRMENTS
+    chain_length: int = 1  # certificates in cert.pem
+    wait_for_server: bool = True  # until it answers with Version Negotiation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """How an image answered a TESTCASE that nobody knows. `seconds` from the container's start to its end."""
+
+    image: str
+    role: str
+    exit_code: int | None  # None: still running when the time was over, or never started
+    seconds: float
+    output: str  # the last lines
+    problem: str = ""  # why it isn't compliant, a sentence; empty when it is
+
+    @property
+    def compliant(self) -> bool:
+        return not self.problem

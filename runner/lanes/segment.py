@@ -1,0 +1,145 @@
+"""One simulated link between two namespaces: its holder, with both captures, and the simulator itself."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.engine.containers import ContainerSpec, Volume
+from runner.errors import LaneError
+from runner.lanes.holders import bounded, link_holder
+from runner.lanes.link_arguments import LOGS
+from runner.lanes.resident import Holder, Resident
+from runner.units import MIB
+
+if TYPE_CHECKING:
+    from runner.lanes.lane_base import LaneBase  # which has segments
+
+SIMULATOR = "bentpipe/sim"
+_LINES = 20  # of the output of a tool that ended
+LINK_LOGS = 256 * MIB  # bytes: truth and packet log
+SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes: its volume counts, and packets that wait in queues
+WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
+_READY_SECONDS = 10.0
+_STOP_SECONDS = 10.0
+_DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
+_ENDED = re.compile(r"^link ended with (\d+)$", re.MULTILINE)
+_FLOODED = "link flooded"
+_LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing need stand between
+
+
+class Segment:
+    """The link of a lane, or one of several. `role` names its containers, its volume and its folder of the job."""
+
+    def __init__(self, lane: "LaneBase", role: str) -> None:
+        self.role = role
+        self.volume = Volume(name=f"{lane.name}-{role}-logs", path=LOGS)
+        self._lane = lane
+        self._holder: Holder | None = None
+        self._link: Resident | None = None
+        self._began = False  # a link, in this job
+
+    def hold(self) -> None:
+        """Start the holder, whose captures wait for the wiring, and the simulator, which waits for its arguments."""
+        lane = self._lane
+        lane.engine.create_volume(self.volume.name, role=self.role, quota=LINK_LOGS)
+        self._holder = lane.hold(self.role, link_holder(self.role, (self.volume,)))
+        self._link = Resident(lane.engine, lane.create(self._simulator(), stays=True), lane.bell)
+        self._link.start()
+
+    def _simulator(self) -> ContainerSpec:
+        return ContainerSpec(
+            image=SIMULATOR,
+            role=self.role,
+            command=("--serve",),
+            volumes=(self.volume,),
+            stdin=True,
+            host={
+                "network_mode": self._lane.namespace(self.role),
+                "cap_drop": ["ALL"],
+                "cap_add": ["NET_RAW", "NET_ADMIN", "SYS_NICE"],
+                "devices": [f"{WAKE_UP}:{WAKE_UP}:w"] if WAKE_UP.exists() else [],
+                "security_opt": ["no-new-privileges"],
+                "pids_limit": 64,
+                **bounded(SIMULATOR_MEMORY),
+                "cpu_shares": 262144,  # the most that there are: it must never wait for a core
+                "log_config": {"Type": "none", "Config": {}},
+            },
+        )
+
+    def renew(self) -> None:
+        """Forget what was said in the job that is over: the captures wait for another wiring."""
+        for part in self._parts():
+            part.forget()
+        self._began = False
+
+    def start(self, arguments: list[str]) -> None:
+        """Start the link; return when it carries packets and both captures listen."""
+        link, holder = self._parts()
+        self._began = True
+        link.say(json.dumps(arguments).encode() + b"\n")
+
+        def is_ready() -> bool:
+            printed = holder.printed
+            return "link ready" in printed and len(_LISTENING.findall(printed)) == 2
+
+        self._lane.bell.wait(lambda: is_ready() or self.died, timeout=_READY_SECONDS)
+        if self.died or not is_ready():
+            said = "\n".join((link.last_lines(3), holder.last_lines(3))).strip()
+            raise LaneError(
+                "link-not-ready", "The simulator did not open the path.", printed=said or "it printed nothing"
+            )
+
+    @property
+    def died(self) -> bool:
+        """Whether the link or the captures ended although nobody asked them to."""
+        return any(part.ended for part in self._parts()) or self._exit_code() is not None
+
+    @property
+    def flooded(self) -> bool:
+        """Whether the simulator told of a flood in this job."""
+        link, _ = self._parts()
+        return _FLOODED in link.printed
+
+    def _exit_code(self) -> int | None:
+        """Of the link; None while it runs."""
+        link, _ = self._parts()
+        ended = _ENDED.search(link.printed)
+        return int(ended[1]) if ended else None
+
+    def stop_captures(self) -> int:
+        """End both captures. Returns how many packets the kernel dropped before them, both sides together."""
+        _, holder = self._parts()
+        holder.execute(["kill", "-TERM", "1"])  # `hold` passes it on
+        ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)
+        if not ended:
+            raise LaneError(
+                "captures-not-ended", "The captures did not end in time.", printed=holder.last_lines(_LINES)
+            )
+        dropped = _DROPPED.findall(holder.printed)
+        if sum(where == "kernel" for _, where in dropped) < 2:
+            raise LaneError("captures-died", "A capture ended before its time.", printed=holder.last_lines(_LINES))
+        return sum(int(count) for count, _ in dropped)
+
+    def stop(self) -> None:
+        """End the link; the simulator then writes its truth."""
+        link, _ = self._parts()
+        if not self._began:
+            raise LaneError("no-lane", "There is no link.")
+        if not link.ended:
+            link.say(b"stop\n")
+        self._lane.bell.wait(lambda: self._exit_code() is not None or link.ended, timeout=_STOP_SECONDS)
+        code = self._exit_code()
+        if code != 0:
+            raise LaneError(
+                "link-failed", f"The simulator ended with exit code {code}.", printed=link.last_lines(_LINES)
+            )
+
+    def output(self) -> str:
+        """What simulator and captures printed."""
+        return "".join(part.printed for part in (self._link, self._holder) if part is not None)
+
+    def _parts(self) -> tuple[Resident, Holder]:
+        if self._link is None or self._holder is None:
+            raise LaneError("no-lane", "The lane was not prepared.")
+        return self._link, self._holder

@@ -1,0 +1,83 @@
+"""The volumes that every job of a run reads: /www, one for each set of files, and /certs, one for each chain length."""
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+
+from runner.collect import Expected
+from runner.engine.containers import ContainerSpec, Engine, Volume
+from runner.inputs.inputs import ServedFile, certificates, path_keys
+from runner.lanes.holders import TOOLS
+
+
+class Served:
+    """Makes each volume once, when it is first asked for. Thread-safe."""
+
+    def __init__(self, engine: Engine, prefix: str) -> None:
+        self._engine = engine
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._www: dict[tuple[ServedFile, ...], str] = {}
+        self._certs: dict[int, str] = {}
+        self._path_keys: dict[str, str] = {}
+        self._expected: dict[ServedFile, Expected] = {}
+
+    def www(self, files: tuple[ServedFile, ...]) -> Volume:
+        """/www with exactly `files`."""
+        with self._lock:
+            if files not in self._www:
+                self._www[files] = self._fill("www", lambda: self._contents(files))
+            return Volume(name=self._www[files], path="/www", read_only=True)
+
+    def certs(self, chain_length: int) -> Volume:
+        """/certs with a leaf and `chain_length` - 1 intermediates."""
+        with self._lock:
+            if chain_length not in self._certs:
+                self._certs[chain_length] = self._fill("certs", lambda: certificates(chain_length=chain_length).files())
+            return Volume(name=self._certs[chain_length], path="/certs", read_only=True)
+
+    def path_keys(self) -> Volume:
+        """/keys of both sides of a path."""
+        with self._lock:
+            if "keys" not in self._path_keys:
+                self._path_keys["keys"] = self._fill("keys", path_keys)
+            return Volume(name=self._path_keys["keys"], path="/keys", read_only=True)
+
+    def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
+        """What a client must have got, by name, of files that `www` has served."""
+        return {file.name: self._expected[file] for file in files}
+
+    def remove(self) -> None:
+        """Remove all of them; no container may use one any more."""
+        with self._lock:
+            for name in (*self._www.values(), *self._certs.values(), *self._path_keys.values()):
+                self._engine.remove_volume(name)
+            self._www.clear()
+            self._certs.clear()
+            self._path_keys.clear()
+
+    def _contents(self, files: tuple[ServedFile, ...]) -> dict[str, bytes]:
+        contents = {file.name: file.content() for file in files}
+        for file in files:
+            digest = hashlib.sha256(contents[file.name]).digest()
+            self._expected[file] = Expected(size=file.size, digest=digest)
+        return contents
+
+    def _fill(self, role: str, contents: Callable[[], Mapping[str, bytes]]) -> str:
+        """A volume with files in it, written through a container that is never started."""
+        name = f"{self._prefix}-{role}-{next(self._numbers)}"
+        self._engine.create_volume(name, role=role)
+        spec = ContainerSpec(
+            image=TOOLS,
+            role=f"{role}-filler",
+            volumes=(Volume(name=name, path="/volume"),),
+            host={"network_mode": "none"},
+        )
+        filler = self._engine.create(f"{name}-filler", spec)
+        try:
+            self._engine.put(filler, "/volume", contents())
+        finally:
+            self._engine.remove(filler)
+        return name

@@ -1,0 +1,56 @@
+"""How long the stages of a job take, and what others do to this host's CPUs meanwhile."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.lanes import pressure
+
+_STEAL = 7  # of the numbers behind `cpu` in /proc/stat, counted from 0 (proc_stat(5))
+_WITHOUT_GUEST = 8  # guest times are contained in user and nice
+
+
+class Stages:
+    """A stopwatch with named laps, seconds; a stage that comes twice is added up."""
+
+    def __init__(self) -> None:
+        self.began_unix = time.time()
+        self.seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._steal, self._total = _cpu_times()
+        self._pressure = pressure.of_host()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure what happens inside."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+    def wall(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    def steal(self) -> float:
+        """Fraction of this host's CPU time since the beginning that was stolen; 0 on a host that doesn't say."""
+        steal, total = _cpu_times()
+        return (steal - self._steal) / (total - self._total) if total > self._total else 0.0
+
+    def pressure(self) -> float | None:
+        """Share of the time since the beginning in which some runnable task waited for a CPU (PSI)."""
+        now = pressure.of_host()
+        if now is None or self._pressure is None:
+            return None
+        return (now - self._pressure) / self.wall()
+
+
+def _cpu_times() -> tuple[int, int]:
+    """Stolen and all clock ticks of all cores since the boot."""
+    try:
+        numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    except OSError:
+        return 0, 0
+    return (numbers[_STEAL] if len(numbers) > _STEAL else 0), sum(numbers[:_WITHOUT_GUEST])

@@ -1,0 +1,91 @@
+"""What jobs cost: seconds with one lane and bytes on disk. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runner.model.job import Job
+from runner.model.run import CaseRecord, Kind
+
+# Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
+_OVERHEAD = 2.0
+# The same of a job over a real link: probes of the link alone, SSH, files. benchmarks/real_link.py measures it.
+_REAL_OVERHEAD = 14.0
+_REAL_RTT = 0.6  # s, of a geostationary satellite: a real link's own is unknown until it has been used
+# A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
+_TRANSFER_FACTOR = 1.6
+# A connection with one request, and what the loss of one of its flights costs it: the initial probe time-out, RFC 9002
+# §6.2.2, before there is a sample of the RTT.
+_FLIGHTS, _TIME_OUT = 4, 1.0
+_WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
+_DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
+# Bytes on disk, measured over 27 cases of five stacks; `python -m runner.benchmarks.disk RUN` shows how well they fit.
+_CAPTURES_PER_BYTE = 2.2  # both captures per byte of file: headers, ACKs, retransmissions
+_CAPTURES_PER_CONNECTION = 25_000
+_CAPTURES_PER_FILE = 280  # its request
+_RECORDS = 185_000  # tables, series, evidence, logs of any job
+_RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09, the simulator's list of packets 0.06
+_RECORDS_PER_FILE = 370
+
+MULTICONNECT = "multiconnect"  # wire name: a connection for each file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a plan costs: seconds with one lane; bytes on disk without captures, of all captures, and of the captures
+    that `--keep-captures median` keeps when no job fails."""
+
+    seconds: float
+    records: int
+    captures: int
+    median_captures: int
+
+    def disk(self, keep_captures: str) -> int:
+        """Bytes on disk with this value of `--keep-captures`, when no job fails."""
+        return self.records + {"all": self.captures, "median": self.median_captures}.get(keep_captures, 0)
+
+
+def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
+    """Sums over the jobs. The time is an estimate for average stacks: a slow server takes up to its time-out."""
+    seconds, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0
+    for job in order:
+        case = cases[job.case]
+        size = sum(case.file_sizes)
+        seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
+        records += _RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE
+        opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
+        both = size * _CAPTURES_PER_BYTE + opened
+        captures += both
+        median_captures += both / max(1, case.iterations)
+    return Estimate(
+        seconds=seconds, records=round(records), captures=round(captures), median_captures=round(median_captures)
+    )
+
+
+def waits(case: CaseRecord) -> bool:
+    """Whether jobs of the case mostly wait, for time-outs or for a distant peer, and so leave the CPU to others."""
+    return case.kind is Kind.TEST_CASE and sum(case.file_sizes) < _LITTLE and _transfer(case) > _WAITING
+
+
+def _transfer(case: CaseRecord) -> float:
+    """Seconds that the endpoints of an average pair take, connections one after the other."""
+    rtt = _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
+    lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
+    connections = _connections(case)
+    lost = sum(link.loss + link.impairments.corruption for link in (case.forward, case.return_)) / 2
+    rounds = 2 if case.workload is not None and case.workload.warm else 1
+    once = lower_bound * _TRANSFER_FACTOR + connections * _FLIGHTS * lost * _TIME_OUT
+    return min(case.timeout, rounds * once)
+
+
+def _connections(case: CaseRecord) -> int:
+    """How many connections the client opens."""
+    return len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
+
+
+def _attainable(case: CaseRecord) -> float:
+    """Bit/s that a loss-based controller reaches: the data rate, or on a lossy link what Mathis et al. (1997) give."""
+    forward, rtt = case.forward, case.forward.delay + case.return_.delay
+    if not forward.loss:
+        return float(forward.data_rate)
+    return min(float(forward.data_rate), 8 * _DATAGRAM * math.sqrt(1.5 / forward.loss) / rtt)

@@ -1,0 +1,50 @@
+"""One link's part of a plan: volume against budgets, and when it ends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from runner.model.real_link import RealLink
+from runner.units import format_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkPlan:
+    """One link's part of a plan, begun now. Bytes of IP packets, both directions; seconds of jobs alone."""
+
+    link: RealLink
+    jobs: int
+    volume: int
+    seconds: float
+    spent_day: int
+    spent_month: int
+    begins: datetime
+    ends: datetime | None  # of the last job; None: it never fits
+    first_day: int  # jobs that the budgets hold before the run ends for the first time
+    broken: str  # which budget ends it first, "day" or "month"; empty: the budgets hold the plan
+    rests: bool  # whether it meets quiet hours
+    calls: int  # how often `run` is to be called, one call a span that a budget ends
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        """What the user should know before: a budget that doesn't hold, hours in which the link rests."""
+        name, link = self.link.name, self.link
+        if self.broken:
+            budget = (link.budget_day if self.broken == "day" else link.budget_month) or 0
+            which = f"budget_per_{self.broken}"
+            holds = f"{name}: {which} ({format_size(budget)}) holds {self.first_day} of {self.jobs} jobs"
+            how = f"raise {which} in links.json"
+            if self.ends is None:
+                yield f"{holds}, and one job alone is more: {how}."
+            else:
+                yield (
+                    f"{holds} now: the run then ends, and goes on with the same command, {self.calls - 1} times, until "
+                    f"{_moment(self.ends)}; or {how}."
+                )
+        if self.rests and self.ends is not None:
+            hours = " and ".join(link.quiet_hours)
+            yield f"{name}: begun now, its jobs rest in the quiet hours {hours} and end {_moment(self.ends)}."
+
+
+def _moment(moment: datetime) -> str:
+    return f"on {moment:%A %d %B} at {moment:%H:%M}"

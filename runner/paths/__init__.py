@@ -1,1 +1,0 @@
-"""Paths: what carries traffic over a satellite link, asked for workloads, judged from captures."""

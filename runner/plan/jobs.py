@@ -1,0 +1,130 @@
+"""Selection + catalogue → jobs in order; jobs − done → what is left. Pure."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from runner.config.catalog import Catalog
+from runner.config.selection import Selection, iterations_of
+from runner.model.implementation import Implementation, Role
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import CaseRecord
+
+# The case that every pair is asked first: when it fails, the others would fail for the same reason.
+GATE = "handshake"
+GATE_FAILED = "handshake-failed"
+
+
+def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
+    """Every job of the selection. Iterations are the outer loop, so that an interrupted run has whole matrices.
+
+    Handshakes come first, for the other cases of a pair that fails it are skipped.
+
+    With `shuffle_seed` the order is random and reproducible: neighbours in time are then no neighbours in the matrix.
+    """
+    ordered = [
+        Job(server=server, client=client, case=case, iteration=iteration)
+        for case in selection.cases
+        for iteration in range(1, iterations_of(selection, cases[case]) + 1)
+        for server in selection.servers
+        for client in selection.clients
+    ]
+    ordered.sort(key=lambda job: job.iteration)
+    if shuffle_seed is not None:
+        random.Random(shuffle_seed).shuffle(ordered)
+    ordered.sort(key=lambda job: job.case != GATE)
+    return tuple(ordered)
+
+
+def gate(job: Job) -> Job:
+    """The job that must not fail before `job` is worth running."""
+    return replace(job, case=GATE, iteration=1)
+
+
+# Findings of the case `handshake` after which nothing else can succeed: no file, or an endpoint that didn't end well.
+# All others say that the file arrived, in a way that this case forbids, such as after Retry.
+_NOTHING_ARRIVED = frozenset(
+    {
+        "client-exit",
+        "client-hello-unanswered",
+        "client-not-started",
+        "files-differ",
+        "output-flood",
+        "packet-flood",
+        "server-exit",
+        "server-not-ready",
+        "server-not-started",
+        "timeout",
+        "volume-full",
+        "wrong-alpn",
+    }
+)
+
+
+def cannot_talk(handshake: Result) -> bool:
+    """Whether the pair of this result gets no file through, so that asking it anything else is in vain."""
+    codes = {finding.code for finding in handshake.findings}
+    return handshake.outcome is Outcome.FAILED and (not codes or not codes.isdisjoint(_NOTHING_ARRIVED))
+
+
+def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
+    """Why `job` is to be skipped: its pair can't shake hands. None when it may run."""
+    before = done.get(gate(job))
+    if job.case == GATE or before is None or not cannot_talk(before):
+        return None
+    why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
+    return Finding(
+        code=GATE_FAILED,
+        requirement="The client gets a file from the server before the pair is asked anything else.",
+        expected=f"the file of `{GATE}`",
+        actual=why,
+    )
+
+
+def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset[Outcome]) -> tuple[Job, ...]:
+    """Jobs without a result, those whose outcome is to be tried again, and those whose gate is, or has passed since."""
+    left = {job for job in order if job not in done or done[job].outcome in retry}
+
+    def reopened(job: Job) -> bool:
+        codes = [finding.code for finding in done[job].findings]
+        return GATE_FAILED in codes and (gate(job) in left or gated(job, done) is None)
+
+    return tuple(job for job in order if job in left or reopened(job))
+
+
+def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
+    """Why the pair can't run the case by its own declaration, None when it can."""
+    if protocol(catalog, job) is not None:
+        return None
+    case, server, client = catalog.cases[job.case], *_pair(catalog, job)
+    shared = [name for name in server.alpn if name in client.alpn]
+    if not shared:
+        return f"{job.server} speaks {', '.join(server.alpn)}, {job.client} speaks {', '.join(client.alpn)}"
+    possible = [name for name in case.protocols if name in shared]
+    if not possible:
+        asked = " or ".join(case.protocols)
+        return f"{job.server} and {job.client} share {', '.join(shared)} only, and {job.case} is asked over {asked}"
+    role, stack = next(
+        (role, stack)
+        for role, stack in ((Role.SERVER, server), (Role.CLIENT, client))
+        if not all(stack.claims(role, case.wire(role, name)) for name in possible)
+    )
+    lacking = [case.wire(role, name) for name in possible if not stack.claims(role, case.wire(role, name))]
+    names = " and ".join(f"'{name}'" for name in lacking)
+    return f"{stack.name} declares no support of {names} as {role.value}"
+
+
+def protocol(catalog: Catalog, job: Job) -> str | None:
+    """The ALPN over which the pair is asked: the case's first that both speak and claim. None: unsupported."""
+    case, server, client = catalog.cases[job.case], *_pair(catalog, job)
+    for name in case.protocols:
+        spoken = name in server.alpn and name in client.alpn
+        wire_server, wire_client = case.wire(Role.SERVER, name), case.wire(Role.CLIENT, name)
+        if spoken and server.claims(Role.SERVER, wire_server) and client.claims(Role.CLIENT, wire_client):
+            return name
+    return None
+
+
+def _pair(catalog: Catalog, job: Job) -> tuple[Implementation, Implementation]:
+    return catalog.implementations[job.server], catalog.implementations[job.client]

@@ -1,0 +1,97 @@
+"""What a plan takes of real links: volume against budgets, and when it is done, quiet hours included. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, time, timedelta
+from typing import NamedTuple
+
+from runner.model.estimate import estimate
+from runner.model.job import Job
+from runner.model.link_plan import LinkPlan
+from runner.model.pause import Pause
+from runner.model.real_link import RealLink
+from runner.model.run import CaseRecord
+from runner.remote.real import FIND_BYTES, expected_volume
+from runner.remote.volume import Ledger
+
+_YEAR = 366  # days: a plan that takes longer is told as one that doesn't fit
+
+
+class _Share(NamedTuple):
+    """What one job takes: bytes of its link, seconds."""
+
+    size: int
+    seconds: float
+
+
+def link_plans(
+    todo: Iterable[Job], cases: Mapping[str, CaseRecord], links: Collection[RealLink], *, ledger: Ledger, now: datetime
+) -> tuple[LinkPlan, ...]:
+    """What the jobs take of each link, if all links begin `now`."""
+    shares: dict[str, list[_Share]] = {link.name: [] for link in links}
+    known = {link.name: link for link in links}
+    for job in todo:
+        record = cases[job.case].real_link
+        if record is not None and record.name in known:
+            size = expected_volume(known[record.name], cases[job.case])
+            shares[record.name].append(_Share(size, estimate((job,), cases).seconds))
+    return tuple(_walk(known[name], of_link, ledger, now) for name, of_link in shares.items())
+
+
+def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -> LinkPlan:
+    """Go through the jobs in time: wait in quiet hours, stop for the day or month whose budget is used up."""
+    day, month = ledger.spent(link.name, today=now.date())
+    found = LinkPlan(
+        link=link,
+        jobs=len(shares),
+        volume=FIND_BYTES + sum(share.size for share in shares),
+        seconds=sum(share.seconds for share in shares),
+        spent_day=day,
+        spent_month=month,
+        begins=now,
+        ends=None,
+        first_day=len(shares),
+        broken="",
+        rests=False,
+        calls=1,
+    )
+    moment, day, month = now, day + FIND_BYTES, month + FIND_BYTES
+    for number, (size, seconds) in enumerate(shares):
+        rested = _after_quiet(link, moment)
+        found, moment = replace(found, rests=found.rests or rested > moment), rested
+        while span := _passed(link, day + size, month + size):
+            if not found.broken:
+                found = replace(found, broken=span, first_day=number)
+            if (link.budget_day or link.budget_month or 0) < size + FIND_BYTES or (moment - now).days > _YEAR:
+                return found
+            later = _next(moment, span)
+            day, month = FIND_BYTES, FIND_BYTES + (month if later.month == moment.month else 0)
+            moment, found = _after_quiet(link, later), replace(found, calls=found.calls + 1)
+        after = moment + timedelta(seconds=seconds)
+        day = day + size if after.date() == moment.date() else 0
+        month = month + size if after.month == moment.month else 0
+        moment = after
+    return replace(found, ends=moment)
+
+
+def _passed(link: RealLink, day: int, month: int) -> str:
+    """Which budget that many bytes would pass."""
+    if link.budget_month is not None and month > link.budget_month:
+        return "month"
+    return "day" if link.budget_day is not None and day > link.budget_day else ""
+
+
+def _next(moment: datetime, span: str) -> datetime:
+    """The first moment of the next day or month."""
+    day = moment.date() + timedelta(days=1)
+    if span == "month":
+        day = (moment.date().replace(day=1) + timedelta(days=32)).replace(day=1)
+    return datetime.combine(day, time())
+
+
+def _after_quiet(link: RealLink, moment: datetime) -> datetime:
+    """The first moment from then on in which a job may begin."""
+    for _ in link.quiet_hours:  # spans that touch: the end of one may lie in another
+        for span in link.quiet_hours:
+            moment += timedelta(seconds=Pause.parse(span, lambda at=moment: at).seconds_left())  # type: ignore[misc]
+    return moment

@@ -1,0 +1,250 @@
+"""From what the user asked to a run folder with its plan: new, resumed or extended. Knows no engine."""
+
+import os
+import platform
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from runner.config.catalog import ROOT, Catalog
+from runner.config.over_links import bound_all
+from runner.config.selection import Selection
+from runner.errors import UsageError
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.real_link import RealLink
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import CaseRecord, ImplementationRecord, Run, protocol_key
+from runner.plan.jobs import declared_unsupported, jobs, protocol
+from runner.store import RunFolder
+
+VERSION = "0.1.0"
+LOGS = ROOT / "logs"
+LEDGER = LOGS / "volume.json"  # of real links, over all runs
+
+
+def run_path(name: str | None) -> Path:
+    """The folder of `--run NAME|DIR`: a name lies below logs/, without one it is the date and time."""
+    if name is None:
+        return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
+    return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
+
+
+def select(
+    catalog: Catalog,
+    *,
+    servers: tuple[str, ...],
+    clients: tuple[str, ...],
+    cases: tuple[str, ...],
+    iterations: int | None,
+) -> Selection:
+    """Names resolved. Raises UsageError with the choices when one is unknown."""
+    return Selection(
+        servers=catalog.select_implementations(servers, Role.SERVER),
+        clients=catalog.select_implementations(clients, Role.CLIENT),
+        cases=catalog.select_cases(cases),
+        iterations=iterations,
+    )
+
+
+def new_run(
+    path: Path,
+    catalog: Catalog,
+    selection: Selection,
+    *,
+    seed: int | None,
+    shuffled: bool,
+    image_ids: Mapping[str, str],
+    image_digests: Mapping[str, str] | None = None,
+    timeout_scale: float,
+    links: Mapping[str, RealLink] = MappingProxyType({}),
+) -> Run:
+    """The record of a run that begins now. Without `seed`, one is drawn.
+
+    `links`: real ones by the case that runs over them.
+    `image_ids`, and `image_digests` of published images, are by stack, for its variants too.
+    """
+    run = begin_run(
+        path,
+        selection,
+        bound_all({name: catalog.cases[name].record() for name in selection.cases}, links),
+        _implementations(catalog, selection, image_ids, image_digests or {}),
+        seed=seed,
+        shuffled=shuffled,
+        timeout_scale=timeout_scale,
+    )
+    return replace(run, protocols=_protocols(catalog, run.order))
+
+
+def begin_run(
+    path: Path,
+    selection: Selection,
+    cases: Mapping[str, CaseRecord],
+    implementations: dict[str, ImplementationRecord],
+    *,
+    seed: int | None,
+    shuffled: bool,
+    timeout_scale: float,
+) -> Run:
+    """The record of a run, over pairs or over paths, that begins now. Without `seed`, one is drawn."""
+    seed = secrets.randbits(31) if seed is None else seed
+    scaled = {name: replace(case, timeout=case.timeout * timeout_scale) for name, case in cases.items()}
+    return Run(
+        name=path.name,
+        started_unix_s=time.time(),
+        bentpipe_version=VERSION,
+        host=host_facts(),
+        seed=seed,
+        shuffled=shuffled,
+        clients=selection.clients,
+        servers=selection.servers,
+        cases=scaled,
+        implementations=implementations,
+        order=jobs(selection, scaled, shuffle_seed=seed if shuffled else None),
+        options={"timeout_scale": f"{timeout_scale:g}"},
+    )
+
+
+def host_facts() -> dict[str, str]:
+    """What `run.json` keeps of this host."""
+    return {
+        "name": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+    }
+
+
+def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
+    """Where a pair is asked over something else than the case's first choice."""
+    spoken = {protocol_key(job): (job, protocol(catalog, job)) for job in order}
+    return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
+
+
+def _implementations(
+    catalog: Catalog, selection: Selection, image_ids: Mapping[str, str], image_digests: Mapping[str, str]
+) -> dict[str, ImplementationRecord]:
+    names = dict.fromkeys((*selection.servers, *selection.clients))
+    return {
+        name: ImplementationRecord(
+            name=name,
+            version=entry.version,
+            url=entry.url,
+            image=entry.image,
+            language=entry.language,
+            congestion_control=entry.congestion_control,
+            initial_window=entry.initial_window,
+            image_id=image_ids.get(entry.variant_of or name, ""),
+            image_digest=image_digests.get(entry.variant_of or name, ""),
+            variant_of=entry.variant_of,
+            parameters=entry.parameters,
+        )
+        for name, entry in catalog.implementations.items()
+        if name in names
+    }
+
+
+def no_wider(stored: Run, wanted: Run) -> Run:
+    """`wanted` with the jobs that the stored run has alone; of a variant that is new to it, those of its stack."""
+
+    def known_as(name: str) -> str:
+        return name if name in stored.implementations else wanted.implementations[name].variant_of
+
+    known = set(stored.order)
+    order = (
+        job for job in wanted.order if replace(job, server=known_as(job.server), client=known_as(job.client)) in known
+    )
+    return replace(wanted, order=tuple(order))
+
+
+def extend_run(folder: RunFolder, wanted: Run) -> Run:
+    """The stored run with whatever `wanted` adds. Raises UsageError when what they share has changed."""
+    stored = folder.run
+    for name, case in wanted.cases.items():
+        if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
+            raise UsageError(
+                f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
+            )
+    for name, entry in wanted.implementations.items():
+        before = stored.implementations.get(name)
+        if before is not None and before.image_id != entry.image_id:
+            raise UsageError(
+                f"The image of {name} has changed since {folder.path} began "
+                f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
+            )
+    if stored.clock != wanted.clock:
+        raise UsageError(
+            f"{folder.path} began with --clock {stored.clock}, and its numbers can't be pooled with those of another "
+            f"clock: start a new --run."
+        )
+    known = set(stored.order)
+    for job in wanted.order:
+        if job in known and stored.protocol(job) != wanted.protocol(job):
+            raise UsageError(
+                f"{job.client} and {job.server} share {wanted.protocol(job)} only, and shared {stored.protocol(job)} "
+                f"when {folder.path} began: start a new --run."
+            )
+    return replace(
+        stored,
+        clients=_union(stored.clients, wanted.clients),
+        servers=_union(stored.servers, wanted.servers),
+        cases={**wanted.cases, **stored.cases},
+        implementations={**stored.implementations, **wanted.implementations},
+        order=stored.order + tuple(job for job in wanted.order if job not in known),
+        protocols={**stored.protocols, **wanted.protocols},
+        paths={**wanted.paths, **stored.paths},
+    )
+
+
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def presets(
+    catalog: Catalog, todo: tuple[Job, ...], not_compliant: Mapping[tuple[str, Role], str]
+) -> dict[Job, Result]:
+    """Verdicts that need no run: declared unsupported, or an image that failed the compliance probe."""
+    found = {}
+    for job in todo:
+        if reason := declared_unsupported(catalog, job):
+            found[job] = unsupported(job, reason, requirement="The pair can run the case.")
+            continue
+        for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
+            if reason := not_compliant.get((name, role)):
+                finding = Finding(
+                    code="not-compliant",
+                    requirement="An image exits with 127 for a case that it doesn't know, within the time limit.",
+                    expected="exit code 127",
+                    actual=f"{name}: {reason}",
+                    role=role,
+                )
+                found[job] = without_run(job, Outcome.SKIPPED, finding)
+    return found
+
+
+def unsupported(job: Job, reason: str, *, requirement: str) -> Result:
+    """The verdict that follows from what was declared."""
+    finding = Finding(code="declared-unsupported", requirement=requirement, expected="support", actual=reason)
+    return without_run(job, Outcome.UNSUPPORTED, finding)
+
+
+def without_run(job: Job, outcome: Outcome, finding: Finding) -> Result:
+    """A verdict now, on a job that nobody has to run."""
+    return replace(Result.of(job, outcome, finding), started_unix_s=time.time(), captures_kept=False)
+
+
+def rejudged(before: Result, after: Result) -> Result:
+    """A new verdict with what only the first one could know: times of the harness, attempts, captures kept."""
+    return replace(
+        after,
+        attempts=before.attempts,
+        disturbed=before.disturbed,
+        wall_s=before.wall_s,
+        overhead_s=before.overhead_s,
+        captures_kept=before.captures_kept,
+    )

@@ -1,0 +1,1 @@
+"""Real links: containers on other hosts, reached over SSH."""

@@ -1,0 +1,48 @@
+"""Was the link up, before, during and after a transfer, and what time was it there? Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner.engine.containers import State
+from runner.model.real_link import Clock, Probing
+from runner.remote.probes import Exchange, clock, probing
+
+_OUTAGE = 3.0  # s without a single answer that are an outage
+_OUTAGE_RTTS = 4  # or that many RTTs, where that is longer
+_BAD_BASELINE = 0.2  # of the probes lost while nothing else was on the link
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The phases of a job, the clocks, and why the link did not carry the job; empty when it did."""
+
+    before: Probing
+    during: Probing | None
+    after: Probing | None
+    clock: Clock | None
+    problem: str
+
+
+def judge(exchanges: Sequence[Exchange], client: State | None) -> Conditions:
+    """`client`: its container, whose times are of the same clock as those of the probes; None: it never ran."""
+    end = float("inf")
+    started = client.started if client is not None and client.started is not None else end
+    ended = client.ended if client is not None and client.ended is not None else end
+    before = probing(exchanges, 0.0, started)
+    during = probing(exchanges, started, ended) if started < end else None
+    after = probing(exchanges, ended, end) if ended < end else None
+    return Conditions(
+        before=before, during=during, after=after, clock=clock(exchanges), problem=_problem(before, during, after)
+    )
+
+
+def _problem(before: Probing, during: Probing | None, after: Probing | None) -> str:
+    if before.sent and not before.received:
+        return f"none of {before.sent} probes was answered before the transfer"
+    if before.loss > _BAD_BASELINE:
+        return f"{before.loss:.0%} of the probes were lost before the transfer, when nothing else was on the link"
+    limit = max(_OUTAGE, _OUTAGE_RTTS * (before.rtt_median or 0.0))
+    for phase, when in ((during, "during"), (after, "after")):
+        if phase is not None and phase.longest_gap > limit:
+            return f"no probe was answered for {phase.longest_gap:.1f} s {when} the transfer, limit {limit:.1f} s"
+    return ""

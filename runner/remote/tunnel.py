@@ -1,0 +1,116 @@
+"""The Docker Engine of a remote host as a Unix socket of this one, so that every client speaks to it as to its own.
+
+Each connection to the socket becomes a channel of the one SSH connection. When that was lost, the next connection to
+the socket makes it again.
+"""
+
+import contextlib
+import select
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import paramiko
+
+from runner.errors import SetupError
+from runner.remote.ssh import Connection, HostLostError
+
+_BLOCK = 32 * 1024  # bytes: paramiko cuts more into such pieces, each time copying the rest
+_RETRY_SECONDS = 1.0
+
+
+class Tunnel:
+    """Open with `Tunnel(connection)`; `url` is what Docker clients take. Closed with `close`."""
+
+    def __init__(self, connection: Connection, *, patience: float = 60.0) -> None:
+        self.connection = connection
+        self.carried = 0  # bytes, both directions
+        self.charged = 0  # bytes of these that were charged to the link
+        self.failure: SetupError | None = None  # why the last connection could not be had
+        self._patience = patience  # seconds in which a lost host is tried again
+        self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: the engine is as good as root
+        self._path = self._folder / "docker.sock"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._path))
+        self._listener.listen(64)
+        self._ends = threading.Event()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name=f"tunnel-{connection.host.name}", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self._path}"
+
+    def close(self) -> None:
+        """Close the socket and the connection, and with them what is under way."""
+        self._ends.set()
+        self.connection.close()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while not self._ends.is_set():
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(near,), name="tunnel", daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near:
+            far = self._open(near)
+            if far is None:
+                return
+            try:
+                up = threading.Thread(target=self._pump, args=(near.recv, far.sendall, far.shutdown_write), daemon=True)
+                up.start()
+                self._pump(far.recv, near.sendall, lambda: near.shutdown(socket.SHUT_WR))
+                if not self.connection.alive:
+                    with contextlib.suppress(OSError):
+                        near.shutdown(socket.SHUT_RDWR)
+                up.join()
+            finally:
+                with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                    far.close()
+
+    def _open(self, near: socket.socket) -> paramiko.Channel | None:
+        """A channel to the engine; a host that is lost is tried again for a while, as long as the caller waits."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                channel = self.connection.open_socket(self.connection.host.docker_socket)
+            except HostLostError as error:
+                self.failure = error
+                if time.monotonic() > deadline or self._ends.wait(_RETRY_SECONDS) or _hung_up(near):
+                    return None
+            except SetupError as error:
+                self.failure = error
+                return None
+            else:
+                self.failure = None
+                return channel
+
+    def _pump(
+        self, read: Callable[[int], bytes], write: Callable[[bytes], object], finish: Callable[[], object]
+    ) -> None:
+        try:
+            while data := read(_BLOCK):
+                write(data)
+                with self._lock:
+                    self.carried += len(data)
+        except (OSError, EOFError, paramiko.SSHException):
+            pass  # whoever waits for an answer sees the end of it
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            finish()
+
+
+def _hung_up(near: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(near, select.POLLRDHUP)
+    return bool(poll.poll(0))

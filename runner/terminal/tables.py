@@ -1,0 +1,374 @@
+"""How results look in a terminal: tables, the line of a job, progress. Prints only through the console given."""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from runner.config.selection import Selection, iterations_of
+from runner.model.artifacts import Artifacts, Evidence
+from runner.model.check import Check
+from runner.model.estimate import estimate
+from runner.model.job import Job
+from runner.model.link_plan import LinkPlan
+from runner.model.link_words import real_link_sentences
+from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
+from runner.model.path import ends
+from runner.model.progress import Progress as Event
+from runner.model.protocol import HTTP3
+from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
+from runner.model.run import CaseRecord, Kind, LinkParameters, Run
+from runner.terminal.paths import page_line, show_crossing
+from runner.units import format_data_rate, format_duration, format_size
+
+STYLES = {
+    Outcome.SUCCEEDED: ("✓", "green"),
+    Outcome.FAILED: ("✗", "red"),
+    Outcome.UNSUPPORTED: ("–", "dim"),
+    Outcome.ERROR: ("!", "yellow"),
+    Outcome.SKIPPED: ("·", "dim"),
+}
+_IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """The outcome with its sign, coloured where the terminal can."""
+    sign, style = STYLES[outcome]
+    return f"[{style}]{sign} {outcome.value}[/{style}]"
+
+
+def result_line(result: Result, kind: Kind) -> str:
+    """One line: pair, case, iteration, outcome, and the number or the reason."""
+    if result.findings:
+        detail = f"{result.findings[0].code}: {result.findings[0].actual}"
+    elif result.crossing is not None and result.crossing.page is not None:
+        detail = page_line(result.crossing.page)
+    elif kind is Kind.MEASUREMENT and result.sample and result.sample.ttlb and result.sample.throughput:
+        detail = measured_line(result.sample)
+        detail += "".join(f"; {one.sentence}" for one in result.refuted)
+        detail += f", over {HTTP3}" if result.protocol == HTTP3 else ""
+    elif result.sample and result.sample.handshake_time is not None:
+        detail = f"handshake {format_duration(result.sample.handshake_time)}"
+    else:
+        detail = ""
+    name = ends(result.client, result.server)
+    return f"{outcome_text(result.outcome):<28} {name:<22} {result.case} #{result.iteration}  {escape(detail)}"
+
+
+def link_text(link: LinkParameters) -> str:
+    """All parameters of one direction, the queue always among them; of a real one, what was bought."""
+    if link.is_real:
+        return f"{format_data_rate(link.data_rate)} advertised"
+    loss = f", loss {link.loss:g}" if link.loss else ""
+    delay, queue = format_duration(link.delay), link.queue_packets
+    rest = "".join(f", {sentence}" for sentence in link.impairments.sentences())
+    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}{rest}"
+
+
+def measured_line(sample: Sample) -> str:
+    """`delivered in 11.2 s, goodput 8.41 Mbit/s, η 84%`; over a path `delivered in 4.2 s, throughput 3.2 Mbit/s`."""
+    delivered = f"delivered in {format_duration(sample.ttlb or 0.0)}"
+    if sample.goodput is None or sample.efficiency is None:
+        return f"{delivered}, throughput {format_data_rate(sample.throughput or 0.0)}"
+    return f"{delivered}, goodput {format_data_rate(sample.goodput)}, η {sample.efficiency:.0%}"
+
+
+class RunWatch:
+    """Progress of a campaign: a line per finished job, and on a terminal a bar with what runs and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[running]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None, left="", running="")
+
+    def __enter__(self) -> "RunWatch":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left else ""
+        running = ", ".join(f"{job.client}→{job.server} {job.case}" for job in event.running[:3])
+        more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
+        self._progress.update(
+            self._task, total=event.total, completed=event.done, left=left, running=f"{running}{more}"
+        )
+        if event.event == "finished" and event.result is not None:
+            width = len(str(event.total))
+            rest = f" ({left})" if left and not self._console.is_terminal else ""
+            self._console.print(
+                f"{event.done:>{width}}/{event.total} {result_line(event.result, event.kind)}{rest}", soft_wrap=True
+            )
+        elif event.event in ("retried", "paused"):
+            what = f"{event.job} again: " if event.job else ""
+            self._console.print(f"  [yellow]{escape(what + event.message)}[/yellow]", soft_wrap=True)
+
+
+def sample_table(sample: Sample) -> Table:
+    """Every number of an iteration with its unit, in the order and with the names of the definitions."""
+    table = Table("number", "value", box=None, pad_edge=False)
+    table.add_row("file size", f"{sample.file_size:,} B")
+    for number in PAIR_NUMBERS:
+        value = getattr(sample, number.key)
+        if value is not None:
+            table.add_row(number.label, number_text(number, value, sample.definitions))
+    return table
+
+
+def number_text(number: Number, value: float, definitions: int = DEFINITIONS) -> str:
+    """A value with its unit; says so when it was measured by an older formula."""
+    scaled = value * UNITS[number.shown_in]
+    text = f"{scaled:,.0f}" if number.whole else f"{scaled:,.4g}" if abs(scaled) < 1e4 else f"{scaled:,.0f}"
+    older = "" if is_current(number.key, definitions) else "  (older formula)"
+    return f"{text} {number.shown_in}".rstrip() + older
+
+
+def truth_table(truth: LinkTruth) -> Table:
+    """What the simulator did to each direction."""
+    ways = (("forward", truth.forward), ("return", truth.return_))
+    # Impairments are rare: a column for what happened, none for what could not.
+    rare = [name for name in _IMPAIRED if any(getattr(way, name) for _, way in ways)]
+    table = Table(
+        "link",
+        *("in", "out", "lost by model", "queue overflow", "highest queue", "mean queue"),
+        *(name.replace("_", " ") for name in rare),
+        box=None,
+    )
+    for name, way in ways:
+        table.add_row(
+            name,
+            f"{way.packets_in:,}",
+            f"{way.packets_out:,}",
+            f"{way.dropped_loss:,}",
+            f"{way.dropped_queue:,}",
+            f"{way.queue_max_packets:g}",
+            f"{way.queue_mean_packets:.1f}",
+            *(f"{getattr(way, one):,}" for one in rare),
+        )
+    return table
+
+
+def readings_table(readings: Iterable[Reading]) -> Table:
+    """What was asked of each endpoint and what it was found to use."""
+    signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
+    table = Table("role", "parameter", "asked", "found", "in", "", "", box=None)
+    for one in readings:
+        found = (escape(one.found) or "not read back", one.source)
+        table.add_row(
+            one.role, one.parameter, escape(one.asked), *found, signs[one.holds], f"[dim]{escape(one.detail)}[/dim]"
+        )
+    return table
+
+
+def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
+    """The jobs that are to run, by case."""
+    table = Table("case", "pairs", "iterations", "jobs", "time with one lane", box=None)
+    for name, case in run.cases.items():
+        of_case = tuple(job for job in todo if job.case == name)
+        time = format_duration(estimate(of_case, run.cases).seconds)
+        pairs, iterations = len({job.pair for job in of_case}), iterations_of(selection, case)
+        table.add_row(f"{case.abbreviation} {name}", str(pairs), str(iterations), str(len(of_case)), time)
+    return table
+
+
+def links_table(plans: Iterable[LinkPlan]) -> Table:
+    """What a plan takes of each real link, and what its budgets leave."""
+    table = Table("link", "jobs", "volume", "of the day's", "of the month's", "time", "done", box=None)
+    for one in plans:
+        budgets = ((one.spent_day, one.link.budget_day), (one.spent_month, one.link.budget_month))
+        left = (f"{format_size(used)} of {format_size(most)} used" if most else "no budget" for used, most in budgets)
+        done = f"{one.ends:%d %b %H:%M}" if one.ends else "never"
+        table.add_row(one.link.name, str(one.jobs), format_size(one.volume), *left, format_duration(one.seconds), done)
+    return table
+
+
+def show_result(
+    console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
+) -> None:
+    """The verdict of one job, its evidence and its numbers."""
+    console.print(f"[bold]{ends(result.client, result.server)}, {result.case} #{result.iteration}[/bold]")
+    console.print(outcome_text(result.outcome))
+    if case is not None:
+        console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
+        for sentence in case.impairments.sentences():
+            console.print(f"both     {sentence}")
+        if case.workload is not None:
+            ground = case.workload.ground_forward, case.workload.ground_return
+            console.print("".join(f"ground   {link_text(way)}\n" for way in dict.fromkeys(ground)), end="")
+    if evidence is not None and evidence.real_link is not None:
+        for sentence in real_link_sentences(evidence.real_link):
+            console.print(sentence, soft_wrap=True)
+    if case is not None and case.workload is None and result.protocol not in ("", case.protocol):
+        console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
+    for finding in result.findings:
+        section = f" ({finding.section})" if finding.section else ""
+        console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")
+        console.print(f"  requirement  {escape(finding.requirement)}{section}")
+        console.print(f"  expected     {escape(finding.expected)}\n  actual       {escape(finding.actual)}")
+        _show_packets(console, finding, artifacts)
+        if finding.log_tail:
+            console.print(f"  last lines of its log:\n[dim]{escape(finding.log_tail)}[/dim]")
+    _show_notes(console, result)
+    if result.sample is not None:
+        console.print()
+        console.print(sample_table(result.sample))
+    show_crossing(console, result, case)
+    _show_diagnoses(console, result)
+    if result.truth is not None:
+        console.print()
+        console.print(truth_table(result.truth))
+        late, received = result.truth.lateness_p99 * 1e3, result.truth.receive_lateness_p99 * 1e3
+        console.print(f"seed {result.truth.seed}, lateness p99 {late:.2f} ms leaving, {received:.2f} ms arriving")
+    _show_invariants(console, result)
+    _show_violations(console, result)
+    if result.readings:
+        console.print()
+        console.print(readings_table(result.readings))
+    if evidence is not None:
+        for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
+            stopped = ", stopped by the runner" if endpoint.stopped_by_us else ""
+            console.print(f"{role}: {escape(endpoint.image)}, exit code {endpoint.exit_code}{stopped}")
+    if result.guest_speed is not None:
+        console.print(f"virtual time: {result.guest_speed:.1f} guest seconds per host second")
+    stages = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in result.stages_s.items())
+    console.print(
+        f"took {format_duration(result.wall_s)}, of it {format_duration(result.overhead_s)} beside the transfer"
+    )
+    console.print(f"[dim]{stages}[/dim]")
+    for number, reason in enumerate(result.disturbed, start=1):
+        console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
+
+
+def _show_notes(console: Console, result: Result) -> None:
+    """What is told beside the verdict, and where the public runner's would differ."""
+    for note in result.notes:
+        section = f" ({note.section})" if note.section else ""
+        sentence = f"note {note.code}, {note.role}: {note.requirement}{section} Here: {note.actual}"
+        console.print(f"\n{escape(sentence)}", soft_wrap=True)
+    if result.public is not None and result.public.outcome is not result.outcome:
+        why = f": {result.public.why}" if result.public.why else ""
+        console.print(
+            f"\nThe public runner would have said {escape(result.public.outcome.value + why)}", soft_wrap=True
+        )
+
+
+def _show_diagnoses(console: Console, result: Result) -> None:
+    if result.limits:
+        parts = sorted(result.limits.items(), key=lambda item: -item[1])
+        console.print("\nlimited by  " + ", ".join(f"{name} {share:.1%}" for name, share in parts if share >= 0.001))
+    for one in result.diagnoses:
+        section = f" ({one.section})" if one.section else ""
+        console.print(f"{one.start:8.3f} to {one.end:.3f} s  [bold]{one.code}[/bold]: {escape(one.sentence + section)}")
+
+
+def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> None:
+    """Which packets prove a finding, and the command that shows them."""
+    if not finding.packets:
+        return
+    console.print(f"  packets      {finding.places}, {finding.vantage} side of the link", soft_wrap=True)
+    capture = artifacts.client_capture if finding.vantage == "client" else artifacts.server_capture
+    if not capture.is_file():
+        console.print("[dim]               the capture was not kept: run it again with --keep-captures all[/dim]")
+        return
+    inside = capture.suffix == ".pcapng"  # then it holds the secrets of both endpoints
+    key_logs = () if inside else artifacts.key_logs[:1]
+    keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in key_logs)
+    shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
+    command = f"tshark -r {shlex.quote(str(capture))}{keys} -O quic -Y '{shown}'"
+    console.print(f"  look at them {escape(command)}", soft_wrap=True)
+
+
+def _show_violations(console: Console, result: Result) -> None:
+    """Broken rules of RFCs (docs/rules.md), whether the case is about them or not."""
+    if not result.violations:
+        return
+    console.print(f"\n{len(result.violations)} broken protocol rules")
+    for one in result.violations:
+        console.print(f"  [red]{one.code}[/red], {one.role}: {escape(one.requirement)} {escape(one.section)}")
+        console.print(f"    {escape(one.actual)}; packets {one.places}, {one.vantage} side of the link", soft_wrap=True)
+
+
+def _show_invariants(console: Console, result: Result) -> None:
+    if result.protected is not None:
+        console.print(f"\n{result.protected.sentence}")
+    if not result.invariants:
+        return
+    broken = [invariant for invariant in result.invariants if invariant.holds is False]
+    console.print(f"\n{len(result.invariants)} invariants of the trace, {len(broken)} broken")
+    for invariant in broken:
+        console.print(f"  [red]{invariant.name}[/red]: expected {invariant.expected}, got {invariant.actual}")
+
+
+def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
+    """Verdicts before and after a new judgement."""
+    table = Table("job", "before", "after", "why", box=None)
+    for job, before, after in changes:
+        why = after.findings[0].actual if after.findings else ""
+        table.add_row(str(job), outcome_text(before.outcome), outcome_text(after.outcome), escape(why))
+    return table
+
+
+def checks_table(checks: Iterable[Check]) -> Table:
+    """What an examination of this host found, with the mend where something is lacking."""
+    table = Table("", "what", "state", "mend", box=None)
+    for check in checks:
+        sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
+        table.add_row(sign, check.name, check.what, "" if check.ok else check.mend)
+    return table
+
+
+def cases_table(cases: Iterable[CaseRecord]) -> Table:
+    """The cases that can be chosen, with their links, within 80 columns."""
+    caption = "link: data rate, one-way delay, queue in packets · → forward · ← return · M: measurement · ×: iterations"
+    table = Table(box=None, caption=caption, caption_justify="left")
+    for column in ("case", "", "", "×"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "×" else "left")
+    table.add_column("link")
+    for case in cases:
+        if case.forward == case.return_:
+            ways = [_short_link(case.forward)]
+        else:
+            ways = [f"→ {_short_link(case.forward)}", f"← {_short_link(case.return_)}"]
+        link = "\n".join([*ways, *case.impairments.sentences()])
+        kind = "M" if case.kind is Kind.MEASUREMENT else ""
+        table.add_row(case.name, case.abbreviation, kind, str(case.iterations), link)
+    return table
+
+
+def _short_link(link: LinkParameters) -> str:
+    if link.is_real:
+        return f"{format_data_rate(link.data_rate)} advertised, real: --link"
+    loss = [f"loss {100 * link.loss:g} %"] if link.loss else []
+    rest = [*loss, *link.impairments.sentences()]
+    return ", ".join([format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}", *rest])
+
+
+def show_decoded(console: Console, document: dict[str, Any]) -> None:
+    """What a capture holds, from the document of `runner.decode.to_json`."""
+    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
+        console.print(f"{name.replace('_', ' '):<14} {document[name]}")
+    table = Table("connection", "client", "server", "version", "ALPN", "suite", "SNI", "retry", "resumed", box=None)
+    for number, one in enumerate(document["connections"]):
+        ends = (f"{one['client_ip']}:{one['client_port']}", f"{one['server_ip']}:{one['server_port']}")
+        version = "" if one["version"] is None else f"0x{one['version']:08x}"
+        rest = (one["alpn"], one["suite"], one["sni"], one["retry"], one["resumed"])
+        table.add_row(str(number), *ends, version, *("" if value is None else str(value) for value in rest))
+    console.print(table)
+    for invariant in document["invariants"]:
+        sign = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "?"}[invariant["holds"]]
+        console.print(f"{sign} {invariant['name']}: expected {invariant['expected']}, got {invariant['actual']}")

@@ -1,0 +1,203 @@
+"""`./bentpipe run` with real containers: good stacks, bad images, Ctrl-C, kill -9. Needs the images of the demo."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from runner.config.catalog import ROOT
+from runner.engine.engine import connect
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.store import RunFolder
+
+pytestmark = pytest.mark.docker
+
+# What each bad image does instead of its duty: a shell script around the entry point of the stack below it.
+BAD = {
+    "hangs": 'if [ "$ROLE" = client ]; then exec sleep 1000; fi; exec /entrypoint.sh',
+    "exits": 'if [ "$ROLE" = server ]; then exit 3; fi; exec /entrypoint.sh',
+    "silent": 'if [ "$ROLE" = server ]; then exec sleep 1000; fi; exec /entrypoint.sh',
+    "wrong": '/entrypoint.sh; code=$?; for f in /downloads/*; do printf X | dd of="$f" conv=notrunc; done; exit $code',
+    "missing": "/entrypoint.sh; code=$?; rm -f /downloads/*; exit $code",
+    "extra": "/entrypoint.sh; code=$?; touch /downloads/index.html; exit $code",
+    "keyless": "export SSLKEYLOGFILE=/dev/null; exec /entrypoint.sh",
+    "floods": "/entrypoint.sh; code=$?; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit $code",
+}
+# A server on a port of its own. Python, which quinn's image lacks, opens the socket.
+ELSEWHERE = "exec python3 -c 'import socket, time; s = socket.socket(type=2); s.bind((\"\", 4433)); time.sleep(1000)'"
+LOOSE = "exit 0"  # for a case that nobody knows, too
+
+
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An implementations.json with quinn and the bad images, which are built from it."""
+    client, folder = connect(), tmp_path_factory.mktemp("stacks")
+    entries = {"quinn": _entry("bentpipe/quinn")}
+    for name, script in {**BAD, "elsewhere": ELSEWHERE, "loose": LOOSE}.items():
+        base = "bentpipe/aioquic" if name == "elsewhere" else "bentpipe/quinn"
+        probe = "" if name == "loose" else 'case "$TESTCASE" in handshake) ;; *) exit 127 ;; esac\n'
+        context = folder / name
+        context.mkdir()
+        (context / "entry.sh").write_text(f"#!/bin/bash\n{probe}{script}\n")
+        (context / "entry.sh").chmod(0o755)
+        (context / "Dockerfile").write_text(f'FROM {base}\nCOPY entry.sh /\nENTRYPOINT ["/entry.sh"]\n')
+        client.images.build(path=str(context), tag=f"bentpipe-test/{name}", rm=True)
+        entries[name] = _entry(f"bentpipe-test/{name}")
+    path = folder / "implementations.json"
+    path.write_text(json.dumps({"schema": 1, "implementations": entries}))
+    yield path
+    for name in (*BAD, "elsewhere", "loose"):
+        client.images.remove(f"bentpipe-test/{name}", force=True)
+
+
+def _entry(image: str) -> dict[str, object]:
+    return {"image": image, "url": "https://example.org", "version": "test", "roles": ["client", "server"]}
+
+
+def command(path: Path, *arguments: str, stacks: Path | None = None) -> list[str]:
+    own = ("--implementations", str(stacks)) if stacks else ()
+    return [sys.executable, "-m", "runner", *own, "run", "--run", str(path), "--seed", "3", *arguments]
+
+
+def run(path: Path, *arguments: str, stacks: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(path, *arguments, stacks=stacks), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def results(path: Path) -> dict[Job, Result]:
+    return RunFolder.open(path).results()
+
+
+def test_bad_images_get_outcomes_of_their_own_and_the_run_goes_on(stacks: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    common = ("--case", "handshake", "--timeout-scale", "0.15", "--lanes", "2")
+    clients = ("hangs", "wrong", "missing", "extra", "keyless", "floods", "loose", "quinn")
+    first = run(path, "--server", "quinn", "--client", ",".join(clients), *common, stacks=stacks)
+    assert first.returncode == 0, first.stderr
+    second = run(
+        path,
+        "--server",
+        "exits,silent,elsewhere,keyless",
+        "--client",
+        "quinn,keyless",
+        "--strict",
+        *common,
+        stacks=stacks,
+    )
+    assert second.returncode == 1, second.stderr
+    found = results(path)
+    verdicts = {
+        (job.client, job.server): (result.outcome, result.findings[0].code if result.findings else "")
+        for job, result in found.items()
+    }
+    assert verdicts[("quinn", "quinn")] == (Outcome.SUCCEEDED, "")
+    assert verdicts[("hangs", "quinn")] == (Outcome.FAILED, "timeout")
+    assert verdicts[("wrong", "quinn")] == (Outcome.FAILED, "files-differ")
+    assert verdicts[("missing", "quinn")] == (Outcome.FAILED, "files-differ")
+    assert verdicts[("extra", "quinn")] == (Outcome.FAILED, "files-extra")
+    assert verdicts[("floods", "quinn")] == (Outcome.FAILED, "volume-full")
+    assert verdicts[("loose", "quinn")] == (Outcome.SKIPPED, "not-compliant")
+    assert verdicts[("quinn", "exits")] == (Outcome.FAILED, "server-exit")
+    assert verdicts[("quinn", "silent")] == (Outcome.FAILED, "server-not-ready")
+    assert verdicts[("quinn", "elsewhere")] == (Outcome.FAILED, "server-not-ready")
+    said = {
+        job.server: result.findings[0].actual
+        for job, result in found.items()
+        if job.client == "quinn" and result.findings
+    }
+    assert said["silent"] == "no answer, and it has no UDP socket"
+    assert said["elsewhere"] == "no answer; it has UDP port 4433 open instead"
+    # One key log of the two suffices; without any there is no verdict, which is not the implementation's failure.
+    assert verdicts[("keyless", "quinn")] == (Outcome.SUCCEEDED, "")
+    assert verdicts[("keyless", "keyless")] == (Outcome.ERROR, "no-key-log")
+
+
+def test_an_image_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "implementations.json"
+    entry = _entry("bentpipe-test/not-there:latest")
+    path.write_text(json.dumps({"schema": 1, "implementations": {"nobody": entry}}))
+    process = run(tmp_path / "run", "--server", "nobody", "--case", "handshake", stacks=path)
+    assert process.returncode == 3
+    assert "bentpipe-test/not-there" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def _left(client: docker.DockerClient, run_name: str) -> list[str]:
+    found = client.containers.list(all=True, filters={"label": f"bentpipe.run={run_name}"})
+    return [container.name or "" for container in found]
+
+
+SMALL = ("--server", "quinn,quic-go", "--client", "quinn,quic-go,aioquic", "--case", "handshake")
+
+
+def _started(path: Path, *options: str) -> subprocess.Popen[str]:
+    """A run that has its first result and is in the next job."""
+    process = subprocess.Popen(
+        command(path, *SMALL, *options),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(path.glob("*_*/*/*/result.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no job ended"
+        time.sleep(0.1)
+    time.sleep(0.7)  # into the next job
+    return process
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "interrupted-run"
+    process = _started(path)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3, stderr
+    assert f"./bentpipe run --run {path}" in " ".join(stderr.split())
+    assert "Traceback" not in stderr
+    assert _left(connect(), path.name) == []
+    before = results(path)
+    assert 0 < len(before) < 6
+    resumed = run(path)
+    assert resumed.returncode == 0, resumed.stderr
+    after = results(path)
+    assert len(after) == 6
+    assert {job: after[job] for job in before} == before
+
+
+def test_a_killed_run_is_swept_and_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "killed-run"
+    process = _started(path, "--lanes", "2")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    engine = connect()
+    assert _left(engine, path.name), "nothing was left to sweep: the kill came too late"
+    before = results(path)
+    resumed = run(path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert _left(engine, path.name) == []
+    after = results(path)
+    assert len(after) == 6
+    assert {job: after[job] for job in before} == before
+    assert {result.outcome for result in after.values()} == {Outcome.SUCCEEDED}
+
+
+def test_a_second_runner_on_the_same_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = _started(path)
+    second = run(path)
+    assert second.returncode == 2
+    assert "Another runner" in second.stderr
+    first.communicate(timeout=300)
+    assert first.returncode == 0

@@ -1,0 +1,98 @@
+"""Bad input at the command line: one clear sentence with the mend, exit code 2, never a traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.config.catalog import ROOT
+
+
+def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "--server", "quicgo"), "--server: there is no server 'quicgo'. Did you mean quic-go?"),
+        (("run", "--client", "x"), "Choices: quic-go, "),
+        (("run", "--case", "satt"), "there is no case 'satt'. Did you mean sat?"),
+        (("run", "--case", "astra"), "--case astra: it runs over a real link: name one of links.json with --link."),
+        (("run", "--link", "roof", "--links", "/nonexistent.json"), "is missing: copy links.example.json to it"),
+        (("run", "--link", "geo", "--links", "/nonexistent.json"), "--link geo: that link is under paths: add --path."),
+        (("plan", "--link", "roof,leo", "--links", "/nonexistent.json"), "--link leo: that link is under paths"),
+        (("plan", "--path", "plain", "--server", "quic-go"), "--warm don't go with --server, --client or --case."),
+        (
+            ("plan", "--path", "plain", "--workload", "page", "--size", "5"),
+            "--size is of downloads, not of page: leave",
+        ),
+        (("plan", "--size", ""), "--size has no value: write --size 500000,2000000 (bytes), or all."),
+        (("plan", "--path", "qpep", "--variant", "qpep:CCA=vegas"), "CCA is bbr or cubic or newreno, not 'vegas'."),
+        (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
+        (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
+        (("run", "--retry", "all"), "'all' is not one of"),
+        (("run", "--iterations", "0"), "--iterations"),
+        (("plan", "--case", "nothing"), "Choices: handshake"),
+        (("run", "--variant", "quinn"), "--variant quinn: write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32."),
+        (("plan", "--variant", "quinn:CCA=bbbr"), "Did you mean bbr? Choices: cubic, newreno, bbr."),
+        (("show", "nowhere/quinn_quinn/sat/1"), "holds no finished job"),
+        (("analyse", "nowhere"), "holds no run"),
+        (("compare", "nowhere", "night"), "holds no run"),
+        (("render", "nowhere"), "holds no run"),
+        (("serve", "--site", "/nonexistent"), "draw it with ./bentpipe render"),
+        (("build", "quik"), "There is no stack or path 'quik'"),
+        (("build", "mvfst"), "run `./bentpipe build --pull mvfst`"),
+        (("build", "--pull", "quinn"), "the published image is quinn-public"),
+        (("decode", "/nonexistent.pcap"), "does not exist"),
+        (("schema", "results.json"), "Choices: run.json"),
+        (("--implementations", "/nonexistent.json", "list"), "/nonexistent.json can't be read"),
+        (("nonsense",), "No such command"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str) -> None:
+    process = bentpipe(*arguments)
+    text = " ".join(process.stderr.split())
+    assert process.returncode == 2, process.stderr
+    assert sentence in text
+    assert "Traceback" not in process.stderr
+
+
+def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.pcap"
+    path.write_text("this is not a capture")
+    process = bentpipe("decode", str(path))
+    assert process.returncode == 2
+    assert str(path) in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_the_plan_says_jobs_time_and_disk() -> None:
+    stacks = "quic-go,quinn,aioquic"
+    process = bentpipe("plan", "--case", "sat", "--iterations", "5", "--server", stacks, "--client", stacks)
+    assert process.returncode == 0
+    assert "45 jobs, about" in process.stdout
+    assert "with one lane" in process.stdout
+
+
+def test_the_plan_says_which_workloads_a_path_carries() -> None:
+    process = bentpipe("plan", "--path", "quic-pep")
+    assert process.returncode == 0
+    assert process.stdout.startswith("quic-pep carries udp only: add --workload h3,page-h3\n")
+
+
+def test_the_list_names_stacks_cases_and_queues() -> None:
+    process = bentpipe("list")
+    assert process.returncode == 0
+    for word in ("quic-go", "quinn", "aioquic", "SATL", "queue"):
+        assert word in process.stdout
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json", "evidence.json", "implementations.json"])
+def test_schemas_are_json(name: str) -> None:
+    assert "properties" in json.loads(bentpipe("schema", name).stdout)

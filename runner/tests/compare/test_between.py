@@ -1,0 +1,130 @@
+"""What a change has to exceed: deviations between runs that were put in, and false alarms with and without them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runner.compare import compare, run_means
+from runner.compare.between import BetweenRuns, RunMeans, between_runs, cell_mean
+from runner.compare.compare import State
+from runner.model.job import Job
+from runner.model.numbers import DEFINITIONS
+from runner.model.result import Result
+from runner.model.run import Run
+from runner.store import RunFolder
+from runner.tests.compare.test_compare import Fill, folder, same
+
+
+def known_images(one: Run) -> Run:
+    stacks = {name: replace(stack, image_id=f"sha256:{name}") for name, stack in one.implementations.items()}
+    return replace(one, implementations=stacks)
+
+
+def night(path: Path, number: int, fill: Fill, *, images: str = "", iterations: int = 10) -> RunFolder:
+    def change(one: Run) -> Run:
+        known = known_images(one)
+        stacks = dict(known.implementations)
+        if images:
+            stacks["kwik"] = replace(stacks["kwik"], image_id=images)
+        return replace(known, implementations=stacks, started_unix_s=1e9 + number)
+
+    return folder(path / f"n{number}", fill, change=change, iterations=iterations)
+
+
+def moved(random: np.random.Generator, between: float, within: float) -> Fill:
+    """Delivery times of about 10 s: a whole run is off by `between`, an iteration by `within`, both fractions."""
+    of_run = random.normal(0, between)
+
+    def fill(_: Job, result: Result) -> Result:
+        assert result.sample is not None
+        time = 10 * float(np.exp(of_run + random.normal(0, within)))
+        sample = replace(result.sample, definitions=DEFINITIONS, ttlb=time, goodput=8e7 / time, handshake_time=time)
+        return replace(result, sample=sample)
+
+    return fill
+
+
+def test_the_deviation_between_runs_is_the_one_that_was_put_in(tmp_path: Path) -> None:
+    random = np.random.default_rng(7)
+    runs = [run_means(night(tmp_path, number, moved(random, 0.02, 0.005))) for number in range(12)]
+    found = between_runs(runs[0], None, runs[1:])["sat", "ttlb"]
+    assert (len(found.runs), found.cells) == (12, 6)
+    assert found.deviation == pytest.approx(0.02, rel=0.5)
+    assert found.inside == pytest.approx(0.005**2 / 10, rel=0.2)
+
+
+def test_iterations_alone_call_half_of_all_unchanged_cells_changed_and_the_deviation_between_runs_none(
+    tmp_path: Path,
+) -> None:
+    """Within a run 0.5 %, between runs 1 %: nothing is changed."""
+    random = np.random.default_rng(3)
+    runs = [night(tmp_path, number, moved(random, 0.01, 0.005)) for number in range(8)]
+    means = [run_means(one) for one in runs]
+    alarms = {True: 0, False: 0}
+    for number in range(1, 8):
+        for known in alarms:
+            others = [one for index, one in enumerate(means) if index not in (number - 1, number)] if known else []
+            found = compare(runs[number - 1], runs[number], others=others)
+            alarms[known] += any(one.state in (State.WORSE, State.BETTER) for one in found.numbers)
+    assert alarms[False] >= 4
+    assert alarms[True] <= 1
+
+
+def test_a_change_beyond_the_deviation_is_still_found_and_the_note_says_what_it_had_to_exceed(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    runs = [night(tmp_path, number, moved(random, 0.002, 0.005)) for number in range(6)]
+    fill = moved(random, 0.002, 0.005)
+
+    def slower(job: Job, result: Result) -> Result:
+        filled = fill(job, result)
+        assert filled.sample is not None and filled.sample.ttlb is not None
+        factor = 1.05 if job.server == "kwik" else 1.0
+        return replace(filled, sample=replace(filled.sample, ttlb=filled.sample.ttlb * factor))
+
+    after = night(tmp_path, 9, slower, images="sha256:new")
+    found = compare(runs[-1], after, others=[run_means(one) for one in runs[:-1]])
+    worse = [(one.server, one.metric) for one in found.numbers if one.state is State.WORSE]
+    assert set(worse) == {("kwik", "ttlb")}
+    (note,) = [one for one in found.notes if "between runs of the same images" in one]
+    assert note.startswith("sat: delivery time deviates by 0.")
+    assert "(n0, n1, n2, n3, n4 and 1 more; 6 cells), which every change has to exceed." in note
+
+
+def test_where_it_is_not_known_one_sentence_says_so(tmp_path: Path) -> None:
+    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same))
+    (note,) = [one for one in found.notes if "is not known" in one]
+    assert note == (
+        "sat: how much runs of the same images differ is not known, so a change may be the run's and not the stack's. "
+        "./bentpipe run … --repeat-runs 5 tells."
+    )
+    assert found.between == ()
+
+
+def test_runs_of_other_images_other_conditions_and_the_judged_one_tell_nothing(tmp_path: Path) -> None:
+    random = np.random.default_rng(9)
+    first, after = (run_means(night(tmp_path, number, moved(random, 0.01, 0.005))) for number in (0, 1))
+    assert between_runs(first, after, [after]) == {}
+    other_host = RunMeans(replace(first.run, name="x", host={"cores": "64"}), first.cells)
+    assert between_runs(first, after, [other_host]) == {}
+    newer = run_means(night(tmp_path, 2, moved(random, 0.01, 0.005), images="sha256:new"))
+    found = between_runs(first, after, [newer])["sat", "ttlb"]
+    assert found.cells == 2  # kwik is server or client of four of the six cells
+    assert RunMeans.load(first.run, first.document()) == first
+
+
+def test_more_runs_and_cells_know_the_deviation_better() -> None:
+    one, other = cell_mean(np.array([0.0, 0.01, -0.01, 0.0])), cell_mean(np.array([0.05, 0.06, 0.04, 0.05]))
+    assert one is not None and other is not None
+
+    def p(runs: int, cells: int) -> float:
+        common, special = 1e-4 / cells, 1e-4 * (1 - 1 / cells)
+        known = BetweenRuns(
+            case="sat", metric="ttlb", runs=("r",) * runs, cells=cells, common=common, special=special, inside=1e-5
+        )
+        return known.p(one, other)
+
+    assert p(2, 1) > p(3, 1) > p(10, 1)
+    assert p(2, 1) > p(2, 9)
+    assert 0.0 <= p(10, 9) < 0.01 < p(2, 1) <= 1.0

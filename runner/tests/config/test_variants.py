@@ -1,0 +1,208 @@
+"""`--variant`: what is parsed, what is refused with the choices, where a variant stands, and that a run keeps it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.config.catalog import Catalog, load_cases, load_implementations
+from runner.config.variants import doubts, parse, parse_all, place, with_variants_of
+from runner.errors import UsageError
+from runner.inputs.inputs import environment
+from runner.model.implementation import Role
+from runner.model.run import Run
+from runner.model.variant import PARAMETERS, Variant
+from runner.plan import runs
+from runner.store import RunFolder
+
+STACKS = {
+    "fast": {
+        "congestion_controllers": {"default": "cubic", "options": ["cubic", "bbr"]},
+        "initial_window": {"packets": 10, "settable": True},
+    },
+    "fixed": {
+        "congestion_controllers": {"default": "newreno", "options": ["newreno"]},
+        "initial_window": {"packets": 32},
+    },
+    "stranger": {},
+}
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    path = tmp_path_factory.mktemp("variants") / "implementations.json"
+    entries = {
+        name: {"image": name, "url": "u", "roles": ["client", "server"], **entry} for name, entry in STACKS.items()
+    }
+    path.write_text(json.dumps({"schema": 1, "implementations": entries}))
+    return Catalog(implementations=load_implementations(path), cases=load_cases())
+
+
+def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
+    variant = parse("fast:iw=032, CCA=bbr", catalog.implementations)
+    assert variant == Variant(stack="fast", parameters=(("CCA", "bbr"), ("IW", "32")))
+    assert variant.name == "fast+cca=bbr+iw=32"
+    assert parse_all(["fast:CCA=bbr,IW=32", "fast:IW=32,CCA=bbr"], catalog.implementations) == (variant,)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("fast:IW=10/32", ["fast+iw=10", "fast+iw=32"]),
+        ("fast:CCA=bbr/cubic,IW=10/32", [f"fast+cca={cca}+iw={iw}" for cca in ("bbr", "cubic") for iw in (10, 32)]),
+        ('stranger:CCA="a/b"', ["stranger+cca=a-b"]),
+        ("stranger:SERVER_PARAMS=/a/b", ["stranger+server-params=a-b"]),
+    ],
+)
+def test_values_between_slashes_are_a_variant_each(catalog: Catalog, text: str, names: list[str]) -> None:
+    assert [one.name.partition("~")[0] for one in parse_all([text], catalog.implementations)] == names
+
+
+def test_a_sweep_with_a_value_missing_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(UsageError, match="--variant fast:IW=: IW has no value"):
+        parse_all(["fast:IW=10/"], catalog.implementations)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("stranger:SERVER_PARAMS=-x --y=1", "-x --y=1"),
+        ('stranger:SERVER_PARAMS="-x 1,2",IW=9', "-x 1,2"),
+        (r'stranger:SERVER_PARAMS="say \"hi\", \\ all"', r'say "hi", \ all'),
+        ('stranger:SERVER_PARAMS=a"b', None),
+        ('stranger:SERVER_PARAMS=" padded "', " padded "),
+    ],
+)
+def test_free_text_may_be_quoted(catalog: Catalog, text: str, value: str | None) -> None:
+    if value is None:
+        with pytest.raises(UsageError, match="not closed"):
+            parse(text, catalog.implementations)
+    else:
+        assert dict(parse(text, catalog.implementations).parameters)["SERVER_PARAMS"] == value
+
+
+@given(value=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1))
+def test_any_printable_text_survives_quoting_and_makes_a_safe_name(catalog: Catalog, value: str) -> None:
+    quoted = value.replace("\\", r"\\").replace('"', r"\"")
+    variant = parse(f'stranger:CLIENT_PARAMS="{quoted}"', catalog.implementations)
+    assert variant.parameters == (("CLIENT_PARAMS", value),)
+    assert set(variant.name).isdisjoint('_/: "\\')
+    assert variant.name.isascii()
+    assert len(variant.name) < 100
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("fast", "write STACK:NAME=VALUE"),
+        ("fast:", "write STACK:NAME=VALUE"),
+        ("fats:IW=3", "there is no stack 'fats'. Did you mean fast? Choices: quic-go, "),
+        ("fast:IWX=3", "there is no parameter 'IWX'. Did you mean IW? Choices: CCA, IW, ACK_FREQUENCY, "),
+        ("fast:IW", "IW has no value"),
+        ("fast:IW=", "IW has no value"),
+        ("fast:IW=1,iw=2", "IW is given twice"),
+        ("fast:IW=ten", "IW is a number of packets, 1 to 10000, not 'ten'"),
+        ("fast:IW=0", "IW is a number of packets, 1 to 10000, not '0'"),
+        ("fast:ACK_FREQUENCY=9999", "1 to 1000, not '9999'"),
+        ("fast:CCA=bbrr", "can't be asked for congestion controller 'bbrr'. Did you mean bbr? Choices: cubic, bbr."),
+        ("fixed:CCA=cubic", "Choices: newreno."),
+        ("fast:SERVER_PARAMS=a\tb", "can't be printed"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_the_choices(catalog: Catalog, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text, catalog.implementations)
+    assert str(caught.value).startswith(f"--variant {text}: ")
+    assert sentence in str(caught.value)
+
+
+def test_what_a_stack_does_not_declare_is_tried_with_a_warning(catalog: Catalog) -> None:
+    stacks = catalog.implementations
+    assert doubts(parse("fast:IW=32,CCA=bbr", stacks), stacks["fast"]) == []
+    (only,) = doubts(parse("fixed:IW=10", stacks), stacks["fixed"])
+    assert only.startswith("fixed+iw=10: fixed does not declare that its initial window can be set")
+    assert len(doubts(parse("stranger:IW=10,CCA=copa", stacks), stacks["stranger"])) == 2
+
+
+def placed(
+    catalog: Catalog, *texts: str, servers: str = "fast,fixed", clients: str = "fast"
+) -> tuple[Catalog, tuple[str, ...], tuple[str, ...]]:
+    selection = runs.select(catalog, servers=(servers,), clients=(clients,), cases=("sat",), iterations=1)
+    found = place(catalog, selection, parse_all(texts, catalog.implementations))
+    return found.catalog, found.selection.servers, found.selection.clients
+
+
+def test_a_variant_stands_beside_its_stack_in_the_roles_in_which_that_was_selected(catalog: Catalog) -> None:
+    _, servers, clients = placed(catalog, "fast:IW=32", "fixed:IW=10", "fast:CCA=bbr")
+    assert servers == ("fast", "fast+iw=32", "fast+cca=bbr", "fixed", "fixed+iw=10")
+    assert clients == ("fast", "fast+iw=32", "fast+cca=bbr")
+
+
+def test_what_only_a_server_is_told_makes_no_column(catalog: Catalog) -> None:
+    _, servers, clients = placed(catalog, "fast:SERVER_PARAMS=-x")
+    assert servers == ("fast", "fast+server-params=x~" + servers[1][-6:], "fixed")
+    assert clients == ("fast",)
+    with pytest.raises(UsageError, match="fixed is not selected as client"):
+        placed(catalog, "fixed:CLIENT_PARAMS=-x")
+
+
+def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -> None:
+    grown, _, _ = placed(catalog, "fast:IW=32")
+    stack, variant = grown.implementations["fast"], grown.implementations["fast+iw=32"]
+    assert (variant.image, variant.cases, variant.alpn) == (stack.image, stack.cases, stack.alpn)
+    assert (variant.variant_of, variant.parameters) == ("fast", {"IW": "32"})
+    mine = [name for name in grown.implementations if name.partition("+")[0] in ("fast", "fixed", "stranger")]
+    assert mine == ["fast", "fast+iw=32", "fixed", "stranger"]
+
+
+def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_path: Path) -> None:
+    selection = runs.select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
+    asked = parse_all(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog.implementations)
+    found = place(catalog, selection, asked)
+    run = runs.new_run(
+        tmp_path / "run",
+        found.catalog,
+        found.selection,
+        seed=1,
+        shuffled=False,
+        image_ids={"fast": "sha256:1"},
+        timeout_scale=1.0,
+    )
+    folder = RunFolder.create(tmp_path / "run", run)
+    stored = RunFolder.open(tmp_path / "run").run
+    assert stored.implementations["fast+cca=bbr+iw=32"].image_id == "sha256:1"
+    again = with_variants_of(catalog, stored)
+    resumed = runs.select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
+    assert resumed == found.selection
+    assert again.implementations == found.catalog.implementations
+    assert runs.extend_run(folder, run) == stored
+
+
+def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: Path) -> None:
+    def plan(iterations: int | None, *texts: str) -> Run:
+        selection = runs.select(
+            catalog, servers=("fast,fixed",), clients=("stranger",), cases=("sat",), iterations=iterations
+        )
+        found = place(catalog, selection, parse_all(texts, catalog.implementations))
+        return runs.new_run(
+            tmp_path / "run", found.catalog, found.selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0
+        )
+
+    stored = plan(2)
+    assert len(plan(None).order) == 2 * 10
+    assert runs.no_wider(stored, plan(None)).order == stored.order
+    wider = runs.no_wider(stored, plan(None, "fast:IW=32")).order
+    assert {(job.server, job.iteration) for job in wider} - {(job.server, job.iteration) for job in stored.order} == {
+        ("fast+iw=32", 1),
+        ("fast+iw=32", 2),
+    }
+
+
+def test_each_role_gets_its_own_variables() -> None:
+    asked = dict.fromkeys(PARAMETERS, "1")
+    client = environment(Role.CLIENT, testcase="transfer", asked=asked)
+    server = environment(Role.SERVER, testcase="transfer", asked=asked)
+    assert {"CCA", "IW", "ACK_FREQUENCY", "CLIENT_PARAMS"} == set(asked) & set(client)
+    assert {"CCA", "IW", "ACK_FREQUENCY", "SERVER_PARAMS"} == set(asked) & set(server)

@@ -1,0 +1,181 @@
+"""Real builds of images without a file system below: order, reuse, what a failure leaves, what is remembered."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import ImageNotFound
+
+from runner.engine import engine
+from runner.errors import SetupError
+from runner.images import base_image, building, images
+from runner.images.history import Build, History, time_left
+from runner.images.images import Event, Image, State
+
+
+@pytest.fixture(scope="module")
+def client() -> docker.DockerClient:
+    return engine.connect()
+
+
+@pytest.fixture
+def prefix(client: docker.DockerClient) -> Iterator[str]:
+    """A name for the images of one test; what was built is removed."""
+    name = f"bentpipe/test-{random.getrandbits(32):08x}"
+    yield name
+    made = [tag for image in client.images.list() for tag in image.tags if tag.startswith(name)]
+    for tag in sorted(made):  # "above" stands before what is below it
+        client.images.remove(tag)
+
+
+def dockerfile(folder: Path, name: str, *lines: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    (made / "Dockerfile").write_text("\n".join(lines) + "\n")
+    (made / "file").write_text(f"{name} {random.getrandbits(64)}\n")
+    return made
+
+
+@pytest.mark.docker
+def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    below, other, above = (f"{prefix}-{name}" for name in ("below", "other", "above"))
+    wanted = [
+        Image(tag=above, context=dockerfile(tmp_path, "above", f"FROM {below}", f"COPY --from={other} /file /other")),
+        Image(tag=below, context=dockerfile(tmp_path, "below", "FROM scratch", "COPY file /file")),
+        Image(tag=other, context=dockerfile(tmp_path, "other", "FROM scratch", "COPY file /file")),
+    ]
+    assert set(images.states(client, wanted).values()) == {State.MISSING}
+
+    events: list[Event] = []
+    first = building.build(client, wanted, report=events.append)
+    built = [event.tag for event in events if event.state is State.BUILT]
+    assert sorted(built) == sorted([above, below, other])
+    assert built[-1] == above
+    steps = [(event.step, event.steps) for event in events if event.tag == other and event.step]
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+
+    events.clear()
+    begin = time.monotonic()
+    assert building.build(client, wanted, report=events.append) == first
+    assert time.monotonic() - begin < 2.0
+    assert {event.state for event in events} == {State.CURRENT}
+
+    (tmp_path / "below" / "file").write_text(f"{random.getrandbits(64)}\n")
+    assert images.states(client, wanted) == {below: State.STALE, above: State.STALE, other: State.CURRENT}
+    second = building.build(client, wanted, report=events.append)
+    assert second[other] == first[other]
+    assert second[below] != first[below]
+    assert second[above] != first[above]
+    with pytest.raises(ImageNotFound):
+        client.images.get(first[above])
+
+
+@pytest.mark.docker
+def test_failing_build_names_image_step_and_reason(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    context = dockerfile(tmp_path, "bad", "FROM scratch", "COPY absent /file")
+    events: list[Event] = []
+    with pytest.raises(SetupError) as caught:
+        building.build(client, [Image(tag=prefix, context=context)], report=events.append)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"The image {prefix} doesn't build: step 2 of 3 (`COPY absent /file`) failed")
+    assert "absent" in sentence.split("failed", 1)[1]
+    assert events[-1].state is State.FAILED
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.docker
+def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    tag = base_image.obtain(client)
+    context = dockerfile(tmp_path, "bad", f"FROM {tag}", "RUN seq 1 40 >&2 && exit 7")
+    with pytest.raises(SetupError) as caught:
+        building.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
+    first, *log = str(caught.value).splitlines()
+    assert first.endswith("step 2 of 3 (`RUN seq 1 40 >&2 && exit 7`) failed with exit code 7. Its last lines:")
+    assert log == [str(number) for number in range(26, 41)]
+
+
+@pytest.mark.docker
+def test_failure_leaves_the_work_of_the_others(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    bad, above, good, worse = (f"{prefix}-{name}" for name in ("bad", "above", "good", "worse"))
+    wanted = [
+        Image(tag=bad, context=dockerfile(tmp_path, "bad", "FROM scratch", "COPY absent /file")),
+        Image(tag=above, context=dockerfile(tmp_path, "above", f"FROM {bad}", "COPY file /file")),
+        Image(tag=worse, context=dockerfile(tmp_path, "worse", "FROM nowhere.invalid/x")),
+        Image(tag=good, context=dockerfile(tmp_path, "good", "FROM scratch", "COPY file /file")),
+    ]
+    events: list[Event] = []
+    with pytest.raises(SetupError) as caught:
+        building.build(client, wanted, report=events.append, parallel=1)
+    last = {event.tag: event.state for event in events}
+    assert last == {bad: State.FAILED, above: State.SKIPPED, worse: State.FAILED, good: State.BUILT}
+    assert images.held(client, good) is not None
+    *reasons, failed, skipped = str(caught.value).splitlines()
+    assert any(line.startswith(f"The image {bad} doesn't build: step 2 of 3") for line in reasons)
+    assert any(line.startswith(f"The image {worse} doesn't build: step 1 of 2") for line in reasons)
+    assert failed == f"2 images failed: {bad}, {worse}."
+    assert skipped == f"Not built, because they start from what failed: {above}."
+
+
+@pytest.mark.docker
+def test_full_build_is_remembered_and_one_that_reused_layers_does_not_replace_it(
+    client: docker.DockerClient, prefix: str, tmp_path: Path
+) -> None:
+    context = dockerfile(tmp_path, "one", "FROM scratch", "COPY file /file", "COPY file /second")
+    history = History(tmp_path / "builds.json")
+
+    def build() -> Event:
+        events: list[Event] = []
+        building.build(client, [Image(tag=prefix, context=context)], report=events.append)
+        for event in events:
+            history.add(event)
+        return events[-1]
+
+    first = build()
+    assert (first.state, first.steps, first.reused) == (State.BUILT, 4, 0)
+    assert 0 < first.seconds < 60
+    recorded = history.builds()
+    assert recorded == {prefix: Build(seconds=round(first.seconds, 1), steps=4, reused=0)}
+    (context / "unused").write_text("changes the label, and no layer before it\n")
+    second = build()
+    assert (second.state, second.reused) == (State.BUILT, 2)
+    assert history.builds() == recorded
+
+
+def test_history_that_cannot_be_read_or_written_is_no_history(tmp_path: Path) -> None:
+    event = Event(tag="x", state=State.BUILT, steps=3, seconds=1.0)
+    away = History(tmp_path / "absent" / "builds.json")
+    away.add(event)
+    assert away.builds() == {}
+    (tmp_path / "builds.json").write_text('{"x": {"minutes": 3}}')
+    broken = History(tmp_path / "builds.json")
+    assert broken.builds() == {}
+    broken.add(event)
+    assert broken.builds() == {"x": Build(seconds=1.0, steps=3, reused=0)}
+
+
+BUILDS = {name: Build(seconds=seconds, steps=5, reused=0) for name, seconds in (("a", 10), ("b", 20), ("c", 100))}
+BUILDS["reused"] = Build(seconds=1.0, steps=5, reused=3)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "working", "left"),
+    [
+        (["a"], {}, 10),
+        (["a", "b"], {}, 20),  # the longer one decides
+        (["a", "b", "c"], {}, 100),
+        (["a", "b"], {"c": 40}, 60),
+        ([], {"a": 4, "b": 19}, 6),
+        (["unknown"], {"a": 4}, None),
+        (["b"], {"unknown": 4}, None),
+        (["b"], {"a": 11}, None),  # slower than it was: nothing is known
+        (["reused"], {"a": 4}, None),  # says nothing about a build from nothing
+        ([], {}, 0),
+    ],
+)
+def test_time_left_is_told_only_from_recorded_builds(
+    waiting: list[str], working: dict[str, float], left: float | None
+) -> None:
+    assert time_left(BUILDS, waiting=waiting, working=working, parallel=2) == left

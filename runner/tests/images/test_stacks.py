@@ -1,0 +1,207 @@
+"""Which stacks `build` chooses, what `build` and `list` print, and what must not be in an image that runs."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from docker.errors import ImageNotFound
+from rich.console import Console
+
+from runner.campaign import stacks
+from runner.config.catalog import Catalog, load_catalog, load_paths
+from runner.config.path_selection import as_stack, load_path_catalog
+from runner.engine import engine
+from runner.errors import UsageError
+from runner.images.display import BuildDisplay
+from runner.images.history import Build
+from runner.images.images import Event, State, images_of
+from runner.model.implementation import Implementation, Role
+from runner.terminal.paths import paths_tables
+from runner.terminal.tables import cases_table
+
+COMPILERS = (
+    "cc",
+    "gcc",
+    "g++",
+    "c++",
+    "clang",
+    "ld",
+    "as",
+    "rustc",
+    "cargo",
+    "go",
+    "javac",
+    "cmake",
+    "make",
+    "pip",
+    "git",
+)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="module")
+def paths() -> list[Implementation]:
+    return [as_stack(entry) for entry in load_paths().values()]
+
+
+def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(
+    shipped: Catalog, paths: list[Implementation]
+) -> None:
+    built = [stack.name for stack in stacks.choose(shipped, paths, [], pull=False)]
+    assert {"quic-go", "quinn", "aioquic", "plain", "pep-split"} <= set(built)
+    assert not {"mvfst", "quic-go-public", "quant"} & set(built)
+    pulled = [stack.name for stack in stacks.choose(shipped, paths, [], pull=True)]
+    assert {"mvfst", "quic-go-public", "chrome"} <= set(pulled)
+    assert not {"quic-go", "quant", "quicly"} & set(pulled)
+    for names, pull, chosen in (
+        (["quant,mvfst"], True, ["mvfst", "quant"]),
+        (["quinn", "quic-go"], False, ["quic-go", "quinn"]),
+        (["openvpn", "quinn"], False, ["quinn", "openvpn"]),
+    ):
+        assert [stack.name for stack in stacks.choose(shipped, paths, names, pull=pull)] == chosen
+
+
+def test_a_path_is_built_from_its_own_folder(shipped: Catalog, paths: list[Implementation]) -> None:
+    gateway_alone = stacks.choose(shipped, paths, ["pep-split-gateway"], pull=False)
+    assert "bentpipe/path-pep-split" in {image.tag for image in images_of(gateway_alone)}
+    both = stacks.choose(shipped, paths, ["qpep"], pull=False)  # a stack and a path, of one image
+    assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "pull", "sentence"),
+    [
+        ("mvfst", False, "mvfst is a published image: run `./bentpipe build --pull mvfst`."),
+        (
+            "quic-go",
+            True,
+            "quic-go is built here: run `./bentpipe build quic-go`; the published image is quic-go-public.",
+        ),
+        ("mvsft", True, "There is no stack or path 'mvsft'. Choices: quic-go, "),
+    ],
+)
+def test_name_of_the_other_kind_is_one_sentence(
+    shipped: Catalog, paths: list[Implementation], name: str, pull: bool, sentence: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        stacks.choose(shipped, paths, [name], pull=pull)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_an_unknown_name_is_told_the_paths_too(shipped: Catalog, paths: list[Implementation]) -> None:
+    with pytest.raises(UsageError) as caught:
+        stacks.choose(shipped, paths, ["opnvpn"], pull=False)
+    assert all(f" {path.name}" in str(caught.value) for path in paths)
+
+
+def _printed(*tables: object, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    for table in tables:
+        console.print(table)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_list_says_where_each_image_stands() -> None:
+    stack = Implementation(name="here", image="b/here", build="x", url="https://example.org", version="1")
+    far = replace(stack, name="far", image="p/far:1", build=None)
+    every = [
+        stack,
+        replace(stack, name="missing", image="b/missing", roles=(Role.SERVER,)),
+        replace(far, congestion_control="bbr", congestion_implemented=("bbr", "cubic")),
+        replace(far, name="gone", image="p/gone", withdrawn=True, hystart=True),
+    ]
+    sizes = {"b/here": 2 * 1024**2}
+    text = _printed(
+        stacks.built_table(every[:2], sizes), stacks.published_table(every[2:], sizes, width=140), width=140
+    )
+    words = {line.split()[0]: line for line in text.splitlines() if line.split()}
+    assert "2 MiB" in words["here"]
+    assert "not built" in words["missing"]
+    assert "server" in words["missing"]
+    assert "not pulled" in words["far"]
+    assert words["far"].split()[2:4] == ["bbr", "cubic"]
+    assert "p/far:1" in words["far"]
+    assert "withdrawn" in words["gone"]
+    assert "no engine" in _printed(stacks.built_table(every[:1], None))
+
+
+def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
+    every = list(shipped.implementations.values())
+    built, published = (
+        stacks.built_table([stack for stack in every if stack.build is not None], None),
+        stacks.published_table([stack for stack in every if stack.build is None], None, width=80),
+    )
+    lines = _printed(
+        built, published, cases_table(case.record() for case in shipped.cases.values()), width=80
+    ).splitlines()
+    for stack in every:
+        assert any(line.split()[:1] == [stack.name] for line in lines), stack.name
+        if stack.build is not None:
+            (line,) = (line for line in lines if line.split()[:1] == [stack.name])
+            assert {stack.version, stack.congestion_control} <= set(line.split()), line
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    assert sum(line.split()[0] in shipped.cases for line in lines if line.split()) == len(shipped.cases)
+
+
+def test_list_has_the_paths_at_80_columns_too(paths: list[Implementation]) -> None:
+    sizes = {"bentpipe/path-plain": 2 * 1024**2}
+    where = {path.name: stacks.where(path, sizes) for path in paths}
+    assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
+    tables = paths_tables(load_path_catalog(), where)
+    lines = _printed(*tables, width=80).splitlines()
+    assert not [line for line in lines if "…" in line]
+    assert any(line.split() == ["qpep", "CCA", "bbr|cubic|newreno"] for line in lines)
+    rows = {line.split()[0]: line for line in _printed(tables[0], width=80).splitlines() if line.split()}
+    assert all(words in rows[name] for name, words in where.items())
+
+
+def test_display_counts_and_tells_the_time_left_without_a_terminal() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    builds = {tag: Build(seconds=100, steps=4, reused=0) for tag in ("a", "b")}
+    with BuildDisplay(console, todo=["a", "b", "c"], builds=builds) as display:
+        display(Event(tag="base", state=State.CURRENT))
+        display(Event(tag="a", state=State.WORKING))
+        display(Event(tag="c", state=State.WORKING, step=1, steps=3, text="FROM [x]"))
+        display(Event(tag="c", state=State.FAILED))
+        display(Event(tag="a", state=State.BUILT))
+        display(Event(tag="b", state=State.SKIPPED))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    lines = file.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "building a",
+        "building c",
+        "✗ c failed",
+        "✓ a built",
+        "✗ b not built (3 of 3)",
+    ]
+    assert lines[2].endswith("ms (1 of 3; at most about 1 min 40 s left)")
+    assert lines[3].endswith("ms (2 of 3; at most about 1 min 40 s left)")
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_runtime_images_carry_no_compilers(shipped: Catalog) -> None:
+    client = engine.connect()
+    script = f"for tool in {' '.join(COMPILERS)}; do command -v $tool; done; true"
+    found, looked = {}, 0
+    for stack in shipped.implementations.values():
+        if stack.build is not None:
+            try:
+                output = client.containers.run(
+                    stack.image, ["-c", script], entrypoint="sh", network_mode="none", remove=True
+                )
+            except ImageNotFound:
+                continue
+            looked += 1
+            if output.strip():
+                found[stack.name] = output.decode().split()
+    assert looked
+    assert found == {}

@@ -1,0 +1,349 @@
+"""Recordings that were changed on purpose, through the whole judge. Before their checks asked more, they were judged
+otherwise.
+
+Tables of real recordings are changed row by row; without captures the judge reads these.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from runner.config.catalog import Catalog
+from runner.decode.cache import load_tables, save_tables
+from runner.decode.schema import CLIENT, SERVER, TABLES
+from runner.judge.analyse import analyse
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.tests.judge.test_analyse import GOOD_ONES
+from runner.tests.recordings.conformance import BAD, GOOD
+from runner.tests.recordings.nouns import changed
+
+Recorded = Callable[[str], Artifacts]
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+Change = Callable[[Tables], None]
+JOB = Job(server="s", client="c", case="x", iteration=1)
+TRANSFER = (20480, 30720, 51200)
+
+
+def judge(catalog: Catalog, artifacts: Artifacts, case: str, *sizes: int, **changes: Any) -> Result:
+    record = changed(catalog.cases[case].record(), {**({"file_sizes": sizes} if sizes else {}), **changes})
+    return analyse(JOB, artifacts, catalog.cases[case], record)
+
+
+def craft(catalog: Catalog, artifacts: Artifacts, case: str, *changes: Change) -> Artifacts:
+    """The recording with changed tables on both sides, and no captures."""
+    judge(catalog, artifacts, case)
+    for tables, capture in (
+        (artifacts.client_tables, artifacts.client_capture),
+        (artifacts.server_tables, artifacts.server_capture),
+    ):
+        trace = load_tables(tables)
+        rows: Tables = {name: getattr(trace, name).to_pylist() for name in TABLES}
+        for change in changes:
+            change(rows)
+        made = {name: pa.Table.from_pylist(rows[name], schema=schema) for name, schema in TABLES.items()}
+        save_tables(replace(trace, **made), tables)
+        capture.unlink()
+    return artifacts
+
+
+def codes(result: Result) -> set[str]:
+    return {finding.code for finding in result.findings}
+
+
+def notes(result: Result) -> set[str]:
+    return {note.code for note in result.notes}
+
+
+# HTTP/3
+
+
+def first_bytes(sender: int, streams: int, content: bytes) -> Change:
+    """Streams of this kind (ID modulo 4) begin with other bytes; of unidirectional ones the control streams."""
+
+    def change(tables: Tables) -> None:
+        for frame in tables["stream_frames"]:
+            mine = frame["sender"] == sender and frame["stream_id"] % 4 == streams
+            if mine and frame["offset"] == 0 and frame["data"] and not (streams and frame["data"][0]):
+                frame["data"] = content + frame["data"][len(content) :]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("sender", "kind", "content", "code"),
+    [
+        (CLIENT, 2, b"\x54", "no-control-stream"),
+        (SERVER, 3, b"\x54", "no-control-stream"),
+        (CLIENT, 2, b"\x00\x07", "no-settings"),
+        (SERVER, 3, b"\x00\x0d", "no-settings"),
+        (CLIENT, 0, b"GET /fil", "no-headers"),
+        (SERVER, 0, b"\x00", "no-headers"),
+    ],
+)
+def test_http3_without_its_frames_fails(
+    catalog: Catalog, recorded: Recorded, sender: int, kind: int, content: bytes, code: str
+) -> None:
+    artifacts = craft(catalog, recorded("quic-go_quinn/http3"), "http3", first_bytes(sender, kind, content))
+    result = judge(catalog, artifacts, "http3", 1024)
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {code})
+    assert result.findings[0].role == ("client", "server")[sender]
+    assert result.findings[0].packets
+
+
+def test_reserved_frames_may_come_before_headers(catalog: Catalog, recorded: Recorded) -> None:
+    reserved = b"\x21\x02xx"  # RFC 9114 §7.2.8
+
+    def grease(tables: Tables) -> None:
+        for frame in tables["stream_frames"]:
+            if frame["stream_id"] % 4 == 0 and frame["offset"] == 0 and frame["data"]:
+                frame["data"] = reserved + frame["data"]
+                frame["length"] += len(reserved)
+            elif frame["stream_id"] % 4 == 0:
+                frame["offset"] += len(reserved)
+
+    artifacts = craft(catalog, recorded("quic-go_quinn/http3"), "http3", grease)
+    result = judge(catalog, artifacts, "http3", 1024)
+    assert not codes(result), result.findings
+
+
+# Retry
+
+
+def test_another_token_of_the_same_length_fails(catalog: Catalog, recorded: Recorded) -> None:
+    def other_token(tables: Tables) -> None:
+        for packet in tables["packets"]:
+            if packet["type"] == "initial" and packet["token"]:
+                packet["token"] = packet["token"][:-1] + bytes((packet["token"][-1] ^ 1,))
+
+    artifacts = craft(catalog, recorded("quic-go_quinn/retry"), "retry", other_token)
+    result = judge(catalog, artifacts, "retry", 1024)
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {"retry-token-not-echoed"})
+
+
+@pytest.mark.parametrize(("case", "sizes"), [("longrtt", (1024,)), ("goodput", (1024,)), ("ipv6", (1024,))])
+def test_a_retry_is_allowed_where_the_contract_does_not_rule_it_out(
+    catalog: Catalog, recorded: Recorded, case: str, sizes: tuple[int, ...]
+) -> None:
+    result = judge(catalog, recorded("quic-go_quinn/retry"), case, *sizes)
+    assert "unexpected-retry" not in codes(result)
+    assert codes(judge(catalog, recorded("bad/always-retries"), "handshake")) == {"unexpected-retry"}
+
+
+# Probes
+
+
+def initials(tables: Tables) -> list[Row]:
+    return [one for one in tables["packets"] if one["type"] == "initial" and one["sender"] == CLIENT]
+
+
+def at_once(tables: Tables) -> None:
+    """All Initial packets of the client before the server's first packet leave in the same millisecond."""
+    answer = next(one["packet"] for one in tables["packets"] if one["sender"] == SERVER)
+    early = {one["datagram"] for one in initials(tables) if one["packet"] < answer}
+    first = min(tables["datagrams"][datagram]["time_ns"] for datagram in early)
+    for datagram in early:
+        tables["datagrams"][datagram]["time_ns"] = first + datagram * 1000
+
+
+def pings(tables: Tables) -> None:
+    """Only the first ClientHello is left; later ones are PING frames."""
+    hellos = sorted({one["packet"] for one in initials(tables)})
+    kept = hellos[0]
+    for frame in tables["frames"]:
+        if frame["packet"] in hellos and frame["packet"] != kept and frame["name"] == "crypto":
+            frame.update(name="ping", type=1, offset=None, length=None, payload=None)
+    for connection in tables["connections"]:
+        connection["client_hello_count"] = 1
+
+
+def test_client_hellos_at_once_are_no_probe(catalog: Catalog, recorded: Recorded) -> None:
+    result = judge(catalog, craft(catalog, recorded("quic-go_quinn/longrtt"), "longrtt", at_once), "longrtt")
+    assert (result.outcome, codes(result)) == (Outcome.UNSUPPORTED, {"no-probe"})
+    result = judge(catalog, recorded("bad/no-probe"), "longrtt")
+    assert (result.outcome, codes(result)) == (Outcome.UNSUPPORTED, {"no-probe"})
+
+
+def test_a_ping_is_a_probe(catalog: Catalog, recorded: Recorded) -> None:
+    result = judge(catalog, craft(catalog, recorded("quic-go_quinn/longrtt"), "longrtt", pings), "longrtt")
+    assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
+
+
+# Closing
+
+
+def test_a_number_of_an_application_without_codes_is_a_note(catalog: Catalog, recorded: Recorded) -> None:
+    result = judge(catalog, recorded("bad/closes-with-error"), "handshake")
+    assert (result.outcome, notes(result)) == (Outcome.SUCCEEDED, {"close-code-undefined"})
+
+
+def test_an_error_of_the_transport_fails(catalog: Catalog, recorded: Recorded) -> None:
+    def of_the_transport(tables: Tables) -> None:
+        for frame in tables["frames"]:
+            if frame["name"] == "application_close":
+                frame.update(name="connection_close", type=0x1C)
+
+    result = judge(
+        catalog, craft(catalog, recorded("bad/closes-with-error"), "handshake", of_the_transport), "handshake"
+    )
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {"closed-with-error"})
+
+
+# Flow control and streams
+
+
+def raised_limit(tables: Tables) -> None:
+    """The client's last frame grants more."""
+    row = [frame for frame in tables["frames"] if frame["sender"] == CLIENT and frame["name"] == "ack"][-1]
+    row.update(name="max_stream_data", type=0x11, stream_id=0, value=2**40)
+
+
+@pytest.mark.parametrize("recording", ["quic-go_quic-go", "quinn_quinn", "aioquic_aioquic"])
+def test_a_transfer_asks_for_limits_that_move(catalog: Catalog, recorded: Recorded, recording: str) -> None:
+    """Files of 100 KiB are below all first limits of these stacks."""
+    artifacts = recorded(f"{recording}/transfer")
+    result = judge(catalog, artifacts, "transfer", *TRANSFER)
+    assert (result.outcome, codes(result)) == (Outcome.UNSUPPORTED, {"limits-never-raised"})
+    result = judge(catalog, craft(catalog, artifacts, "transfer", raised_limit), "transfer", *TRANSFER)
+    assert (result.outcome, result.findings, result.notes) == (Outcome.SUCCEEDED, (), ())
+
+
+def test_requests_that_do_not_overlap_are_a_note(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = craft(catalog, recorded("bad/one-at-a-time"), "transfer", raised_limit)
+    result = judge(catalog, artifacts, "transfer", 2048, 3072, 5120)
+    assert (result.outcome, notes(result)) == (Outcome.SUCCEEDED, {"not-concurrent"})
+
+
+def test_a_stream_limit_that_is_never_met_asks_nothing(catalog: Catalog, recorded: Recorded) -> None:
+    result = judge(catalog, recorded("bad/many-streams"), "multiplexing", *(32,) * 20)
+    assert (result.outcome, codes(result)) == (Outcome.UNSUPPORTED, {"stream-limit-not-met"})
+    assert notes(result) == {"stream-limit-high"}
+
+
+# Amplification
+
+
+def test_a_chain_that_was_not_sent_fails(catalog: Catalog, recorded: Recorded) -> None:
+    result = judge(catalog, recorded("quinn_quinn/amplificationlimit"), "amplificationlimit", chain_bytes=7500)
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {"chain-not-sent"})
+    assert result.findings[0].role == "server"
+
+
+def test_a_first_flight_far_below_the_limit_asks_nothing(catalog: Catalog, recorded: Recorded) -> None:
+    def smaller(tables: Tables) -> None:
+        for datagram in tables["datagrams"]:
+            if datagram["sender"] == SERVER:
+                datagram["payload_length"] //= 2
+
+    artifacts = craft(catalog, recorded("quinn_quinn/amplificationlimit"), "amplificationlimit", smaller)
+    result = judge(catalog, artifacts, "amplificationlimit", chain_bytes=0)
+    assert (result.outcome, codes(result)) == (Outcome.UNSUPPORTED, {"limit-not-reached"})
+
+
+# Migration
+
+
+def test_a_server_that_never_challenges_a_moved_client_fails(catalog: Catalog, recorded: Recorded) -> None:
+    """The client challenges instead, and the server answers: that validates the server's address, not the client's."""
+
+    def turned_round(tables: Tables) -> None:
+        for frame in tables["frames"]:
+            if frame["name"] in ("path_challenge", "path_response"):
+                frame["sender"] = SERVER - frame["sender"]
+
+    bad = next(one for one in BAD if one.name == "keeps-connection-id-client")
+    artifacts = recorded(bad.path)
+    assert codes(judge(catalog, artifacts, bad.case, **bad.changes)) == {"connection-id-reused"}
+    result = judge(catalog, craft(catalog, artifacts, bad.case, turned_round), bad.case, **bad.changes)
+    assert codes(result) == {"connection-id-reused", "address-not-validated"}
+    finding = next(one for one in result.findings if one.code == "address-not-validated")
+    assert (finding.role, finding.section) == ("server", "RFC 9000 §9.3")
+
+
+# 0-RTT without the early secret, which Go's TLS never logs
+
+
+def strip_early_secrets(artifacts: Artifacts) -> None:
+    for log in artifacts.key_logs:
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if not line.startswith("CLIENT_EARLY_TRAFFIC_SECRET")))
+
+
+EVERY = [(recording, case, {"file_sizes": sizes} if sizes else {}) for recording, case, sizes in GOOD_ONES]
+EVERY += [(good.path, good.case, dict(good.changes)) for good in GOOD]
+
+
+@pytest.mark.parametrize(("recording", "case", "changes"), EVERY, ids=lambda one: one if isinstance(one, str) else "")
+def test_no_good_verdict_needs_the_early_secret(
+    catalog: Catalog, recorded: Recorded, recording: str, case: str, changes: dict[str, Any]
+) -> None:
+    artifacts = recorded(recording)
+    strip_early_secrets(artifacts)
+    result = judge(catalog, artifacts, case, **changes)
+    assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
+
+
+def test_early_data_that_nobody_can_read_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
+    """The server answered nothing that only 0-RTT could have asked: the requests were sent again."""
+
+    def again(tables: Tables) -> None:
+        last = tables["packets"][-1]["connection"]
+        packet = next(
+            one
+            for one in tables["packets"]
+            if one["type"] == "1rtt" and one["sender"] == CLIENT and one["connection"] == last
+        )
+        time_ns = tables["datagrams"][packet["datagram"]]["time_ns"]
+        row = dict.fromkeys(TABLES["stream_frames"].names) | {
+            "packet": packet["packet"], "frame": 90, "stream_id": 0, "offset": 0, "length": 5, "fin": True,
+            "time_ns": time_ns, "connection": last, "sender": CLIENT, "packet_number": packet["packet_number"],
+        }  # fmt: skip
+        tables["stream_frames"].append(row)
+
+    artifacts = recorded("quic-go_quinn/zerortt")
+    strip_early_secrets(artifacts)
+    result = judge(catalog, craft(catalog, artifacts, "zerortt", again), "zerortt", 1024, 1024)
+    assert (result.outcome, codes(result)) == (Outcome.ERROR, {"early-data-unread"})
+    assert "CLIENT_EARLY_TRAFFIC_SECRET" in result.findings[0].expected
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("no-early-data", "not-early"), ("refuses-early-data", "early-data-refused")]
+)
+def test_a_fault_is_found_without_the_early_secret(catalog: Catalog, recorded: Recorded, name: str, code: str) -> None:
+    artifacts = recorded(f"bad/{name}")
+    strip_early_secrets(artifacts)
+    result = judge(catalog, artifacts, "zerortt", *(32,) * 4)
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {code})
+
+
+@pytest.mark.parametrize(
+    ("recording", "case", "sizes", "ours", "public"),
+    [
+        ("quinn_quinn/handshake", "handshake", (), Outcome.SUCCEEDED, ""),
+        ("bad/always-retries", "handshake", (), Outcome.FAILED, "a Retry packet"),
+        ("bad/closes-with-error", "handshake", (), Outcome.SUCCEEDED, ""),
+        ("bad/many-streams", "multiplexing", (32,) * 20, Outcome.UNSUPPORTED, "the server's first stream limit"),
+        ("bad/no-retry-token", "retry", (1024,), Outcome.FAILED, "no Initial packet with the token"),
+        ("bad/forgets-tickets", "resumption", (1024, 1024), Outcome.FAILED, "not a Certificate in the first"),
+        ("bad/no-early-data", "zerortt", (32,) * 4, Outcome.FAILED, "no 0-RTT packet"),
+        ("bad/no-ce-counts", "ecn", (61440,), Outcome.FAILED, ""),
+        ("bad/no-upgrade-client", "v2", (1024,), Outcome.FAILED, "not from version 1"),
+        ("bad/corrupt-file", "handshake", (), Outcome.FAILED, "the files in /downloads"),
+        # Probes of the path's MTU, in 1-RTT packets, count as data there.
+        ("quic-go_quinn/zerortt", "zerortt", (1024, 1024), Outcome.SUCCEEDED, "6564 B of the client in 1-RTT packets"),
+    ],
+)
+def test_what_the_public_runner_would_have_said(
+    catalog: Catalog, recorded: Recorded, recording: str, case: str, sizes: tuple[int, ...], ours: Outcome, public: str
+) -> None:
+    result = judge(catalog, recorded(recording), case, *sizes)
+    assert result.outcome is ours
+    assert result.public is not None
+    assert result.public.outcome is (Outcome.FAILED if public else Outcome.SUCCEEDED)
+    assert result.public.why.startswith(public)

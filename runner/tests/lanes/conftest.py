@@ -1,0 +1,82 @@
+"""Lanes of this host's engine, and the endpoint image of a stranger."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import DockerException, ImageNotFound
+
+from runner.inputs import inputs
+from runner.lanes.lanes import Lanes
+from runner.lanes.request import EndpointSpec, LaneJob, Limits
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.run import LinkParameters
+
+STRANGER = "bentpipe-test/stranger"
+LINK = LinkParameters(data_rate=50_000_000, delay=0.01, queue_packets=100, loss=0.0)
+SIZES = (30_000, 5)
+
+Ask = Callable[..., LaneJob]
+
+
+@pytest.fixture(scope="session")
+def engine() -> docker.DockerClient:
+    """The engine with the images that a lane is made of."""
+    try:
+        client = docker.from_env()
+        for image in ("bentpipe/tools", "bentpipe/sim", "bentpipe/endpoint"):
+            client.images.get(image)
+    except (DockerException, ImageNotFound) as error:
+        pytest.skip(f"no engine with the images: {error}")
+    return client
+
+
+@pytest.fixture(scope="session")
+def stranger(engine: docker.DockerClient) -> str:
+    """The image whose behaviour is its TESTCASE."""
+    engine.images.build(path=str(Path(__file__).with_name("stranger")), tag=STRANGER, rm=True)
+    return STRANGER
+
+
+@pytest.fixture(scope="session")
+def lanes(engine: docker.DockerClient) -> Iterator[Lanes]:
+    with Lanes.open("tests", lanes=2, client=engine) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ask(stranger: str, tmp_path: Path) -> Ask:
+    """Makes a job of a stranger's client and server."""
+
+    def make(
+        *,
+        client: str = "fetch",
+        server: str = "fetch",
+        timeout: float = 5.0,
+        limits: Limits | None = None,
+        name: str = "job",
+    ) -> LaneJob:
+        files = inputs.served_files(11, SIZES)
+        folder = tmp_path / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        urls = inputs.request_urls(files)
+        return LaneJob(
+            job=Job(server="stranger", client="stranger", case="fetch", iteration=1),
+            folder=folder,
+            client=EndpointSpec(
+                image=stranger, environment=inputs.environment(Role.CLIENT, testcase=client, requests=urls)
+            ),
+            server=EndpointSpec(image=stranger, environment=inputs.environment(Role.SERVER, testcase=server)),
+            forward=LINK,
+            return_=LINK,
+            seed=3,
+            timeout=timeout,
+            files=files,
+            limits=limits or Limits(),
+        )
+
+    return make

@@ -1,0 +1,121 @@
+"""The parts of a lane that need no engine: arguments, wiring, kept output, owners."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.engine.output import HEAD, TAIL, Output
+from runner.engine.owner import Owner
+from runner.lanes.link_arguments import link_arguments
+from runner.lanes.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
+from runner.lanes.wiring import CLIENT, SERVER, SIM, pair_wiring_script
+from runner.model.run import LinkParameters
+
+FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
+RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
+
+
+def test_arguments_of_the_link() -> None:
+    assert link_arguments(forward=FORWARD, return_=RETURN, seed=42) == [
+        "--left=eth0",
+        "--right=eth1",
+        "--forward-rate=20000000",
+        "--forward-delay=0.3",
+        "--forward-queue=125p",
+        "--forward-loss=0.01",
+        "--return-rate=2000000",
+        "--return-delay=0.3",
+        "--return-queue=25p",
+        "--return-loss=0",
+        "--left-foreign=193.167.100.0/24,fd00:cafe:cafe:100::/64",
+        "--right-foreign=193.167.0.0/24,fd00:cafe:cafe::/64",
+        "--seed=42",
+        "--truth=/logs/truth.json",
+        "--packets=/logs/packets.bin",
+        "--ready-port=57832",
+    ]
+
+
+@given(st.floats(0, 1), st.floats(0, 10))
+def test_numbers_have_no_exponent_and_keep_their_value(loss: float, delay: float) -> None:
+    link = LinkParameters(data_rate=1, delay=delay, queue_packets=1, loss=loss)
+    values = dict(word[2:].split("=") for word in link_arguments(forward=link, return_=link, seed=0))
+    for name, wanted in (("forward-loss", loss), ("return-delay", delay)):
+        assert re.fullmatch(r"\d+(\.\d+)?", values[name])
+        assert float(values[name]) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_the_wiring_is_valid_shell() -> None:
+    script = pair_wiring_script({CLIENT: 11, SIM: 22, SERVER: 33})
+    assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
+    assert len(set(re.findall(r" index (\d+)", script))) == 4, "no end has the number of its other end"
+    left, right = re.findall(r"ip link add .*", script)
+    assert "netns 11 address 02:bb:00:00:00:01" in left and "netns 22 address 02:bb:00:00:00:02" in left
+    assert "netns 33 address 02:bb:00:00:00:02" in right and "netns 22 address 02:bb:00:00:00:01" in right
+
+
+def test_the_wiring_of_a_path_is_valid_shell_and_names_a_controller_for_every_route() -> None:
+    roles = (CLIENT, TERMINAL, SATELLITE, GATEWAY, GROUND, SERVER)
+    script = path_wiring_script({role: number for number, role in enumerate(roles, start=100)}, {GATEWAY: "bbr"})
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+    routes = re.findall(r"route add (\S+) via (\S+) congctl (\S+)", script)
+    assert len(routes) == script.count("route add")
+    assert {controller for _, via, controller in routes if via in ("10.55.100.2", "10.66.0.2")} == {"bbr"}
+    assert {controller for _, via, controller in routes if via in ("10.55.0.2", "193.167.0.2")} == {"cubic"}
+
+
+def test_under_paths_losses_take_every_packet() -> None:
+    assert "--loss-protocol=any" in link_arguments(forward=FORWARD, return_=RETURN, seed=1, lose_all=True)
+
+
+def test_small_output_is_kept_as_it_is() -> None:
+    output = Output()
+    for part in (b"one\n", b"tw", b"o\n", b"\xff\n"):
+        output.feed(part)
+    assert output.content() == b"one\ntwo\n\xff\n"
+    assert output.last_lines(2) == "two\n\N{REPLACEMENT CHARACTER}"
+    assert (output.total, output.left_out) == (10, 0)
+
+
+@given(st.lists(st.integers(1, 200_000), max_size=40))
+def test_of_much_output_beginning_and_end_are_kept(sizes: list[int]) -> None:
+    output, everything = Output(), b""
+    for number, size in enumerate(sizes):
+        part = bytes([number % 251]) * size
+        output.feed(part)
+        everything += part
+    kept = output.content()
+    assert output.total == len(everything)
+    assert len(kept) <= HEAD + TAIL + 200_000 + 100
+    assert kept[:HEAD] == everything[:HEAD]
+    assert everything.endswith(kept[-TAIL:] if output.left_out else kept)
+    assert (output.left_out > 0) == (b"bytes left out" in kept)
+
+
+def test_this_process_lives_and_others_of_its_number_do_not() -> None:
+    me = Owner.current()
+    assert me.pid == os.getpid()
+    assert Owner.parse(str(me)) == me
+    assert not me.is_dead()
+    assert replace(me, start=me.start - 1).is_dead(), "its process id was used again"
+    assert replace(me, boot="another").is_dead()
+    assert not replace(me, machine="another", pid=1).is_dead(), "hands off what another machine made"
+
+
+def test_a_process_that_has_ended_is_dead() -> None:
+    code = "from runner.engine.owner import Owner; print(Owner.current())"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    owner = Owner.parse(printed.strip())
+    assert owner is not None
+    assert owner.is_dead()
+
+
+@pytest.mark.parametrize("text", ["", "a:b", "a:b:c:d", "a:b:1:2:3"])
+def test_a_label_of_another_form_names_nobody(text: str) -> None:
+    assert Owner.parse(text) is None

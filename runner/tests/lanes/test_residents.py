@@ -1,0 +1,202 @@
+"""What stays in a lane while jobs come and go: holders that run commands, a simulator that runs link after link."""
+
+import gc
+import hashlib
+import io
+import json
+import os
+import secrets
+import signal
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+
+from runner import collect
+from runner.engine import containers
+from runner.engine.containers import LABEL_OWNER
+from runner.engine.owner import Owner
+from runner.errors import LaneError
+from runner.lanes import holders
+from runner.lanes.lanes import Lanes
+from runner.lanes.resident import Holder
+from runner.lanes.segment import WAKE_UP
+from runner.lanes.supervised import Bell
+from runner.model.artifacts import Artifacts
+from runner.tests.lanes.conftest import Ask
+
+pytestmark = pytest.mark.docker
+RUN = "tests-residents"
+
+
+@pytest.fixture
+def holder(engine: docker.DockerClient) -> Iterator[Holder]:
+    own = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
+    made = own.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
+    held = Holder(own, made, Bell(threading.Event()))
+    held.start()
+    yield held
+    own.remove(made)
+    own.close()
+
+
+@pytest.fixture
+def one(engine: docker.DockerClient) -> Iterator[Lanes]:
+    with Lanes.open(RUN, lanes=1, client=engine) as opened:
+        yield opened
+
+
+def _simulators(engine: docker.DockerClient) -> list[str]:
+    wanted = {"label": [f"bentpipe.run={RUN}", "bentpipe.role=sim"]}
+    return [found["Id"] for found in engine.api.containers(filters=wanted)]
+
+
+def _link_process(engine: docker.DockerClient) -> int:
+    """Waits until a link runs, in a process of its own; its PID on this host."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for simulator in _simulators(engine):
+            processes = engine.api.top(simulator, ps_args="-o pid,ppid")["Processes"]
+            own = {pid for pid, _ in processes}
+            for child in (pid for pid, parent in processes if parent in own):
+                return int(child)
+        time.sleep(0.2)
+    raise AssertionError("no link began")
+
+
+def test_commands_run_at_once_and_say_how_they_ended(holder: Holder) -> None:
+    commands = [["sh", "-c", f"sleep 0.5; echo {code}; echo error >&2; exit {code}"] for code in range(4)]
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(holder.execute, commands)) == [(code, f"{code}\nerror\n") for code in range(4)]
+    assert time.monotonic() - began < 1.9
+    code, printed = holder.execute(["absent-command"])
+    assert code == 127
+    assert "absent-command" in printed
+
+
+def test_an_answer_that_nobody_reads_on_ends_its_command(holder: Holder) -> None:
+    endless = holder.run(["yes"])
+    assert next(endless).startswith(b"y\ny\n")
+    time.sleep(0.5)  # everything on the way is full
+    endless.close()
+    assert holder.execute(["echo", "still here"]) == (0, "still here\n")
+    _, processes = holder.execute(["ps", "-e", "-o", "comm"])
+    assert "yes" not in processes
+
+
+def test_a_folder_comes_whole_whoever_owns_its_files(holder: Holder) -> None:
+    make = "cd /tmp && mkdir -p a/b && head -c 3000000 /dev/urandom > a/b/c && ln -s /etc a/link && sha256sum a/b/c"
+    code, printed = holder.execute(["sh", "-c", f"{make} && chmod 0 a/b/c a/b"])
+    assert code == 0
+    with tarfile.open(fileobj=io.BytesIO(b"".join(holder.archive("/tmp/a")))) as archive:
+        members = {member.name: member for member in archive}
+        content = archive.extractfile("a/b/c")
+        assert content is not None
+        assert hashlib.sha256(content.read()).hexdigest() == printed.split()[0]
+    assert members["a/link"].issym()
+
+
+def test_a_folder_that_nobody_reads_to_its_end_stops_nobody_else(holder: Holder, tmp_path: Path) -> None:
+    make = "mkdir /tmp/a && cd /tmp/a && echo 1 > zero && truncate -s 50G sparse && echo 2 > before"
+    assert holder.execute(["sh", "-c", make])[0] == 0
+    gc.disable()
+    try:
+        done = collect.extract(holder.archive("/tmp/a"), tmp_path)
+        assert holder.execute(["echo", "still here"]) == (0, "still here\n")
+    finally:
+        gc.enable()
+    assert done.skipped == [f"sparse ({50 << 30} bytes are over the budget)"]
+    assert [path.name for path in tmp_path.iterdir()] == ["before"], "members come by name"
+
+
+def test_a_holder_that_ends_is_told(holder: Holder, engine: docker.DockerClient) -> None:
+    waiting = holder.run(["sh", "-c", "echo began; sleep 60"])
+    assert next(waiting) == b"began\n"
+    engine.api.kill(holder.container)
+    with pytest.raises(LaneError) as told:
+        next(waiting)
+    assert told.value.code == "holder-died"
+    with pytest.raises(LaneError):
+        holder.execute(["true"])
+
+
+def test_a_holder_ends_with_the_stream_to_its_runner(engine: docker.DockerClient) -> None:
+    """As when the runner is killed."""
+    own = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
+    made = own.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
+    try:
+        stream = own.follow(made, stdin=True)
+        own.start(made)
+        stream.close()
+        own.wait(made)
+        assert own.state(made).exit_code == 0
+    finally:
+        own.remove(made)
+        own.close()
+
+
+def test_one_simulator_serves_job_after_job(one: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
+    seen = []
+    for seed in (5, 6):
+        job = replace(ask(name=f"job{seed}"), seed=seed)
+        assert one.run(job).error == {}
+        truth = json.loads(Artifacts(job.folder).link_truth.read_bytes())
+        assert truth["seed"] == seed
+        assert truth["duration_s"] < 5, "of this job alone"
+        seen.append(_simulators(engine))
+    assert len(seen[0]) == 1
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("what", ["container", "link"])
+def test_a_simulator_that_dies_is_told_and_the_next_job_has_another(
+    one: Lanes, engine: docker.DockerClient, ask: Ask, what: str
+) -> None:
+    if what == "link" and os.geteuid() != 0:
+        pytest.skip("only root may kill a process in a container that has no shell")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(one.run, ask(client="hang", timeout=30))
+        link = _link_process(engine)
+        found = _simulators(engine)
+        time.sleep(2)  # until the client runs
+        if what == "container":
+            engine.api.kill(found[0])
+        else:
+            os.kill(link, signal.SIGKILL)
+        evidence = running.result()
+    assert evidence.error["code"] == "link-died"
+    assert evidence.wall_s < 20
+    job = ask(name="next")
+    assert one.run(job).error == {}
+    assert Artifacts(job.folder).link_truth.is_file()
+    assert found[0] not in _simulators(engine)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may see what another's process has open")
+@pytest.mark.skipif(not WAKE_UP.exists(), reason="this kernel has no PM QoS")
+def test_the_cpus_stay_awake_while_a_link_runs(one: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(one.run, ask(client="hang", timeout=5))
+        link = _link_process(engine)
+        time.sleep(1)  # until it has begun
+        assert WAKE_UP in [file.readlink() for file in Path(f"/proc/{link}/fd").iterdir()]
+        running.result()
+    assert not Path(f"/proc/{link}").exists(), "the request ends with the link"
+    [simulator] = _simulators(engine)
+    [[waiting]] = engine.api.top(simulator, ps_args="-o pid")["Processes"]
+    assert WAKE_UP not in [file.readlink() for file in Path(f"/proc/{waiting}/fd").iterdir()]
+
+
+def test_arguments_that_a_link_refuses_are_told(one: Lanes, ask: Ask) -> None:
+    job = ask()
+    evidence = one.run(replace(job, forward=replace(job.forward, delay=100.0)))
+    assert evidence.error["code"] == "link-not-ready"
+    assert "--forward-delay must be seconds from 0 to 60" in evidence.error["message"]
+    assert "link ended with 2" in evidence.error["message"]

@@ -1,0 +1,85 @@
+"""Jobs over the links of the tests, from the plan to the verdict."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import docker
+
+from runner.config.catalog import Catalog
+from runner.config.over_links import assign, with_measurements
+from runner.judge.analyse import analyse
+from runner.model.artifacts import Artifacts, Evidence
+from runner.model.job import Job
+from runner.model.real_link import RealLink
+from runner.model.result import Result
+from runner.model.run import Run
+from runner.plan import runs
+from runner.remote.real import RealLinks
+from runner.store import load_evidence
+from runner.tests.remote.hosts import Host
+
+STACK = "quic-go"
+FORWARD_RATE, RETURN_RATE = 20_000_000, 2_000_000
+
+
+def link_to(host: Host, *, name: str = "roof", interface: str = "mgmt0", server: Host | None = None) -> RealLink:
+    """What links.json would say of a link to `host`."""
+    return RealLink(
+        name=name,
+        client=host.remote(),
+        server=server.remote() if server else None,
+        interface=interface,
+        forward_rate=FORWARD_RATE,
+        return_rate=RETURN_RATE,
+    )
+
+
+@dataclass(frozen=True)
+class Work:
+    """Real links that are open, with the run whose jobs they do."""
+
+    run: Run
+    catalog: Catalog
+    links: RealLinks
+    folder: Path
+    said: list[str]
+
+    def do(self, job: Job) -> tuple[Result, Evidence]:
+        """Run one job and judge it."""
+        folder = self.folder / job.case / str(job.iteration)
+        folder.mkdir(parents=True)
+        self.links.run(job, folder, attempt=1)
+        result = analyse(job, Artifacts(folder), self.catalog.cases[job.case], self.run.cases[job.case])
+        evidence = load_evidence(Artifacts(folder))
+        assert evidence is not None
+        return result, evidence
+
+
+def planned(
+    catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, ...], *, stack: str = STACK
+) -> tuple[Catalog, Run]:
+    """A run of one pair."""
+    catalog = with_measurements(catalog, links)
+    over = assign(catalog, links, cases)
+    selection = runs.select(catalog, servers=(stack,), clients=(stack,), cases=tuple(over), iterations=3)
+    local = docker.from_env()
+    ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
+    run = runs.new_run(
+        Path("real"), catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0, links=over
+    )
+    return catalog, run
+
+
+@contextmanager
+def working(
+    catalog: Catalog, folder: Path, *links: RealLink, cases: tuple[str, ...] = (), timeout: float | None = None
+) -> Iterator[Work]:
+    """Open the links for jobs of `cases`."""
+    catalog, run = planned(catalog, links, cases)
+    if timeout is not None:
+        run = replace(run, cases={name: replace(case, timeout=timeout) for name, case in run.cases.items()})
+    said: list[str] = []
+    with RealLinks.open(run, links, ledger=folder / "volume.json", say=said.append, report=lambda *_: None) as opened:
+        yield Work(run, catalog, opened, folder, said)

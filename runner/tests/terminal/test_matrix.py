@@ -1,0 +1,75 @@
+"""The last words of `run`: what a person and a CI read first."""
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from runner.config.catalog import Catalog
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result, Sample
+from runner.model.run import Run
+from runner.plan import runs
+from runner.terminal.matrix import markdown_matrix, print_matrix, sentence
+
+STACKS = ("quic-go", "quinn")
+
+
+@pytest.fixture
+def run(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    chosen = runs.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake", "sat"), iterations=2)
+    path = tmp_path_factory.mktemp("logs") / "night"
+    return runs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+
+
+def judged(run: Run) -> dict[Job, Result]:
+    """Everything succeeded, but: quinn's client timed out once in SAT, and one handshake was disturbed."""
+    sample = Sample(file_size=1, goodput=8_500_000.0)
+    results = {job: replace(Result.of(job, Outcome.SUCCEEDED), sample=sample) for job in run.order}
+    late = Job(server="quic-go", client="quinn", case="sat", iteration=2)
+    disturbed = Job(server="quinn", client="quinn", case="handshake", iteration=1)
+    slow = Finding(code="timeout", requirement="", expected="", actual="still running\nafter 60 s", role="client")
+    ours = Finding(code="disturbed", requirement="", expected="", actual="the simulator was late", role="client")
+    return results | {
+        late: Result.of(late, Outcome.FAILED, slow),
+        disturbed: Result.of(disturbed, Outcome.ERROR, ours),
+    }
+
+
+def printed(run: Run, results: dict[Job, Result], width: int) -> list[str]:
+    text = StringIO()
+    print_matrix(Console(file=text, width=width), results, run)
+    return text.getvalue().rstrip("\n").split("\n")
+
+
+def test_the_last_line_counts_and_says_how_errors_are_retried(run: Run) -> None:
+    results = judged(run)
+    assert printed(run, results, 100)[-1] == (
+        "12 jobs: 10 succeeded, 1 failed, 1 error. Retry the errors: ./bentpipe run --run night --retry error"
+    )
+    good = {job: result for job, result in results.items() if result.outcome is Outcome.SUCCEEDED}
+    assert sentence(good, run) == "10 jobs: 10 succeeded."
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_every_reason_is_one_line_with_the_stack_to_blame(run: Run, width: int) -> None:
+    lines = printed(run, judged(run), width)
+    assert "✗ sat  quinn → quic-go #2: client quinn: timeout: still running after 60 s" in lines
+    # The harness owes this job: no stack is named as its cause.
+    assert "! handshake  quinn → quinn #1: disturbed: the simulator was late" in lines
+
+
+def test_markdown_has_the_matrix_and_the_reasons(run: Run) -> None:
+    lines = markdown_matrix(judged(run), run).split("\n")
+    assert lines[0] == "| client \\ server | quic-go | quinn |"
+    rows = {line.split("|")[1].strip(): line for line in lines[2:4]}
+    assert "✓ H, SAT 1/2<br>✗ SAT 1/2<br>SAT 8.5 Mbit/s" in rows["quinn"]
+    assert "! H" in rows["quinn"]
+    assert "- ✗ sat  quinn → quic-go #2: client quinn: timeout: still running after 60 s" in lines
+
+
+def test_a_wide_matrix_is_cut_into_tables_that_fit(run: Run) -> None:
+    for width in (30, 80):
+        table = [line for line in printed(run, judged(run), width) if line.startswith(" ")]
+        assert max(map(len, table)) <= width

@@ -1,0 +1,132 @@
+"""The congestion window that a server's qlog tells: what packets alone don't show.
+
+Formats: draft-ietf-quic-qlog-main-schema, as JSON-SEQ or as one JSON document; draft-ietf-quic-qlog-quic-events
+(`recovery:metrics_updated`), as stacks spell it. picoquic's events are arrays, as in draft-marx-qlog-main-schema-01.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.files.compressed import log_files, open_log
+
+_NAMES = ("congestion_window", "cwnd")
+_TELLS = re.compile(rb'"(?:congestion_window|cwnd)"\s*:\s*"?(\d+)')
+_MOST_WINDOW = 2**40  # bytes
+_LONGEST_LINE = 1 << 20  # bytes; an event with a window has some hundred
+_LARGEST_DOCUMENT = 64 << 20  # bytes: read at once, unlike sequences
+_SENT = "packet_sent"
+_LATEST_MS = 4e12  # since 1970: in 2096; in ns it fits into 64 bits
+
+
+@dataclass(frozen=True)
+class CongestionWindow:
+    """When the server changed its congestion window: Unix time in ns by the clock of its capture, and bytes."""
+
+    time_ns: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+    def at(self, moments_ns: NDArray[np.int64]) -> list[int | None]:
+        """The window at each moment; None before the first that is known."""
+        index = np.searchsorted(self.time_ns, moments_ns, side="right") - 1
+        return [None if one < 0 else int(self.size[one]) for one in index.tolist()]
+
+
+def congestion_window(folder: Path, first_sent_ns: int) -> CongestionWindow | None:
+    """The window of the connection with the largest qlog in `folder`. None when no qlog tells any.
+
+    `first_sent_ns`: when the server's first datagram passed its capture. It is taken for the first packet that the qlog
+    says was sent, whatever clock the qlog has: quiche's told another time by 2.7 s, quinn's tells none. After a Retry
+    that is a round trip too early where the Retry is not in the qlog.
+    """
+    files = log_files(folder)
+    if not files:
+        return None
+    with open_log(max(files, key=lambda path: (path.stat().st_size, path.name))) as file:
+        trace = _Trace()
+        known = sorted(trace.windows(file), key=lambda one: one[0])
+    if not known:
+        return None
+    first = known[0][0] if trace.first_sent_ms is None else trace.first_sent_ms
+    time_ns = first_sent_ns + np.rint((np.array([one[0] for one in known]) - first) * 1e6).astype(np.int64)
+    size = np.array([one[1] for one in known], dtype=np.int64)
+    changes = np.flatnonzero(np.append(True, size[1:] != size[:-1]))
+    return CongestionWindow(time_ns[changes], size[changes])
+
+
+class _Trace:
+    """One qlog while it is read. `first_sent_ms`: time of the first packet that was sent."""
+
+    def __init__(self) -> None:
+        self.first_sent_ms: float | None = None
+        self._scale = 1.0  # ms per unit of time
+
+    def windows(self, file: BinaryIO) -> Iterator[tuple[float, int]]:
+        """Time in ms and bytes of every event that tells the window."""
+        for event in self._events(file):
+            told, name, data = _members(event)
+            time = (_number(told) or 0.0) * self._scale
+            if told is None or abs(time) > _LATEST_MS:
+                continue
+            if self.first_sent_ms is None and str(name).endswith(_SENT):
+                self.first_sent_ms = time
+            sizes = [_number(data.get(name)) for name in _NAMES] if isinstance(data, dict) else []
+            yield from ((time, int(size)) for size in sizes if size is not None and 0 < size < _MOST_WINDOW)
+
+    def _events(self, file: BinaryIO) -> Iterator[Any]:
+        """Until a packet was sent, then those with another window than before; of a document all."""
+        head = file.readline(_LONGEST_LINE)
+        header = _parsed(head)
+        if not isinstance(header, dict) or "traces" in header:
+            document = header if isinstance(header, dict) else _parsed(head + file.read(_LARGEST_DOCUMENT))
+            traces = document.get("traces") if isinstance(document, dict) else None
+            if isinstance(traces, list) and traces and isinstance(traces[0], dict):
+                self._describe(traces[0])
+                events = traces[0].get("events")
+                yield from events if isinstance(events, list) else ()
+            return
+        self._describe(header.get("trace"))
+        before = b""
+        while line := file.readline(_LONGEST_LINE):
+            told = _TELLS.search(line)
+            if self.first_sent_ms is None or (told is not None and told[1] != before):
+                yield _parsed(line)
+            if told is not None:
+                before = told[1]
+
+    def _describe(self, trace: Any) -> None:
+        configuration = trace.get("configuration") if isinstance(trace, dict) else None
+        if isinstance(configuration, dict) and configuration.get("time_units") == "us":
+            self._scale = 1e-3
+
+
+def _members(event: Any) -> tuple[Any, Any, Any]:
+    """Time, name and data of an event; None for what it lacks."""
+    if isinstance(event, list) and len(event) == 4:
+        return event[0], event[2], event[3]
+    return (event.get("time"), event.get("name"), event.get("data")) if isinstance(event, dict) else (None, None, None)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text.lstrip(b"\x1e"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number that may stand in quotes; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
