@@ -4,21 +4,21 @@ A run folder is self-contained; runs merge by copying job folders. `result.json`
 migrated when they are read. This module knows no test case, so old results load after a case is gone.
 """
 
-import fcntl
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from runner.errors import UsageError
+from runner.files.folder_lock import locked_folder
 from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
@@ -319,34 +319,9 @@ class RunFolder:
             raise UsageError(f"{artifacts.folder}: {problem}; bentpipe makes no such thing, so the job is left alone.")
         return artifacts
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the folder for one runner. Raises UsageError when another one has it."""
-        with _lock_file(self.path) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                owner = file.read().strip() or "unknown"
-                raise UsageError(
-                    f"Another runner (process {owner}) works on {self.path}: wait for it, or choose another --run."
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
-
-
-def _lock_file(folder: Path) -> TextIO:
-    """The open lock of a run folder. Raises UsageError where none can be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(folder / ".lock", flags, 0o644)
-    except OSError as error:
-        why = "its .lock is no file" if (folder / ".lock").is_symlink() else error.strerror
-        raise UsageError(f"The run folder {folder} can't be written: {why}.") from error
-    return os.fdopen(descriptor, "a+")
+        return locked_folder(self.path)
 
 
 def load_evidence(artifacts: Artifacts) -> Evidence | None:

@@ -1,0 +1,68 @@
+"""One runner at a time in a folder: a lock that the kernel releases when its process ends, however that ends.
+
+It is a record lock (fcntl(2), F_SETLK): no child inherits it. A lock of flock(2) lives as long as any copy of its
+descriptor, so a forked child of a killed runner once kept a run folder locked.
+"""
+
+import fcntl
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from runner.errors import UsageError
+
+_NAME = ".lock"
+# Folders that this process has locked. The kernel would grant it a record lock twice, and closing any descriptor of the
+# file would release the lock: so a folder of this set is refused before its file is opened.
+_held: set[Path] = set()
+_changing_held = threading.Lock()
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold `folder`, which is made where it is missing, for this process.
+
+    Raises UsageError when a living process holds it (the sentence names that process and its host), or when the folder
+    can't be written.
+    """
+    place = folder.resolve()
+    with _changing_held:
+        if place in _held:
+            raise _refusal(folder, f"process {os.getpid()}, this one")
+        file = _open_lock(folder)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:  # EACCES or EAGAIN, by file system
+            file.seek(0)
+            owner = file.read(200).strip()
+            file.close()
+            raise _refusal(folder, owner or "of unknown number") from error
+        _held.add(place)
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+    finally:
+        with _changing_held:
+            file.close()
+            _held.discard(place)
+
+
+def _refusal(folder: Path, owner: str) -> UsageError:
+    return UsageError(f"Another runner ({owner}) works on {folder}: wait for it, or choose another --run.")
+
+
+def _open_lock(folder: Path) -> TextIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(folder / _NAME, flags, 0o644)
+    except OSError as error:
+        why = f"its {_NAME} is no file" if (folder / _NAME).is_symlink() else error.strerror
+        raise UsageError(f"The run folder {folder} can't be written: {why}.") from error
+    return os.fdopen(descriptor, "a+", errors="replace")
