@@ -1,4 +1,4 @@
-"""The rooms of docs/design.md, checked on the source: who may import whom, and who owns which third party."""
+"""The rooms of the design, checked on the source: who may import whom, and who owns which third party."""
 
 import ast
 import sys

@@ -1,0 +1,37 @@
+"""Every file that a document, a docstring or a comment cites exists."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.config.catalog import ROOT
+
+FOLDERS = ("docs", "runner", "testcases", "implementations", "sim", "guest", "web", "ci")
+# `docs/design.md`, (calibration.md), runner/lanes/wiring.py: with a folder of the repository, or linked
+CITED = re.compile(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./-]*\.(?:py|md|json|c|h|cc|go|rs|toml|sh|js|css))\b")
+LINKED = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+GENERATED = ("web/site/", "web/static/plotly", "sim/truth.json")  # the last in the folder of each job
+OTHERS = {"runner/render/public.py": {"web/script.js"}}  # files of the public runner
+PLACEHOLDER = "NAME"
+
+
+def documents() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [ROOT / name for name in listed if name.endswith((".md", ".py")) and (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_cited_files_exist(path: Path) -> None:
+    text = path.read_text()
+    others = OTHERS.get(path.relative_to(ROOT).as_posix(), set())
+    cited = {
+        ROOT / name
+        for name in CITED.findall(text)
+        if not name.startswith(GENERATED) and name not in others and PLACEHOLDER not in name
+    }
+    if path.suffix == ".md":
+        cited |= {path.parent / name for name in LINKED.findall(text)}
+    missing = sorted(file.relative_to(ROOT).as_posix() for file in cited if not file.exists())
+    assert not missing, f"cited, and not there: {', '.join(missing)}"
