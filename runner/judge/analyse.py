@@ -17,6 +17,7 @@ from runner.judge.invariants import protocol_findings
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
+from runner.model.codes import another_attempt_helps
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP09, protocol_of
@@ -30,22 +31,6 @@ UNSUPPORTED_EXIT = 127
 _LOG_LINES = 12
 # Codes of deploy for an image whose first process the engine could not start: no such command, wrong architecture.
 _NOT_STARTED = {"client-not-started": "client", "server-not-started": "server"}
-# Errors that another attempt would not mend.
-_PERMANENT = frozenset(
-    {
-        "no-evidence",
-        "no-capture",
-        "no-key-log",
-        "secrets-missing",
-        "analysis-limit",
-        "no-connection",
-        "impairment-missed",
-        "early-data-unread",
-        "offload",
-        "bypassed",
-        "spins",
-    }
-)
 
 
 def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:
@@ -156,7 +141,7 @@ def _found(checks: tuple[Check, ...], context: CaseEvidence) -> Iterator[Finding
 
 def transient(result: Result) -> str | None:
     """Why the job is worth another attempt: it was disturbed, or the harness stumbled. None when it would end alike."""
-    if result.outcome is not Outcome.ERROR or result.findings[0].code in _PERMANENT:
+    if result.outcome is not Outcome.ERROR or not another_attempt_helps(result.findings[0].code):
         return None
     return result.findings[0].actual
 

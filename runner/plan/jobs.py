@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from runner.config.catalog import Catalog
 from runner.config.selection import Selection, iterations_of
+from runner.model.codes import CODES
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -44,22 +45,7 @@ def gate(job: Job) -> Job:
 
 # Findings of the case `handshake` after which nothing else can succeed: no file, or an endpoint that didn't end well.
 # All others say that the file arrived, in a way that this case forbids, such as after Retry.
-_NOTHING_ARRIVED = frozenset(
-    {
-        "client-exit",
-        "client-hello-unanswered",
-        "client-not-started",
-        "files-differ",
-        "output-flood",
-        "packet-flood",
-        "server-exit",
-        "server-not-ready",
-        "server-not-started",
-        "timeout",
-        "volume-full",
-        "wrong-alpn",
-    }
-)
+_NOTHING_ARRIVED = frozenset(name for name, code in CODES.items() if code.silences)
 
 
 def cannot_talk(handshake: Result) -> bool:
