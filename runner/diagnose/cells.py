@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from runner.diagnose.capacity import least_around
 from runner.diagnose.flight import Floats
 from runner.diagnose.supply import Supply
-from runner.diagnose.view import LEAST_WINDOW, View
+from runner.diagnose.view import View
 from runner.trace.intervals import Bools
 
 _CELLS_PER_RTT = 16
@@ -29,7 +29,7 @@ class Cells:
     @cached_property
     def window(self) -> float:
         """Seconds."""
-        return max(self.view.rtt, LEAST_WINDOW)
+        return self.view.window
 
     @cached_property
     def edges(self) -> Floats:

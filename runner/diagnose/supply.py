@@ -16,15 +16,18 @@ from runner.diagnose.view import View
 from runner.trace.intervals import Bools, Ints
 
 _FULL = 0.97  # of the largest datagrams
-_LARGEST = 90  # per cent of the datagrams with response data are no larger
 _MEDIAN = 50
 _LEAST_REST = 0.001  # s
 _BY_ACK = 0.0005  # s from an ACK to what it lets go
 _ROOM_PACKETS = 2
 _LEAST_TIMES = 4
 _LEAST_CALM = 0.6  # of the short datagrams
+_LEAST_CALM_AS_WRITTEN = 0.3  # an ACK of two packets that comes in step with the application precedes every other one
+_LEAST_VARIED = 4  # datagrams with another size, or with another number of stream bytes, than most have
+_USUAL = 0.3  # of the datagrams have one size, or one number of stream bytes
 _OFTEN = 0.15  # of the datagrams
 _REGULAR = 0.7  # of the steps from one short datagram to the next
+_LONG_REST = 0.125  # windows
 
 
 @dataclass(frozen=True)
@@ -68,25 +71,92 @@ class Supply:
         return found
 
     @cached_property
+    def _stream_bytes(self) -> Ints:
+        """Of response data in each datagram."""
+        sent = self.view.sent
+        place = np.searchsorted(self.packets, sent.packet[self.view.own])
+        length = (sent.end - sent.start)[self.view.own]
+        found: Ints = np.bincount(place, weights=length, minlength=len(self.packets)).astype(np.int64)
+        return found
+
+    @cached_property
+    def _largest(self) -> Ints:
+        """Bytes of the largest datagram that had left with data, or that an ACK had shown to pass, by each departure.
+        A probe of the path's MTU (RFC 8899 §4.1) holds no data, and says what the next datagram may hold."""
+        flight, server = self.view.flight, self.view.transfer.recording.server
+        assert server is not None
+        passed = np.isfinite(flight.acked)
+        size = server.datagrams["payload_length"][server.packets["datagram"][flight.row[passed]]]
+        order = np.argsort(flight.acked[passed], kind="stable")
+        known = np.append(0, np.maximum.accumulate(size[order]))
+        place = np.searchsorted(flight.acked[passed][order], self.time, side="right")
+        largest: Ints = np.maximum(np.maximum.accumulate(self.size), known[place])
+        return largest
+
+    @cached_property
+    def _filled(self) -> Bools:
+        """A stack that fills its datagrams puts fewer stream bytes into one that also has an ACK, and keeps the size:
+        a frequent size with varying numbers of stream bytes is what the stack takes for full, now or for a while."""
+        filled = np.zeros(len(self.size), dtype=bool)
+        sizes, count = np.unique(self.size, return_counts=True)
+        for size in sizes[count >= _USUAL * len(self.size)]:
+            mine = self.size == size
+            length = np.bincount(self._stream_bytes[mine])
+            if length.sum() - length.max() >= _LEAST_VARIED:
+                filled |= mine
+        return filled
+
+    @cached_property
+    def as_written(self) -> Bools:
+        """Whether a datagram ends a write of the application: what leaves from one rest to the next has the same number
+        of stream bytes again and again, and the stack could have put more into the last datagram."""
+        found = np.zeros(len(self.size), dtype=bool)
+        for rest in (_LEAST_REST, self.view.window * _LONG_REST):
+            found |= self._ends_of_writes(rest)
+        return found & ~self._filled
+
+    def _ends_of_writes(self, rest: float) -> Bools:
+        """`rest` in seconds: shorter ones are the pacer's."""
+        found = np.zeros(len(self.size), dtype=bool)
+        ends = np.flatnonzero(np.diff(self.time) > rest)
+        if len(ends) < _LEAST_TIMES:
+            return found
+        written = np.diff(np.cumsum(self._stream_bytes)[ends], prepend=0)
+        left = np.diff(np.cumsum(self.size)[ends], prepend=0)
+        heads = np.append(0, ends[:-1] + 1)
+        largest = np.maximum.reduceat(self.size, heads)[: len(ends)]
+        usual = np.bincount(written).argmax()
+        mine = (written == usual) & (self.size[ends] < self._largest[ends])
+        if mine.sum() < max(_LEAST_TIMES, _USUAL * len(ends)):
+            return found
+        # A datagram before it was larger; or an ACK in one makes it larger, and takes no room from the data.
+        could = float(np.mean(self.size[ends][mine] < largest[mine])) > _REGULAR
+        sizes = np.bincount(left[mine])
+        if could or sizes.sum() - sizes.max() >= _LEAST_VARIED:
+            found[ends[mine]] = True
+        return found
+
+    @cached_property
     def short(self) -> Bools:
-        """Less than the server fills otherwise, and not for want of credit. The last ones end the response."""
+        """Less than the server could fill, and not for want of credit. The last ones end the response."""
         if not len(self.size):
             return np.zeros(0, dtype=bool)
-        # The path's MTU may grow meanwhile: what counts is the largest so far.
-        largest = np.minimum(np.maximum.accumulate(self.size), np.percentile(self.size, _LARGEST))
+        largest = self._largest.astype(np.float64)
         hole = self.view.black_hole
         after = np.zeros(len(self.size), dtype=bool) if hole is None else self.time + self.view.shift >= hole.start
         if after.any():  # no larger ones pass from there on
             largest[after] = np.percentile(self.size[after], _MEDIAN)
         before_end = self.time < float(self.view.room.busy[1].max())
-        found: Bools = (self.size < _FULL * largest) & ~self.blocked & before_end
-        return found
+        less = ((self.size < _FULL * largest) & ~self._filled) | self.as_written
+        short: Bools = less & ~self.blocked & before_end
+        return short
 
     @cached_property
     def emptied(self) -> Bools:
         """Short, then rest, and no ACK ended it. Without at least four, and six of ten of all short ones, none: some
-        stacks fill the rest of a congestion window with a short datagram. Where ACKs happen to come in step with the
-        application, many short ones, each so many bytes after the one before, show that it writes so many at a time."""
+        stacks fill the rest of a congestion window with a short datagram. Three of ten do where the writes themselves
+        can be seen. Where ACKs happen to come in step with the application, many short ones, each so many bytes after
+        the one before, show that it writes so many at a time."""
         following = np.append(self.time[1:], np.inf)
         acks = self._acks
         rests = self.short & (following - self.time > _LEAST_REST)
@@ -94,7 +164,9 @@ class Supply:
         earlier = np.searchsorted(acks, following - _BY_ACK) > np.searchsorted(acks, self.time + _BY_ACK)
         by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - _BY_ACK)
         calm = rests & (earlier | ~by_ack)
-        if calm.sum() < max(_LEAST_TIMES, _LEAST_CALM * rests.sum()) and not self._regular(rests):
+        written = float(np.mean(self.as_written[rests])) if rests.any() else 0.0
+        share = _LEAST_CALM_AS_WRITTEN if written > 0.5 else _LEAST_CALM
+        if calm.sum() < max(_LEAST_TIMES, share * rests.sum()) and not self._regular(rests):
             return np.zeros(len(self.time), dtype=bool)
         return rests
 
@@ -102,8 +174,8 @@ class Supply:
         """Whether most datagrams that left between two moments of the server's clock are shorter than others before:
         an application that writes less than a datagram at a time looks like that, and so does a small window."""
         inside = (self.time >= start) & (self.time < end)
-        largest = np.maximum.accumulate(self.size) if len(self.size) else self.size
-        return bool(inside.any()) and float(np.mean((self.size < _FULL * largest)[inside])) > 0.5
+        less = (self.size < _FULL * self._largest) & ~self._filled
+        return bool(inside.any()) and float(np.mean((less | self.as_written)[inside])) > 0.5
 
     def _regular(self, rests: Bools) -> bool:
         if rests.sum() < max(_LEAST_TIMES, _OFTEN * len(rests)):

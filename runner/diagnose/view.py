@@ -89,6 +89,11 @@ class View:
         """Seconds: that of the empty link; on a real one the smallest that was measured, 1 ms without any."""
         return self.forward.delay + self.return_.delay or self.sample.rtt_min or 1e-3
 
+    @property
+    def window(self) -> float:
+        """Seconds in which a sender's feedback loop turns once: an RTT, and 50 ms at least."""
+        return max(self.rtt, LEAST_WINDOW)
+
     @cached_property
     def bdp(self) -> float:
         """Bytes that fill the path: RTT × forward capacity. Infinity: unknown, for nothing ever filled it."""
@@ -116,7 +121,7 @@ class View:
             length=length,
             waited=took - self.shift,
             rtt=self.rtt,
-            window=max(self.rtt, LEAST_WINDOW),
+            window=self.window,
         )
 
     @cached_property
