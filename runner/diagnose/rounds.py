@@ -13,7 +13,8 @@ from runner.trace.intervals import Bools
 @dataclass(frozen=True)
 class Rounds:
     """Per round: its start on the client's axis, the most in flight, whether the congestion window was the limit in
-    most of it, and whether the server had learnt of a loss or of CE before its end."""
+    most of it, and whether the server had learnt of a loss or of CE before its end, or taken something for lost: what
+    it sends again lowered its window, even if the first copy arrives."""
 
     start: Floats
     length: float
@@ -30,7 +31,7 @@ class Rounds:
         limited = np.zeros(len(cells.middle))
         for span in course.of_limit(Limit.CONGESTION_WINDOW):
             limited += (cells.middle >= span.start) & (cells.middle < span.end)
-        first_loss = view.flight.signals[0] if len(view.flight.signals) else np.inf
+        first_loss = min(view.flight.signals.min(initial=np.inf), view.first_repeat)
         return cls(
             start=cells.edges[heads],
             length=cells.window,

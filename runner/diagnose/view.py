@@ -208,6 +208,13 @@ class View:
         return late
 
     @cached_property
+    def first_repeat(self) -> float:
+        """When the server first sent response data that it had sent before; infinity: never."""
+        sent, rows = self.sent, self.own
+        again = rows[sent.new[rows] < sent.length[rows]]
+        return float(self.seconds(sent.time_ns[again]).min(initial=np.inf))
+
+    @cached_property
     def queue_seconds(self) -> float:
         """How long a packet waits behind a full queue of the forward link as it was set; 0 on a real one."""
         return self.forward.queue_packets * IP_PACKET * 8 / self.forward.data_rate

@@ -16,6 +16,8 @@ RECIPES: dict[str, Maker] = {}
 _BBR_MAY = {"slow-start-left-early", "rate-collapse", "bursts"}
 """BBR probes: it drains its queue, and leaves 4 packets on the way for 200 ms."""
 
+_INITIAL_WINDOW = 14_720  # bytes (RFC 9002 §7.2)
+
 
 def recipe(make: Maker) -> Maker:
     """Adds a recipe under its function's name."""
@@ -189,7 +191,8 @@ def _bursts_of_the_window(ground: Ground, random: Random) -> Recipe:
         ack_every=5000,
         ack_delay=share * ground.rtt,
     )
-    made.wanted |= {"bursts"}
+    # ACKs may cut the window in two; a sender may send an initial window at once (RFC 9002 §7.7).
+    (made.wanted if made.spec["server"]["window"] > 2 * _INITIAL_WINDOW else made.unsure).add("bursts")
     made.unsure |= {"slow-start-left-early", "window-never-grew"}
     return made
 

@@ -14,16 +14,15 @@ _FAST_OFTEN = 3.0  # a paced sender in slow start has 2.5
 _RHYTHM = (0.6, 1.6)  # RTTs from one burst to the next
 _OFTEN = 0.1  # RTTs: where ACKs come in groups, each group lets a burst go
 _NO_FAULT = (Limit.RECEIVE_WINDOW, Limit.APPLICATION, Limit.LINK)
-_LEAST_PACKETS = 8
-_LEAST_OFTEN = 11  # what an initial window may hold at once (RFC 9002 §7.7), and one more
+_LEAST_PACKETS = 11  # an initial window may leave at once (RFC 9002 §7.7), and this is one more
 _LEAST_BURSTS = 4
 _LEAST_SHARE = 0.3  # of the bytes
 _LEAST_SHARE_OFTEN = 0.5  # some pacers let an initial window go at once now and then
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four bursts on that carry 30 % of the bytes, each about an RTT after the one before, or more often when each
-    has more packets than an initial window. Silent where the capacity is unknown."""
+    """From four bursts on that carry 30 % of the bytes, each about an RTT after the one before, or more often. Each has
+    more packets than an initial window, which a sender may send at once. Silent where the capacity is unknown."""
     view = course.view
     capacity = view.capacity.known
     if not np.isfinite(capacity):
@@ -38,7 +37,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None:
     """`capacity` in bit/s. Either about once per RTT, or as often as ACKs come in groups."""
     least_rest, rhythm = (_OFTEN, _OFTEN) if often else (_REST, _RHYTHM[0])
-    packets, fast = (_LEAST_OFTEN, _FAST_OFTEN) if often else (_LEAST_PACKETS, _FAST)
+    fast = _FAST_OFTEN if often else _FAST
     view, window = course.view, course.cells.window
     time, size = view.flight.time, view.flight.length
     gap = np.diff(time)
@@ -48,7 +47,7 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
     lasted = np.maximum(time[tails] - time[heads], 1e-6)
     rate = 8 * (carried - size[heads]) / lasted
     step = np.diff(time[heads], append=np.inf) / window
-    burst = (rate > fast * capacity) & (tails - heads + 1 >= packets)
+    burst = (rate > fast * capacity) & (tails - heads + 1 >= _LEAST_PACKETS)
     queued = 8 * carried / capacity / window
     burst &= (step >= rhythm) & (step <= _RHYTHM[1] + queued)
     # What comes at once was allowed, or supplied, at once; and what keeps the link full costs no time.
