@@ -28,6 +28,7 @@ _USUAL = 0.3  # of the datagrams have one size, or one number of stream bytes
 _OFTEN = 0.15  # of the datagrams
 _REGULAR = 0.7  # of the steps from one short datagram to the next
 _LONG_REST = 0.125  # windows
+_ABOVE_PACER = 2.0  # times the median of the rests
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,9 @@ class Supply:
         """Whether a datagram ends a write of the application: what leaves from one rest to the next has the same number
         of stream bytes again and again, and the stack could have put more into the last datagram."""
         found = np.zeros(len(self.size), dtype=bool)
-        for rest in (_LEAST_REST, self.view.window * _LONG_REST):
+        # A pacer may rest between any two datagrams: the application rests longer.
+        pacer = _ABOVE_PACER * float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
+        for rest in (_LEAST_REST, max(_LEAST_REST, pacer), self.view.window * _LONG_REST):
             found |= self._ends_of_writes(rest)
         return found & ~self._filled
 
@@ -126,7 +129,7 @@ class Supply:
         heads = np.append(0, ends[:-1] + 1)
         largest = np.maximum.reduceat(self.size, heads)[: len(ends)]
         usual = np.bincount(written).argmax()
-        mine = (written == usual) & (self.size[ends] < self._largest[ends])
+        mine = written == usual
         if mine.sum() < max(_LEAST_TIMES, _USUAL * len(ends)):
             return found
         # A datagram before it was larger; or an ACK in one makes it larger, and takes no room from the data.

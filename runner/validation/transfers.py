@@ -26,7 +26,7 @@ from runner.validation.recipes import RECIPES
 
 assert real_recipes  # its recipes join the list when it is loaded
 
-PARTS = {"look": (1_000, 5), "held": (900_000, 9), "fresh": (7_000_000, 9)}
+PARTS = {"look": (1_000, 5), "held": (900_000, 9), "fresh": (7_000_000, 9), "sealed": (31_000_000, 9)}
 """First seed and transfers of each recipe."""
 _CRATE = Path(__file__).parent / "quinn"
 

@@ -17,6 +17,7 @@ from runner.trace.vantage import Recording
 HEADER = 30  # bytes of a packet around its stream data
 IP_UDP = 28
 ACK_DELAY = 0.025
+ACK_FRAME = 12
 FIN_ACK = 2
 
 
@@ -55,6 +56,12 @@ class Cause:
     """Each packet of so many leaves after the eight that follow it."""
     back: int = 0
     """Each packet of so many is followed by an empty one with a lower number that was left out before."""
+    probe: int = 0
+    """Bytes of a probe of the path's MTU that leaves before the response; 0: there is none."""
+    with_ack: int = 0
+    """Each packet of so many carries an ACK, too, which leaves less room for data."""
+    late: Callable[[int], bool] = field(default=lambda _: False)
+    """Whether a packet of the server is sent again at once although it arrives. The window falls by a fifth."""
     ack_size: int = 70
     ack_every: int = 2
 
@@ -93,6 +100,8 @@ class Made:
         ):
             self.near.append(Packet(time, sender, number, frames, type=kind))
             self.far.append(Packet(far_time, sender, number, frames, type=kind))
+        if cause.probe:
+            self._emit_at_begin(cause.probe)
         self._at(self._begin, self._send)
         if cause.stall[0] < 1e9:
             self._at(self._begin + sum(cause.stall) + 1e-6, self._send)
@@ -101,6 +110,11 @@ class Made:
         while self._events:
             self._now, _, action = heapq.heappop(self._events)
             action()
+
+    def _emit_at_begin(self, length: int) -> None:
+        self._now = self._begin
+        self._link(Packet(self._now, SERVER, self._number, (Frame("ping", 1),), length=length))
+        self._number += 1
 
     @property
     def _in_flight(self) -> int:
@@ -141,7 +155,7 @@ class Made:
             offset, length = self._again.pop(0)
         else:
             written = (1 + int((self._now - self._begin) / cause.writes[1])) * cause.writes[0]
-            length = min(cause.packet - HEADER, min(cause.size, written) - self._offset)
+            length = min(cause.packet - HEADER - self._ack_bytes, min(cause.size, written) - self._offset)
             if length <= 0 or self._offset + length > self._limit:
                 return False
             offset = self._offset
@@ -164,27 +178,46 @@ class Made:
 
     def _emit(self, number: int, offset: int, length: int) -> None:
         cause = self.cause
-        frames = (Stream(0, offset, length, offset + length == cause.size),) if length else (Frame("ping", 1),)
-        packet = Packet(self._now, SERVER, number, frames, length=length + HEADER)
+        frames: list[Stream | Ack | Frame] = [Frame("ping", 1)]
         if length:
+            frames = [Stream(0, offset, length, offset + length == cause.size)]
             self._unacked[number] = (offset, length, self._now)
+        extra = self._ack_bytes
+        if extra:
+            frames.append(Ack(((0, 0),)))
+        packet = Packet(self._now, SERVER, number, tuple(frames), length=length + HEADER + extra)
         for _ in range(2 if cause.twice else 1):
-            self.near.append(packet)
-            begin = max(self._now, self._link_free)
-            serial = 8 * (packet.length + IP_UDP) / cause.data_rate
-            if (begin - self._now) / serial > cause.queue:
-                continue
-            self._link_free = begin + serial
-            if not cause.lost(number):
-                arrival = self._link_free + cause.delay
-                self._at(arrival, lambda at=arrival: self._receive(packet, at))  # type: ignore[misc]
+            self._link(packet)
+        if cause.late(number):
+            self._at(self._now + 1e-3, lambda: self._take_for_lost(offset, length))
         self._at(self._now + 6 * cause.delay + 0.7, lambda: self._probe(number))
+
+    @property
+    def _ack_bytes(self) -> int:
+        """Of the packet that is sent next."""
+        return ACK_FRAME if self.cause.with_ack and self._number % self.cause.with_ack == 0 else 0
+
+    def _link(self, packet: Packet) -> None:
+        cause, number = self.cause, packet.number or 0
+        self.near.append(packet)
+        begin = max(self._now, self._link_free)
+        serial = 8 * (packet.length + IP_UDP) / cause.data_rate
+        if (begin - self._now) / serial > cause.queue:
+            return
+        self._link_free = begin + serial
+        if not cause.lost(number):
+            arrival = self._link_free + cause.delay
+            self._at(arrival, lambda: self._receive(packet, arrival))
 
     def _probe(self, number: int) -> None:
         """A probe timeout: what is not acknowledged by now is sent again."""
         if number in self._unacked and number > self._largest - 3:
             self._again.append(self._unacked.pop(number)[:2])
             self._send()
+
+    def _take_for_lost(self, offset: int, length: int) -> None:
+        self._again.append((offset, length))
+        self._window, self._recovery = self._window * 4 // 5, self._number
 
     def _receive(self, packet: Packet, at: float) -> None:
         self.far.append(Packet(**{**vars(packet), "time": at}))

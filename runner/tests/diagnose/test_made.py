@@ -76,6 +76,61 @@ def test_an_application_that_writes_a_little_often_is_told_from_a_small_window()
     assert found.limits[Limit.APPLICATION] > 0.6
 
 
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param(
+            Cause(writes=(1_000, 0.004), probe=1_400, size=380_000, initial_window=100_000),
+            id="less than a datagram, by a probe",
+        ),
+        pytest.param(
+            Cause(writes=(1_350, 0.004), with_ack=20, size=520_000, initial_window=100_000),
+            id="nearly a datagram, by ACKs in some",
+        ),
+        pytest.param(
+            Cause(writes=(9 * 1_370 + 1_350, 0.02), cap=300_000, initial_window=150_000), id="nearly ten datagrams"
+        ),
+        pytest.param(
+            Cause(writes=(59 * 1_370 + 1_350, 0.15), cap=300_000, initial_window=150_000, data_rate=6_000_000),
+            id="chunks, less than an RTT apart",
+        ),
+    ],
+)
+def test_writes_are_seen_whatever_their_size(cause: Cause) -> None:
+    found = Made(cause).explained()
+    assert {one.code for one in found.diagnoses} == {"application-idle"}
+    assert found.limits[Limit.APPLICATION] > 0.6
+
+
+def test_datagrams_that_the_stack_takes_for_full_are_no_writes() -> None:
+    # It fills 1250 B, although a probe of 1400 B passed; a packet with an ACK holds fewer stream bytes.
+    small = Cause(packet=1250, probe=1_400, with_ack=20, cap=14_000, size=400_000)
+    found = Made(small).explained()
+    assert {one.code for one in found.diagnoses} == {"window-never-grew"}
+    assert Limit.APPLICATION not in found.limits or found.limits[Limit.APPLICATION] < 0.05
+
+
+def test_small_datagrams_are_the_stacks_own_where_an_ack_lets_them_go() -> None:
+    found = Made(Cause(packet=700, probe=1_400, with_ack=20, cap=200_000)).explained()
+    assert {one.code for one in found.diagnoses} == {"small-datagrams"}
+
+
+@pytest.mark.parametrize(("packets", "told"), [(10, False), (20, True)])
+def test_a_burst_of_an_initial_window_is_allowed(packets: int, *, told: bool) -> None:
+    window = packets * 1_400
+    found = Made(Cause(burst=True, initial_window=window, cap=window, size=400_000)).explained()
+    assert ("bursts" in {one.code for one in found.diagnoses}) is told
+
+
+def test_a_window_that_a_needless_repeat_lowered_did_not_leave_slow_start_early() -> None:
+    calm = Cause(initial_window=40_000, cap=80_000)
+    assert "slow-start-left-early" in {one.code for one in Made(calm).explained().diagnoses}
+    for repeated in (30, 100):
+        repeats = replace(calm, late=lambda number, chosen=repeated: number == chosen)
+        codes = {one.code for one in Made(repeats).explained().diagnoses}
+        assert not codes & {"slow-start-left-early", "window-never-grew"}
+
+
 def test_spans_follow_each_other_without_a_gap() -> None:
     spans = Made(CLEAN).explained().spans
     assert spans[0].limit is Limit.HANDSHAKE
