@@ -1,6 +1,8 @@
 """Diagnoses of made transfers: each label is the cause that was set."""
 
 from dataclasses import replace
+from functools import partial
+from operator import eq
 
 import numpy as np
 import pytest
@@ -126,7 +128,7 @@ def test_a_window_that_a_needless_repeat_lowered_did_not_leave_slow_start_early(
     calm = Cause(initial_window=40_000, cap=80_000)
     assert "slow-start-left-early" in {one.code for one in Made(calm).explained().diagnoses}
     for repeated in (30, 100):
-        repeats = replace(calm, late=lambda number, chosen=repeated: number == chosen)
+        repeats = replace(calm, late=partial(eq, repeated))
         codes = {one.code for one in Made(repeats).explained().diagnoses}
         assert not codes & {"slow-start-left-early", "window-never-grew"}
 
