@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.benchmarks.diagnoses import GOAL, Counts
 from runner.decode import load_tables
 from runner.diagnose.transfer_diagnoses import explained, measured
 from runner.model.impairments import LinkChange, LinkImpairments, MtuFall, Outage, PathImpairments
@@ -22,6 +21,7 @@ from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.trace import facts
 from runner.validation.oracle import Passages, read_passages
+from runner.validation.scores import GOAL, Counts, table
 
 LABELS = 8
 """A detector with fewer in the part that is judged is reported, and not held to the goal."""
@@ -165,21 +165,6 @@ def lines(transfers: list[Judged]) -> Iterator[str]:
             words.append(f"limit {transfer.limit}, named {transfer.named}")
         if words:
             yield f"{transfer.name}: {', '.join(words)}"
-
-
-def table(counts: dict[str, Counts]) -> Iterator[str]:
-    """Every diagnosis, then all of them."""
-    yield f"{'':28} {'labels':>6} {'found':>6} {'missed':>6} {'wrong':>6} {'precision':>9} {'recall':>7}"
-    total = Counts(
-        right=sum(each.right for each in counts.values()),
-        missed=sum(each.missed for each in counts.values()),
-        wrong=sum(each.wrong for each in counts.values()),
-    )
-    for code, each in [*sorted(counts.items()), ("all", total)]:
-        yield (
-            f"{code:28} {each.right + each.missed:6} {each.right:6} {each.missed:6} {each.wrong:6} "
-            f"{each.precision:9.3f} {each.recall:7.3f}"
-        )
 
 
 def main(arguments: list[str]) -> int:

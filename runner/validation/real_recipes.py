@@ -2,8 +2,11 @@
 
 from random import Random
 
+from runner.validation import link_recipes
 from runner.validation.ground import LOSS_BASED, Ground, Recipe
 from runner.validation.recipes import RECIPES, recipe
+
+assert link_recipes  # its recipes run over real links, too
 
 
 def _advertised(made: Recipe, random: Random) -> Recipe:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from runner.validation.ground import LOSS_BASED, Ground, Recipe, any_sender, transfer
+from runner.validation.ground import Ground, Recipe, any_sender, transfer
 
 Maker = Callable[[Ground, Random], Recipe]
 RECIPES: dict[str, Maker] = {}
@@ -25,52 +25,54 @@ def recipe(make: Maker) -> Maker:
     return make
 
 
-def _plain(ground: Ground, random: Random, **server: Any) -> Recipe:
+def plain(ground: Ground, random: Random, **server: Any) -> Recipe:
+    """The base, with BBR's own ways counted neither way."""
     made = transfer(ground, random, **server)
     if server.get("controller") == "bbr":
         made.unsure |= _BBR_MAY
     return made
 
 
-def _any(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random, **any_sender(ground, random))
+def any_controller(ground: Ground, random: Random) -> Recipe:
+    """A sender that would fill the link, with any controller."""
+    return plain(ground, random, **any_sender(ground, random))
 
 
 @recipe
 def _clean_fixed(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random)
+    return plain(ground, random)
 
 
 @recipe
 def _clean_cubic(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random, controller="cubic", initial_window=random.choice((0, 40_000)))
+    return plain(ground, random, controller="cubic", initial_window=random.choice((0, 40_000)))
 
 
 @recipe
 def _clean_newreno(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random, controller="newreno")
+    return plain(ground, random, controller="newreno")
 
 
 @recipe
 def _clean_bbr(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random, controller="bbr")
+    return plain(ground, random, controller="bbr")
 
 
 @recipe
 def _unpaced_cubic(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller="cubic", paced=False)
+    made = plain(ground, random, controller="cubic", paced=False)
     made.unsure |= {"bursts"}
     return made
 
 
 @recipe
 def _datagrams_of_1200(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random, discovers_mtu=False)
+    return plain(ground, random, discovers_mtu=False)
 
 
 @recipe
 def _few_acks(ground: Ground, random: Random) -> Recipe:
-    return _plain(ground, random, ack_every=random.randint(8, 20), ack_delay=0.02)
+    return plain(ground, random, ack_every=random.randint(8, 20), ack_delay=0.02)
 
 
 # The application
@@ -78,7 +80,7 @@ def _few_acks(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _application_smooth(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     rate = random.uniform(0.25, 0.7) * ground.rate
     made.spec["application"] = {"writes": (round(rate / 800), 0.01)}
     return made
@@ -86,7 +88,7 @@ def _application_smooth(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _application_paced(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     rate, size = random.uniform(0.3, 0.7) * ground.rate, random.randint(1000, 2800)
     made.spec["application"] = {"writes": (size, size * 8 / rate)}
     return made
@@ -94,7 +96,7 @@ def _application_paced(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _application_chunks(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     rate, every = random.uniform(0.2, 0.65) * ground.rate, random.uniform(0.1, 0.4)
     made.spec["application"] = {"writes": (round(rate * every / 8), every)}
     return made
@@ -102,7 +104,7 @@ def _application_chunks(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _application_pauses(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     pause = max(random.uniform(0.8, 3.0), 2.5 * ground.rtt)
     bytes_before = round(random.uniform(0.3, 0.6) * ground.size)
     # All of these are produced at once: it takes that long until the stack has sent them.
@@ -112,14 +114,14 @@ def _application_pauses(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _application_late(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     made.spec["application"] = {"delay": random.uniform(0.8, 3.0)}
     return made
 
 
 @recipe
 def _application_fast(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
+    made = plain(ground, random)
     made.spec["application"] = {"writes": (round(random.uniform(1.5, 3) * ground.rate / 800), 0.01)}
     return made
 
@@ -129,14 +131,14 @@ def _application_fast(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _credit_small(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     made.spec["client"] = {"window": round(random.uniform(0.2, 0.65) * ground.bdp)}
     return made
 
 
 @recipe
 def _credit_slow_reader(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
+    made = any_controller(ground, random)
     made.spec["client"] = {
         "window": round(random.uniform(0.5, 0.9) * ground.bdp),
         "reads": random.uniform(0.3, 0.6) * ground.rate / 8,
@@ -146,7 +148,7 @@ def _credit_slow_reader(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _credit_ample(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
+    made = plain(ground, random)
     made.spec["client"] = {"window": round(random.uniform(3, 5) * ground.bdp)}
     return made
 
@@ -157,7 +159,7 @@ def _credit_ample(ground: Ground, random: Random) -> Recipe:
 @recipe
 def _never_grows(ground: Ground, random: Random) -> Recipe:
     window = round(random.uniform(0.2, 0.55) * ground.bdp)
-    made = _plain(ground, random, controller="fixed", window=window, initial_window=window)
+    made = plain(ground, random, controller="fixed", window=window, initial_window=window)
     made.wanted |= {"window-never-grew"}
     made.unsure |= {"slow-start-left-early"}
     return made
@@ -166,7 +168,7 @@ def _never_grows(ground: Ground, random: Random) -> Recipe:
 @recipe
 def _lingers(ground: Ground, random: Random) -> Recipe:
     window = max(round(random.uniform(0.15, 0.45) * ground.bdp), 26_000)
-    made = _plain(ground, random, controller="lingering", window=window, growth=random.uniform(0.1, 0.8))
+    made = plain(ground, random, controller="lingering", window=window, growth=random.uniform(0.1, 0.8))
     made.wanted |= {"slow-start-left-early"}
     return made
 
@@ -174,7 +176,7 @@ def _lingers(ground: Ground, random: Random) -> Recipe:
 @recipe
 def _collapses(ground: Ground, random: Random) -> Recipe:
     window = max(round(random.uniform(0.06, 0.3) * ground.bdp), 3_000)
-    made = _plain(ground, random, collapse=(round(random.uniform(0.4, 0.6) * ground.size), window))
+    made = plain(ground, random, collapse=(round(random.uniform(0.4, 0.6) * ground.size), window))
     made.wanted |= {"rate-collapse"}
     return made
 
@@ -182,7 +184,7 @@ def _collapses(ground: Ground, random: Random) -> Recipe:
 @recipe
 def _bursts_of_the_window(ground: Ground, random: Random) -> Recipe:
     share = random.uniform(0.4, 0.8)
-    made = _plain(
+    made = plain(
         ground,
         random,
         controller="fixed",
@@ -199,7 +201,7 @@ def _bursts_of_the_window(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _bursts_of_a_frame(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller="fixed", window=round(random.uniform(0.6, 0.9) * ground.bdp), paced=False)
+    made = plain(ground, random, controller="fixed", window=round(random.uniform(0.6, 0.9) * ground.bdp), paced=False)
     made.spec["return"]["frame"] = max(random.uniform(0.3, 1.0) * ground.rtt, 30_000 * 8 / ground.rate)
     made.wanted |= {"bursts"}
     made.unsure |= {"slow-start-left-early", "window-never-grew"}
@@ -208,210 +210,6 @@ def _bursts_of_a_frame(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _paced_over_frames(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller="fixed", window=round(random.uniform(1.8, 2.2) * ground.bdp))
+    made = plain(ground, random, controller="fixed", window=round(random.uniform(1.8, 2.2) * ground.bdp))
     made.spec["return"]["frame"] = random.uniform(0.2, 0.5) * ground.rtt
-    return made
-
-
-# Losses
-
-
-@recipe
-def _loss(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(LOSS_BASED))
-    made.spec["forward"]["loss"] = random.uniform(0.005, 0.025)
-    return made
-
-
-@recipe
-def _loss_in_bursts(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(LOSS_BASED))
-    made.spec["forward"]["bursty_loss"] = (random.uniform(0.002, 0.006), random.uniform(0.2, 0.5))
-    return made
-
-
-@recipe
-def _loss_borne(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
-    made.spec["forward"]["loss"] = random.uniform(0.005, 0.02)
-    return made
-
-
-@recipe
-def _overflows(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller="fixed", window=round(random.uniform(1.9, 2.4) * ground.bdp))
-    made.spec["forward"]["queue"] = ground.packets(random.uniform(0.3, 0.6))
-    made.spec["return"]["rate"] = max(5e6, ground.rate)
-    return made
-
-
-@recipe
-def _shallow_queue(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(LOSS_BASED))
-    made.spec["forward"]["queue"] = ground.packets(random.uniform(0.1, 0.35))
-    return made
-
-
-@recipe
-def _stands(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller="fixed", window=round(random.uniform(2.5, 3.5) * ground.bdp))
-    made.spec["forward"]["queue"] = ground.packets(4.5)
-    return made
-
-
-@recipe
-def _bufferbloat(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(("cubic", "newreno", "bbr")))
-    made.spec["forward"]["queue"] = ground.packets(random.uniform(4, 8))
-    return made
-
-
-@recipe
-def _tail_lost(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(("fixed", "cubic")), window=round(1.3 * ground.bdp))
-    made.tail = random.randint(6, 24)
-    return made
-
-
-# The link changes
-
-
-@recipe
-def _step_down(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
-    time = random.uniform(0.3, 0.5) * 8 * ground.size / ground.rate
-    made.spec["forward"]["changes"] = [(time, random.uniform(0.3, 0.5) * ground.rate, ground.rtt / 2)]
-    made.spec["forward"]["queue"] = ground.packets(random.uniform(1.5, 4))
-    return made
-
-
-@recipe
-def _step_up(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(("cubic", "bbr")))
-    time = random.uniform(0.4, 0.6) * 8 * ground.size / ground.rate
-    made.spec["forward"]["changes"] = [(time, random.uniform(1.4, 1.8) * ground.rate, ground.rtt / 2)]
-    made.unsure |= {"slow-start-left-early"}
-    return made
-
-
-@recipe
-def _outage(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
-    start = random.uniform(0.3, 0.5) * 8 * ground.size / ground.rate
-    made.spec["path"] = {"outages": [(start, random.uniform(0.8, 3.0))]}
-    return made
-
-
-@recipe
-def _reordered(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice((*LOSS_BASED, "fixed")), window=round(1.3 * ground.bdp))
-    made.spec["forward"] |= {"reorder": random.uniform(0.005, 0.05), "reorder_delay": random.uniform(0.015, 0.03)}
-    return made
-
-
-@recipe
-def _reordered_seldom(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
-    made.spec["forward"] |= {"reorder": random.uniform(0.003, 0.01), "reorder_delay": random.uniform(0.02, 0.05)}
-    return made
-
-
-@recipe
-def _reordered_borne(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, packet_threshold=2000, time_threshold=3.0)
-    made.spec["forward"] |= {"reorder": random.uniform(0.01, 0.05), "reorder_delay": 0.02}
-    return made
-
-
-@recipe
-def _jitter(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
-    made.spec["forward"]["jitter"] = random.uniform(0.003, 0.02)
-    return made
-
-
-# Single sins
-
-
-@recipe
-def _every_datagram_twice(ground: Ground, random: Random) -> Recipe:
-    window = round(random.uniform(0.5, 0.6) * ground.bdp)
-    made = _plain(ground, random, controller="fixed", window=window, twice=random.choice((0.0, 0.5 * ground.rtt)))
-    made.unsure |= {"window-never-grew", "slow-start-left-early"}
-    return made
-
-
-@recipe
-def _small_datagrams(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
-    made.spec["application"] = {"small": random.randint(250, 850)}
-    made.spec["size"] = min(ground.size, 1_200_000)
-    made.spec["return"]["rate"] = 4 * ground.rate
-    made.wanted |= {"small-datagrams"}
-    made.unsure |= {"mtu-not-raised", "application-idle"}
-    return made
-
-
-@recipe
-def _path_mtu_falls(ground: Ground, random: Random) -> Recipe:
-    made = _any(ground, random)
-    start = random.uniform(0.3, 0.5) * 8 * ground.size / ground.rate
-    made.spec["path"] = {"mtu_fall": (start, random.randint(1280, 1400))}
-    return made
-
-
-@recipe
-def _marks_unseen(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
-    made.spec["forward"]["mark"] = random.randint(3, 6)
-    made.spec["client"] = {"blind": "ce"}
-    return made
-
-
-@recipe
-def _marks_untold(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, initial_window=60_000, paced=random.random() < 0.5)
-    made.spec["forward"]["mark"] = random.randint(2, 4)
-    made.spec["client"] = {"blind": "all"}
-    return made
-
-
-@recipe
-def _marks_ignored(ground: Ground, random: Random) -> Recipe:
-    window = round(random.uniform(1.3, 1.7) * ground.bdp)
-    made = _plain(ground, random, controller="fixed", window=window, initial_window=random.choice((0, window)))
-    made.spec["forward"]["mark"] = random.randint(3, 6)
-    made.wanted |= {"ecn-ignored"}
-    return made
-
-
-@recipe
-def _marks_heeded(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, controller=random.choice(LOSS_BASED))
-    made.spec["forward"]["mark"] = max(5, ground.packets(random.uniform(0.1, 0.5)))
-    made.unsure |= {"slow-start-left-early", "window-after-loss"}
-    return made
-
-
-# The return link
-
-
-@recipe
-def _acks_for_all(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, ack_every=1)
-    made.spec["return"]["rate"] = random.uniform(0.1, 0.3) * ground.rate
-    return made
-
-
-@recipe
-def _acks_fill_return(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random, ack_every=1)
-    made.spec["return"]["rate"] = random.uniform(0.02, 0.035) * ground.rate
-    return made
-
-
-@recipe
-def _acks_on_thin_return(ground: Ground, random: Random) -> Recipe:
-    made = _plain(ground, random)
-    made.spec["return"]["rate"] = random.uniform(0.06, 0.1) * ground.rate
     return made

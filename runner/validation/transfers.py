@@ -19,12 +19,12 @@ from random import Random
 from typing import Any
 
 from runner.decode import decode_capture, save_tables
-from runner.validation import real_recipes
+from runner.validation import link_recipes, real_recipes
 from runner.validation.ground import Ground, Recipe
 from runner.validation.oracle import Oracle
 from runner.validation.recipes import RECIPES
 
-assert real_recipes  # its recipes join the list when it is loaded
+assert link_recipes and real_recipes  # their recipes join the list when they are loaded
 
 PARTS = {"look": (1_000, 5), "held": (900_000, 9), "fresh": (7_000_000, 9), "sealed": (31_000_000, 9)}
 """First seed and transfers of each recipe."""

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.benchmarks.causes import Labelled, recorded
-from runner.benchmarks.labelled import case_of
 from runner.decode import load_tables
 from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose import Explanation, detectors
@@ -19,6 +17,8 @@ from runner.model.diagnosis import Limit
 from runner.tests.recordings.causes import artifacts_of
 from runner.trace import facts
 from runner.trace.vantage import Recording
+from runner.validation.causes import Labelled, recorded
+from runner.validation.labelled import case_of
 
 RECORDED = {one.name: one for one in recorded()}
 

@@ -1,8 +1,8 @@
 """Make the recordings of set causes anew: `.venv/bin/python -m runner.tests.recordings.causes [NAME…]` (3 minutes).
 
-They are the part `recorded` of the labelled set (runner/benchmarks/causes.py): small transfers between two misbehaving
-endpoints, one cause each, in virtual time (runner/benchmarks/virtual.py), so that nothing can disturb them. Kept are
-the tables of both sides and the truth about the link, in `causes/NAME`.
+They are the part `recorded` of the labelled set (runner/validation/causes.py): small transfers between two misbehaving
+endpoints, one cause each, in virtual time (runner/validation/labelled_virtual.py), so that nothing can disturb them.
+Kept are the tables of both sides and the truth about the link, in `causes/NAME`.
 """
 
 import shutil
@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from runner.benchmarks.causes import Labelled, recorded
-from runner.benchmarks.labelled import jobs_of
-from runner.benchmarks.virtual import make
 from runner.model.artifacts import Artifacts
 from runner.store import RunFolder
+from runner.validation.causes import Labelled, recorded
+from runner.validation.labelled import jobs_of
+from runner.validation.labelled_virtual import make
 
 HERE = Path(__file__).parent / "causes"
 

@@ -1,8 +1,8 @@
-"""Make the labelled set: `python -m runner.benchmarks.labelled FOLDER [--only NAME,…] [--part look|held|recorded] …`.
+"""Make the labelled set: `python -m runner.validation.labelled FOLDER [--only NAME,…] [--part look|held|recorded] …`.
 
 Real endpoints in real lanes, one run folder; captures are not kept, the tables are. The causes are in `causes.py`.
 What was done stays: the same command goes on, and `--retry` runs again what failed or was spoiled. Then
-`python -m runner.benchmarks.diagnoses FOLDER` judges the detectors.
+`python -m runner.validation.labelled_diagnoses FOLDER` judges the detectors.
 """
 
 import argparse
@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
 from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
@@ -30,6 +29,7 @@ from runner.plan import runs
 from runner.plan.jobs import remaining
 from runner.store import RunFolder
 from runner.terminal.tables import RunWatch
+from runner.validation.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
 from testcases.base import Case
 
 _SEED = 7
@@ -129,7 +129,7 @@ def _chosen(only: str, part: str) -> tuple[Labelled, ...]:
 
 def main(arguments: list[str]) -> int:
     """0 when all that was asked for has been tried."""
-    parser = argparse.ArgumentParser(prog="python -m runner.benchmarks.labelled")
+    parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))

@@ -1,6 +1,6 @@
 """The decoder over captures that are made to be slow: MB/s, and how the time grows with the packets.
 
-    python -m runner.benchmarks.hostile_captures [--packets 2000]
+    python -m runner.validation.hostile_captures [--packets 2000]
 
 Each kind is decoded with 1, 2 and 4 times as many packets. The exponent is that of time ~ packets^exponent, by the
 first and the last of them: 1 is linear, 2 quadratic. Seeds are fixed; times are CPU seconds, the fastest of three.

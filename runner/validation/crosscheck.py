@@ -1,4 +1,4 @@
-"""Our verdicts against tshark's: `.venv/bin/python -m runner.benchmarks.crosscheck RUN…`.
+"""Our verdicts against tshark's: `.venv/bin/python -m runner.validation.crosscheck RUN…`.
 
 For the cases that tshark can judge, a second set of checks is written on its fields alone, without our decoder, facts
 or checks. Every stored job with captures is judged by both; each disagreement is told, then the table counts.

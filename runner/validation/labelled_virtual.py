@@ -1,9 +1,9 @@
-"""The labelled set in virtual time: `python -m runner.benchmarks.virtual FOLDER [--part PART] [--only NAME,…]`.
+"""The labelled set in virtual time: `python -m runner.validation.labelled_virtual FOLDER [--only NAME,…]`.
 
 The real code of `implementations/_misbehaving`, both roles in one process, over a link that is calculated instead of
 waited for: data rate, queue, delay, losses, marks, outage and fall of the MTU as sim/README.md defines them. Nothing
 else runs meanwhile, in their time, so that no host is too busy, and the same seed gives the same packets. What real
-stacks do, and what a scheduler does to a trace, only `runner.benchmarks.labelled` shows, in lanes. Needs aioquic
+stacks do, and what a scheduler does to a trace, only `runner.validation.labelled` shows, in lanes. Needs aioquic
 (runner/tests/requirements.txt).
 """
 
@@ -24,8 +24,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.benchmarks.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
-from runner.benchmarks.labelled import TIMEOUT, case_of, jobs_of
 from runner.config.catalog import ROOT
 from runner.decode import cached_decode
 from runner.errors import BentpipeError, SetupError
@@ -36,6 +34,8 @@ from runner.model.result import DirectionTruth, Outcome, Result
 from runner.model.run import CaseRecord, LinkParameters, Run
 from runner.store import RunFolder, save_evidence
 from runner.trace.packets import CE, ECT0, NOT_ECT
+from runner.validation.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
+from runner.validation.labelled import TIMEOUT, case_of, jobs_of
 
 _SOURCE = ROOT / "implementations" / f"_{MISBEHAVING}" / "source"
 _SEED = 7
@@ -341,7 +341,7 @@ def make(path: Path, chosen: tuple[Labelled, ...]) -> None:
 
 def main(arguments: list[str]) -> int:
     """0 when all was made."""
-    parser = argparse.ArgumentParser(prog="python -m runner.benchmarks.virtual")
+    parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled_virtual")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))

@@ -1,8 +1,8 @@
 """Precision and recall of the diagnoses over the labelled set, each detector and each half of the set by itself.
 
-`python -m runner.benchmarks.diagnoses FOLDER…` reads what `runner.benchmarks.labelled` left, and nothing of a stored
-result but whether the harness spoiled it: the tables are explained anew, by the detectors as they are now. The labels
-are those of `causes.py`. A trace that the harness spoiled is left out; `--all` counts it, too.
+`python -m runner.validation.labelled_diagnoses FOLDER…` reads what `runner.validation.labelled` left, and nothing of a
+stored result but whether the harness spoiled it: the tables are explained anew, by the detectors as they are now. The
+labels are those of `causes.py`. A trace that the harness spoiled is left out; `--all` counts it, too.
 """
 
 import sys
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.benchmarks.causes import CELL, HELD, LOOK, Labelled, labelled
 from runner.decode import load_tables
 from runner.diagnose import Explanation
 from runner.diagnose.transfer_diagnoses import explained, measured
@@ -21,26 +20,10 @@ from runner.model.result import Sample
 from runner.stats.modes import two_modes
 from runner.store import RunFolder, load_evidence
 from runner.trace import facts
+from runner.validation.causes import CELL, HELD, LOOK, Labelled, labelled
+from runner.validation.scores import GOAL, Counts, table
 
-GOAL = 0.95
 _KNOWN = 0.90  # of a transfer's time
-
-
-@dataclass
-class Counts:
-    """Of one detector in one half of the set: labels found, labels missed, and found without a label."""
-
-    right: int = 0
-    missed: int = 0
-    wrong: int = 0
-
-    @property
-    def precision(self) -> float:
-        return self.right / (self.right + self.wrong) if self.right + self.wrong else 1.0
-
-    @property
-    def recall(self) -> float:
-        return self.right / (self.right + self.missed) if self.right + self.missed else 1.0
 
 
 @dataclass
@@ -140,15 +123,6 @@ def _cells(goodputs: dict[str, list[float]], known: dict[str, Labelled], scores:
             yield f"{one.part} {name}, {len(values)} iterations: {', '.join(wrong)}"
 
 
-def _table(score: Score) -> Iterator[str]:
-    yield f"{'':28} {'labels':>6} {'found':>6} {'missed':>6} {'wrong':>6} {'precision':>9} {'recall':>7}"
-    for code, one in [*sorted(score.counts.items()), ("all", score.all)]:
-        yield (
-            f"{code:28} {one.right + one.missed:6} {one.right:6} {one.missed:6} {one.wrong:6} {one.precision:9.3f} "
-            f"{one.recall:7.3f}"
-        )
-
-
 def main(arguments: list[str]) -> int:
     """The tables, and what went wrong trace by trace. 0: what was held out reaches the goals, detector by detector."""
     paths = [Path(one) for one in arguments if one != "--all"]
@@ -161,7 +135,7 @@ def main(arguments: list[str]) -> int:
         least = min(score.known)
         named = Counter(one >= _KNOWN for one in score.known)[True]
         print(f"\n{part}: {score.traces} traces, {score.cells} cells of several iterations, {score.spoiled} left out")
-        print("\n".join(_table(score)))
+        print("\n".join(table(score.counts)))
         print(
             f"limit named for at least {_KNOWN:.0%} of the time in {named} of {score.traces} traces, least {least:.1%}"
         )

@@ -1,4 +1,4 @@
-"""Each fault of a real link, injected in mid-transfer: `.venv/bin/python -m runner.benchmarks.faults [--fault NAME]`.
+"""Each fault of a real link, injected in mid-transfer: `.venv/bin/python -m runner.validation.faults [--fault NAME]`.
 
 The whole command runs over a satellite link between this host and another one, of namespaces with an SSH server and a
 Docker Engine of their own (`runner/tests/remote`). It has two jobs: when the first is done, and the client of
