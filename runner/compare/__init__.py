@@ -1,4 +1,4 @@
-"""`./bentpipe compare A B`: what changed between two runs, of which one can say so."""
+"""`./bentpipe compare A B`: changes between two runs that are statistically significant."""
 
 from runner.compare.between import RunMeans
 from runner.compare.compare import Comparison, compare, run_means

@@ -1,9 +1,10 @@
-"""How much a number differs between runs of the same images: what a change has to exceed before it is the stack's.
+"""How much a number differs between runs of the same images: a change must exceed this before it is due to the stack.
 
-Iterations of one run share whatever was special to that run, such as the host's load, so they are no replicates of the
-run. Runs made alike with the same images are. Of a case and a metric, their cells' means make a table of runs × cells;
-its analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) tells what runs have in
-common from what is special to a cell in a run. Means are those of logarithms, of a ratio those of the values.
+Iterations of one run share the conditions of that run, such as the host's load, so they are no replicates of the run.
+Runs made alike with the same images are. For a case and a metric, the cells' means form a table of runs × cells. Its
+analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates the part that all
+cells of a run share from the part that is special to a cell in a run. Means are of logarithms, except for ratios, where
+they are of the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ _SEPARATOR = "/"
 
 
 class CellMean(NamedTuple):
-    """Of the values of a metric in a cell of one run, as `scaled` has them: mean, variance of one value, how many."""
+    """Mean, variance of one value, and count of a metric's values in a cell of one run, on the scale of `scaled`."""
 
     mean: float
     variance: float
@@ -31,7 +32,7 @@ class CellMean(NamedTuple):
 
 @dataclass(frozen=True)
 class RunMeans:
-    """What is needed of a run to tell how runs differ. `cells`: by cell and metric."""
+    """The means of one run, by cell and metric."""
 
     run: Run
     cells: Mapping[Key, Mapping[str, CellMean]]
@@ -73,10 +74,11 @@ def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenRuns:
-    """Of one case and metric. Variances are of one cell's mean, so that the noise of its iterations is in them.
+    """The variation between runs for one case and metric. Variances are of one cell's mean, so they include the noise
+    of its iterations.
 
-    `common`: what all cells of a run share, over the number of cells; `special`: to a cell in a run; `inside`: the mean
-    noise of the iterations that is part of both.
+    `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell in a
+    run. `inside`: the mean noise of the iterations, which is part of both.
     """
 
     case: str
@@ -112,7 +114,7 @@ class BetweenRuns:
 
 
 def _inside(before: CellMean, after: CellMean) -> float:
-    """The noise of iterations in one mean, over both runs; 0 where there is one value of each."""
+    """The noise of the iterations in one mean, over both runs; 0 when each run has one value."""
     degrees = before.n + after.n - 2
     if degrees < 1:
         return 0.0
@@ -123,8 +125,8 @@ def _inside(before: CellMean, after: CellMean) -> float:
 def between_runs(
     before: RunMeans, after: RunMeans | None, others: Sequence[RunMeans]
 ) -> dict[tuple[str, str], BetweenRuns]:
-    """By case and metric, from `before` and those of `others` that were made as it was; `after`, the run that is
-    judged, is never among them. A case is left out where no cell has the same images in two runs."""
+    """Variation between runs by case and metric, from `before` and those runs among `others` that were made alike. The
+    judged run `after` is never used. A case is left out when no cell has the same images in two runs."""
     judged = None if after is None else (after.run.name, after.run.started_unix_s)
     alike = {(before.run.name, before.run.started_unix_s): before}
     for one in others:

@@ -1,8 +1,8 @@
-"""Two runs → what changed: numbers by rank test, rates by Fisher's test, verdicts of deterministic cases as they are.
+"""Compares two runs: numbers by rank test, rates by Fisher's test, verdicts of deterministic cases directly.
 
-Every test that could show anything takes part in one correction for all. One that could not, because there are too few
-iterations, is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure for
-discrete data", 2005): its least p depends on how many there are, not on what they say.
+Every test that could give a result takes part in one correction for all. A test that could not, because there are too
+few iterations, is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure
+for discrete data", 2005): its smallest possible p depends on the number of iterations, not on their values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -38,7 +38,7 @@ Key = tuple[str, str, str]  # server, client, case
 
 
 class State(StrEnum):
-    """What can be said of a cell."""
+    """The possible results for a cell."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -50,8 +50,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberChange:
-    """One metric of one cell. `p` is the larger of those of the rank test and, where it is known how much runs of the
-    same images differ, of the test against that; `q`: after the correction, None where it took no part."""
+    """One metric of one cell. `p` is the larger p of the rank test and of the test against the variation between runs,
+    where that is known. `q`: p after the correction; None when the test took no part in it."""
 
     server: str
     client: str
@@ -75,7 +75,7 @@ class NumberChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RateChange:
-    """Successes and attempts of a random test case or a measurement, spoiled iterations left out."""
+    """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors are left out."""
 
     server: str
     client: str
@@ -92,7 +92,7 @@ _Change = TypeVar("_Change", NumberChange, RateChange)
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictChange:
-    """Outcomes of a cell where chance has no say, or where one side was not run to a verdict of its own."""
+    """Outcomes of a deterministic cell, or of a cell in which one side has no verdict."""
 
     server: str
     client: str
@@ -105,7 +105,7 @@ class VerdictChange:
 
 @dataclass(frozen=True, kw_only=True)
 class StackChange:
-    """What one implementation was on both sides. Image ids are empty when the engine gave none."""
+    """One implementation in both runs. Image IDs are empty when the engine gave none."""
 
     name: str
     version_before: str
@@ -136,7 +136,7 @@ class Comparison:
     least: float = 0.0  # smallest relative change of a number that is reported, a fraction
 
     def states(self) -> list[State]:
-        """Of every cell and metric that was compared."""
+        """The states of every cell and metric that was compared."""
         changes: list[VerdictChange | RateChange | NumberChange] = [*self.verdicts, *self.rates, *self.numbers]
         return [change.state for change in changes]
 
@@ -154,10 +154,10 @@ def compare(
     least: float = 0.0,
     others: Sequence[RunMeans] = (),
 ) -> Comparison:
-    """What changed from `before` to `after`; of a number, by the fraction `least` or more.
+    """Changes from `before` to `after`. A number counts as changed when it differs by the fraction `least` or more.
 
-    `others`: more runs, which tell how much runs of the same images differ. Raises UsageError when the conditions of
-    the two differ in a topic that is not in `despite`, or when they share no cell.
+    `others`: further runs, from which the variation between runs of the same images is estimated. Raises UsageError
+    when the two runs differ in a topic that is not in `despite`, or when they share no cell.
     """
     found = differences(before.run, after.run)
     refuse(found, despite)
@@ -209,18 +209,19 @@ def compare(
 
 
 def _worth(change: NumberChange, least: float) -> NumberChange:
-    """With its change taken for small when it is below `least`. The correction has counted it all the same."""
+    """The change, treated as no change when it is below `least`. The correction has counted it already."""
     shown = change.state in (State.WORSE, State.BETTER)
     return replace(change, state=State.SMALL) if shown and change.relative < least else change
 
 
 def is_random(case: CaseRecord) -> bool:
-    """Whether chance decides in part: numbers always, a test case by losses, by what jitters, or when it repeats."""
+    """True when chance decides in part: in every number, and in a test case with losses, with jitter, or with several
+    iterations."""
     return case.kind is Kind.MEASUREMENT or case.iterations > 1 or case.has_chance
 
 
 class Side:
-    """The iterations of one cell of one run. Errors are the harness's and count for nothing."""
+    """The iterations of one cell in one run. Errors belong to the harness and don't count."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.results = [result for result in results if result.outcome is not Outcome.ERROR]
@@ -236,7 +237,7 @@ class Side:
         self.why = next((f"{one.code}: {one.actual}" for result in self.results for one in result.findings), "")
 
     def values(self, metric: str, *, current: bool = True) -> list[float]:
-        """Of the iterations that succeeded over the cell's protocol, measured by today's formula, or by an older one.
+        """Values of the iterations that succeeded over the cell's protocol, by today's formula or by an older one.
 
         Numbers whose formula never changed are measured by today's.
         """
@@ -250,7 +251,7 @@ class Side:
 
 
 def run_means(folder: RunFolder) -> RunMeans:
-    """What `between_runs` needs of a run."""
+    """The means of a run that `between_runs` needs."""
     found = {}
     for key, results in by_cell(folder.results()).items():
         case = folder.run.cases.get(key[2])
@@ -270,7 +271,7 @@ class _Outdated:
         self._both: dict[str, int] = {}  # compared by the older formula, which both have
 
     def values(self, metric: str, one: Side, other: Side) -> tuple[list[float], list[float]]:
-        """Of both sides by one formula, today's where any side has it."""
+        """The values of both sides by one formula: today's when either side has it."""
         current = [side.values(metric) for side in (one, other)]
         older = [side.values(metric, current=False) for side in (one, other)]
         if all(older) and not any(current):
@@ -282,7 +283,7 @@ class _Outdated:
         return current[0], current[1]
 
     def sentences(self) -> Iterator[str]:
-        """What was left out and why, and what was compared by an older formula."""
+        """Says which numbers were left out and why, and which were compared by an older formula."""
         for (name, metric), cells in self._alone.items():
             yield (
                 f"{metric} of {name} was measured by an older formula in {cells} cells, and their packets are gone: "
@@ -328,7 +329,7 @@ def _numbers(
 def _between_sentences(
     numbers: Sequence[NumberChange], between: Mapping[tuple[str, str], BetweenRuns]
 ) -> Iterator[str]:
-    """How much runs of the same images differ, and where that isn't known."""
+    """Says how much runs of the same images differ, and where this isn't known."""
     cases = list(dict.fromkeys(one.case for one in numbers))
     known = {case: found for case in cases if (found := between.get((case, "ttlb"))) is not None}
     for case, found in known.items():
@@ -406,7 +407,7 @@ def _stacks(before: Run, after: Run) -> tuple[StackChange, ...]:
 
 
 def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: Mapping[Key, object]) -> list[str]:
-    """What was left out, and what else differs without making the runs incomparable."""
+    """Says what was left out, and which differences don't make the runs incomparable."""
     notes = []
     for folder, mine, theirs in ((before, old, new), (after, new, old)):
         if alone := mine.keys() - theirs.keys():
@@ -424,7 +425,7 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
 
 
 def _enough(numbers: Sequence[NumberChange], tests: int) -> list[str]:
-    """How many iterations it takes to show anything, where that is more than there are."""
+    """The number of iterations that could give a result, when there are fewer."""
     few = [one for one in numbers if one.state is State.TOO_FEW]
     notes = []
     if few:

@@ -1,4 +1,4 @@
-"""What two runs must share, or else a difference of their numbers says nothing of the stacks."""
+"""Conditions that two runs must share; otherwise a difference of their numbers is not due to the stacks."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
@@ -17,7 +17,8 @@ _OF_THE_CASE = ("kind", "file_sizes", "timeout", "wire_names", "host", "name_len
 
 
 def differences(before: Run, after: Run) -> dict[str, list[str]]:
-    """By topic a sentence for each difference in what both runs hold; topics without one are left out."""
+    """By topic, one sentence for each difference between the parts that both runs have. Topics without a difference are
+    left out."""
     shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
     found = {
         "link": [sentence for one in shared for sentence in _links(*one)],

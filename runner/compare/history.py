@@ -1,7 +1,7 @@
-"""Cells over many runs of one kind: the trend of delivery time, where it changed, and how often a cell is flaky.
+"""Cells over many runs of one kind: the trend of delivery time, when it changed, and how often a cell is flaky.
 
-One run gives one value, its median: what differs between nights, such as the host's load, hits all iterations of a
-night together, so a night is what can be counted.
+One run gives one value, its median. Conditions that differ between nights, such as the host's load, affect all
+iterations of a night together, so the night is the unit that is counted.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class ChangePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """One cell. `medians` of delivery times in s by run, in order; `attempts` over all runs, errors left out."""
+    """One cell. `medians` of delivery times in seconds by run, in order; `attempts` over all runs, without errors."""
 
     server: str
     client: str
@@ -47,7 +47,8 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """`left_out`: runs made under other conditions than the newest one, with the first difference."""
+    """Trends of all cells. `left_out`: runs made under other conditions than the newest run, each with the first
+    difference."""
 
     runs: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]

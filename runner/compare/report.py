@@ -42,14 +42,14 @@ _HOW = (
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `fields` stand under `HEAD`."""
+    """One line of the table. `fields` stand below `HEAD`."""
 
     state: State
     fields: tuple[str, ...]
 
 
 def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
-    """What got worse first, then what got better, then what only became different; the rest with `everything`."""
+    """Lines of the table: worse first, then better, then different; the rest with `everything`."""
     every = [
         *map(_verdict_row, comparison.verdicts),
         *map(_rate_row, comparison.rates),
@@ -106,7 +106,7 @@ def _q(q: float | None) -> str:
 
 
 def sentence(comparison: Comparison) -> str:
-    """What came out, in one sentence."""
+    """The result in one sentence."""
     states = comparison.states()
     worse, better, other = (states.count(state) for state in _SHOWN)
     asked = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
@@ -181,7 +181,7 @@ def _line(fields: tuple[str, ...] | list[str]) -> str:
 
 
 def document(comparison: Comparison) -> str:
-    """Everything in SI units, one field a line."""
+    """The comparison as JSON, in SI units, one field per line."""
     every = {"schema": SCHEMA, "exit_code": comparison.exit_code, **asdict(comparison)}
     return json.dumps(every, indent=1, sort_keys=True, allow_nan=False) + "\n"
 

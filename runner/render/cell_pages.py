@@ -1,4 +1,4 @@
-"""One page per cell: the pair in a case, with its plots and files. Only those whose files changed are drawn."""
+"""Pages of matrix cells: one page per pair and case, with plots and files. Only pages whose files changed are drawn."""
 
 import json
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def draw_cells(
 
 
 def _said(cell: Cell) -> tuple[object, ...]:
-    """What the pages of the pair's other cases say of it."""
+    """The parts of a pair's results that the pages of its other cases show."""
     efficiency = cell.summaries.get("efficiency")
     return cell.case.name, cell.css, cell.says, efficiency.median if efficiency is not None else None
 

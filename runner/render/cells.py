@@ -28,7 +28,7 @@ _LONG = 1_000_000  # bytes
 
 @dataclass(frozen=True)
 class Cell:
-    """One pair in one case. `results` in the order of iteration; `planned` is how many of them were asked for."""
+    """One pair in one case. `results` are in the order of iterations; `planned` is the number of planned iterations."""
 
     server: str
     client: str
@@ -39,7 +39,7 @@ class Cell:
 
     @cached_property
     def protocol(self) -> str:
-        """ALPN of what most of its iterations were asked to speak; empty when none was run, or it wasn't kept."""
+        """The ALPN that most iterations were asked to use; empty when no iteration ran, or when it wasn't recorded."""
         asked = [result.protocol for result in self.results if result.protocol]
         return max(asked, key=asked.count, default="")
 
@@ -50,7 +50,8 @@ class Cell:
 
     @cached_property
     def refuted(self) -> tuple[Reading, ...]:
-        """What endpoints were asked for and did not use, in any iteration: the first reading by role and parameter."""
+        """Parameters that an endpoint was asked for and did not apply, in any iteration: the first reading by role and
+        parameter."""
         first: dict[tuple[str, str], Reading] = {}
         for result in self.results:
             for one in result.refuted:
@@ -68,12 +69,12 @@ class Cell:
 
     @cached_property
     def shown(self) -> int | None:
-        """The iteration that the plot begins with: the median one, else the first there is."""
+        """The iteration that the plot shows first: the median iteration, otherwise the first."""
         return self.median or next((result.iteration for result in self.results), None)
 
     @cached_property
     def _samples(self) -> list[Sample | None]:
-        """Of the iterations that succeeded and ran over the cell's protocol."""
+        """Samples of the iterations that succeeded over the cell's protocol."""
         return [
             result.sample
             for result in self.results
@@ -87,7 +88,7 @@ class Cell:
 
     @property
     def noted(self) -> bool:
-        """Whether its place in a matrix says more than numbers."""
+        """True when the cell's place in a matrix shows more than numbers."""
         return bool(self.refuted or self.modes)
 
     @cached_property
@@ -98,7 +99,7 @@ class Cell:
 
     @cached_property
     def outdated(self) -> bool:
-        """Whether some of its numbers were measured by an older formula than today's."""
+        """True when some of the cell's numbers were measured by an older formula."""
         known = [sample for sample in self._samples if sample is not None and sample.goodput is not None]
         return any(sample.definitions < DEFINITIONS for sample in known)
 
@@ -139,12 +140,13 @@ class Cell:
 
     @cached_property
     def broken_rules(self) -> tuple[str, ...]:
-        """Protocol rules that an endpoint broke in any iteration, asked about or not: `server 13.2.3-…`, sorted."""
+        """Protocol rules that an endpoint broke in any iteration, whether the case is about them or not: `server
+        13.2.3-…`, sorted."""
         return tuple(sorted({f"{one.role} {one.code}" for result in self.results for one in result.violations}))
 
     @cached_property
     def public(self) -> PublicVerdict | None:
-        """What the public runner would have said, where that is not this cell's outcome: a failure of any iteration."""
+        """The public runner's verdict where it differs from this cell's outcome: it fails when any iteration fails."""
         verdicts = [result.public for result in self.results if result.public is not None]
         verdict = next((one for one in verdicts if one.outcome is Outcome.FAILED), verdicts[0] if verdicts else None)
         return verdict if verdict is not None and verdict.outcome is not self.outcome else None
@@ -155,7 +157,7 @@ class Cell:
 
     @cached_property
     def errors(self) -> int:
-        """Iterations that were spoiled by the harness: no verdict on the pair."""
+        """Iterations that ended as errors of the harness; they are no verdict on the pair."""
         return sum(result.outcome is Outcome.ERROR for result in self.results)
 
     @property
@@ -177,7 +179,7 @@ Cells = dict[tuple[str, str, str], Cell]  # by server, client, case
 
 
 def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
-    """Every cell of the run that was planned or has a result, also one whose job was merged in from another run."""
+    """Every cell of the run that was planned or has a result, including results merged from another run."""
     grouped: dict[tuple[str, str, str], list[Result]] = {}
     planned: dict[tuple[str, str, str], int] = {}
     for job in run.order:
@@ -199,7 +201,7 @@ def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
 
 
 def tells_rates(case: CaseRecord) -> bool:
-    """Whether its data rates say something: those of a measurement, and of a test case that moves 1 MB."""
+    """True when the cell's data rates are meaningful: for measurements, and for test cases that transfer at least 1 MB."""
     return case.kind is Kind.MEASUREMENT or sum(case.file_sizes) >= _LONG
 
 

@@ -1,6 +1,7 @@
-"""Static charts as inline SVG: strips with boxes, scatters, lines over time. No script, no font, no outside reference.
+"""Static charts as inline SVG: strips with boxes, scatter plots, lines over time. No script, font or external
+reference.
 
-Groups are told apart by colour and by the shape of their marks. Coordinates have one decimal: enough for any screen.
+Groups differ in colour and in the shape of their marks. Coordinates have one decimal, which is enough for any screen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,8 @@ _LABEL_LINE = 18  # px
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One value of a chart. `title` is what hovering tells; `href` makes it a link; `low` and `high`: its interval."""
+    """One value of a chart. `title` appears on hovering; `href` makes the mark a link; `low` and `high` bound its
+    interval."""
 
     x: float
     y: float = 0.0
@@ -48,7 +50,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """One row: its name and its values on the common axis. `group` colours them; `note` stands at the right end."""
+    """One row: its name and its values on the common axis. `group` sets their colour; `note` stands at the right end."""
 
     label: str
     marks: Sequence[Mark]
@@ -234,7 +236,7 @@ def scatter(
     diagonal: bool = False,
     trend: bool = False,
 ) -> Markup:
-    """Values on two axes. `diagonal`: where both are equal; `trend`: lines of least squares, one a group."""
+    """A scatter plot. `diagonal` draws the line of equal values; `trend` draws one line of least squares per group."""
     if not marks:
         return Markup()
     ends = [_upper((getattr(mark, name) for mark in marks), axis) for name, axis in (("x", x), ("y", y))]
@@ -269,7 +271,7 @@ def _trend(drawing: Drawing, area: Area, marks: Sequence[Mark]) -> None:
 
 
 def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, title: str) -> Markup:
-    """One line per series through its marks, in order of x; named at its right end."""
+    """One line per series through its marks, in order of x, with its name at the right end."""
     every = [mark for _, marks in series for mark in marks]
     if not every:
         return Markup()

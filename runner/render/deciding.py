@@ -1,6 +1,7 @@
-"""Who decides how fast a measurement is: shares of the variance, rankings, controllers, what measurements share.
+"""The factors that decide a measurement's delivery time: shares of the variance, rankings, controllers, agreement
+between measurements.
 
-Cells of different protocols never meet, and only iterations that succeeded count.
+Cells of different protocols are never mixed, and only iterations that succeeded count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,7 +65,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One measurement over one protocol. `shares` None: the table can't answer."""
+    """One measurement over one protocol. `shares` is None when the table is too small for them."""
 
     case: CaseRecord
     label: str
@@ -86,7 +87,7 @@ class Decision:
 
     @property
     def parts(self) -> list[tuple[str, str, Share]]:
-        """Class, words and share of each component that can be told."""
+        """CSS class, words and share of each component that can be separated."""
         if self.shares is None:
             return []
         rest = self.shares.residual
@@ -101,13 +102,13 @@ class Decision:
 
     @property
     def factor(self) -> float:
-        """By which delivery times differ from their mean, one standard deviation."""
+        """The factor of one standard deviation by which delivery times differ from their mean."""
         return exp(self.shares.deviation) if self.shares is not None else 1.0
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two measurements over one protocol."""
+    """The agreement of two measurements over one protocol."""
 
     one: CaseRecord
     other: CaseRecord
@@ -116,7 +117,7 @@ class Agreement:
 
 
 def decisions(run: Run, table: Cells) -> list[Decision]:
-    """One per measurement and protocol in which two cells have a delivery time."""
+    """One decision for each measurement and protocol in which at least two cells have a delivery time."""
     found = []
     for case in ordered_cases(run, Kind.MEASUREMENT):
         measured = [cell for cell in table.values() if cell.case == case and "ttlb" in cell.summaries]
@@ -145,7 +146,7 @@ def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Deci
 
 
 def _delivery_times(cell: Cell) -> Iterable[float]:
-    """Of the iterations that the cell's summaries are made of."""
+    """Delivery times of the iterations that the cell's summaries are made of."""
     for result in cell.results:
         counts = result.outcome is Outcome.SUCCEEDED and result.protocol in ("", cell.protocol)
         if counts and result.sample is not None and result.sample.ttlb is not None:
@@ -153,7 +154,7 @@ def _delivery_times(cell: Cell) -> Iterable[float]:
 
 
 def controller(implementations: Mapping[str, ImplementationRecord], server: str) -> str:
-    """Of a stack as its variant or its entry names it."""
+    """The congestion controller of a stack, as its variant or its entry names it."""
     record = implementations.get(server)
     if record is None:
         return "unknown"
@@ -161,7 +162,7 @@ def controller(implementations: Mapping[str, ImplementationRecord], server: str)
 
 
 def agreements(run: Run, table: Cells) -> list[Agreement]:
-    """Every two measurements over one protocol that share at least 3 pairs."""
+    """Agreements of all pairs of measurements over one protocol that share at least 3 cells."""
     times: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for cell in table.values():
         if "ttlb" in cell.summaries and cell.case.kind is Kind.MEASUREMENT:

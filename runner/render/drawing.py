@@ -168,7 +168,7 @@ def limit_class(limit: str) -> str:
 
 
 def _marks(frame: _Frame, marks: dict[str, float]) -> str:
-    """A line per instant. Each label has its own row, the earliest on top, so that no line crosses one."""
+    """One line per instant. Each label has a row of its own, the earliest on top, so that no line crosses a label."""
     known = sorted((at, _MARK_LABELS[name]) for name, at in marks.items() if name in _MARK_LABELS)
     parts = []
     for row, (at, label) in enumerate(known):

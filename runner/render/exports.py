@@ -55,7 +55,7 @@ def _job_row(result: Result) -> Row:
 
 
 def cell_records(view: RunView) -> list[CellRecord]:
-    """What `run.json` says of cells."""
+    """The cells as `run.json` describes them."""
     return [
         CellRecord(
             server=cell.server,

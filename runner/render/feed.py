@@ -1,4 +1,4 @@
-"""What is new, run by run: an Atom feed (RFC 4287), and the list from which the run selector is made."""
+"""News by run: an Atom feed (RFC 4287), and the list behind the run selector."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Runs = Sequence[tuple[str, Run, dict[str, Any]]]  # name, record, what `entry` g
 
 
 def entry(view: RunView) -> dict[str, Any]:
-    """What the feed and the list of runs tell of one run."""
+    """The data of one run in the feed and in the list of runs."""
     changes = view.changes
     told = words.run_sentence(view.run, view.results.values())
     lines: list[str] = []

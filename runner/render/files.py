@@ -26,7 +26,7 @@ _LINKS = "artifacts"  # the folder of links beside the copies
 class Download:
     """One link of the page. `href` is relative to the job's folder of the site; `size` in bytes, None for a folder.
 
-    `name`, where there is one, says of which job the saved file is.
+    `name`, if set, is the file name under which a browser saves it, with the job in it.
     """
 
     label: str
@@ -37,11 +37,11 @@ class Download:
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
-    """Put the job's small files into `staging`, and links to its larger ones; returns what can be downloaded.
+    """Put the job's small files into `staging` and links to its larger files; return the downloads.
 
-    `final` is where `staging` will be when the site is done: the symbolic links are relative to it. Where none can be
-    made, only the small files are offered. The job's folder may be a stranger's: what is offered is known by name and
-    type, and no link in it is followed.
+    `final` is the place of `staging` in the finished site: symbolic links are relative to it. If no link can be made,
+    only the small files are offered. The job's folder may come from somebody else: files are offered by known name and
+    type, and no link inside the folder is followed.
     """
     staging.mkdir(parents=True, exist_ok=True)
     links = _Links(artifacts.folder, staging / _LINKS, final / _LINKS)
@@ -71,7 +71,7 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
 
 
 def _own(folder: Path, inside: Path) -> os.stat_result | None:
-    """What the file or folder is; None when there is none, or when it or a folder on the way to it is a link."""
+    """The kind of the file or folder; None when it is missing, or when it or a folder above it is a link."""
     try:
         return beneath(folder, inside).lstat()
     except (OSError, UsageError):

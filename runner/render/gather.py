@@ -1,4 +1,4 @@
-"""What several pages count over cells: diagnoses, limits, what was applied, successes."""
+"""Counts over cells that several pages show: diagnoses, limits, applied parameters, successes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from runner.stats import Attempts
 
 @dataclass(frozen=True, kw_only=True)
 class Typical:
-    """One code of diagnosis: in how many of the transfers, and the cell and sentence that show it first."""
+    """One diagnosis code: its share of the transfers, and the first cell and sentence that show it."""
 
     code: str
     jobs: int
@@ -67,7 +67,7 @@ def attempts(cells: Iterable[Cell]) -> Attempts:
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """What readings say of one parameter of a stack in one role: what was found, how often, in which source."""
+    """The readings of one parameter of a stack in one role: values, how often, and in which source."""
 
     role: str
     parameter: str
@@ -76,7 +76,7 @@ class Applied:
 
 
 def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
-    """Of `name`, in both roles."""
+    """The applied parameters of stack `name`, in both roles."""
     counted: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     asked: dict[tuple[str, str], str] = {}
     for cell in cells:
@@ -104,8 +104,8 @@ def marks(
     groups: Mapping[str, int] | None = None,
     full: float | None = None,
 ) -> list[Mark]:
-    """The median of each cell that has one, in the metric's unit, or in per cent of `full`; coloured by server when
-    `groups` says how."""
+    """The median of each cell that has one, in the metric's unit or in per cent of `full`, coloured by server if
+    `groups` has colours."""
     unit = BY_KEY[metric]
     factor = unit.unit.factor if full is None else 100 / full
     found = []

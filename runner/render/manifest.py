@@ -1,8 +1,8 @@
-"""What a site was drawn from, so that the next drawing repeats only what changed.
+"""The inputs that a site was drawn from, so that the next drawing repeats only changed pages.
 
-Inputs are told apart by name, size and time of change of their files, without reading them. The manifest is the site's
-marker file: emptied before a drawing changes anything, and written when all is done. A drawing that was interrupted
-leaves it empty, and the next one starts from nothing.
+Inputs are compared by name, size and modification time of their files, without reading them. The manifest is the site's
+marker file. It is emptied before a drawing changes anything, and written when everything is done. An interrupted
+drawing leaves it empty, and the next drawing starts from nothing.
 """
 
 import json
@@ -44,7 +44,7 @@ class Manifest:
 
 
 def digest(parts: Iterable[object]) -> str:
-    """Of the parts' texts."""
+    """A digest of the texts."""
     found = blake2b(digest_size=16)
     for part in parts:
         found.update(repr(part).encode())
@@ -53,7 +53,7 @@ def digest(parts: Iterable[object]) -> str:
 
 
 def files_digest(paths: Iterable[Path]) -> str:
-    """Of the contents of files: for the few that make a program."""
+    """A digest of the contents of files; used for the few files that make up the program."""
     return digest((path.name, path.read_bytes()) for path in sorted(paths))
 
 

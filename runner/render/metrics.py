@@ -1,4 +1,4 @@
-"""How pages print the numbers of `runner.model.numbers`: digits and units."""
+"""Formats the numbers of `runner.model.numbers` for pages: digits and units."""
 
 from dataclasses import asdict, dataclass
 from functools import cached_property

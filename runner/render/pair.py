@@ -1,4 +1,4 @@
-"""The page of one pair in one case: what its template is told."""
+"""The data of the page of one matrix cell."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Ma
 
 
 def _limits(results: Sequence[Result]) -> list[str]:
-    """The limits that any iteration met, the one that took most of the time first."""
+    """The limits that any iteration met, by their share of the time, the largest first."""
     total: dict[str, float] = {}
     for result in results:
         for limit, share in result.limits.items():
@@ -135,7 +135,7 @@ def _distinct(findings: Iterable[tuple[int, Finding]]) -> list[tuple[Finding, li
 
 
 def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:
-    """What the script needs before it loads an iteration: every curve, thinned."""
+    """The data that the script needs before it loads an iteration: every curve, thinned."""
     outcomes = {result.iteration: result.outcome for result in cell.results}
     curves = []
     for iteration, one in series.items():

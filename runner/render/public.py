@@ -22,7 +22,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def public_result(view: RunView) -> bytes:
-    """`result.json`. What has no word there, a job that the harness spoiled or skipped, is left out as if not run.
+    """`result.json` of the public runner. Jobs for which it has no word (errors, skipped) are left out, as if they had
+    not run.
 
     `details` of a measurement: mean ± deviation of the goodput in kbit/s.
     """
@@ -76,7 +77,7 @@ def _cell(cell: Cell, letters: dict[str, str]) -> dict[str, Any]:
 
 
 def plain_names(view: RunView) -> dict[str, str]:
-    """Of each stack, what the page calls it: `quinn+iw=32` → `quinn-iw-32`."""
+    """The name of each stack on the public runner's page: `quinn+iw=32` → `quinn-iw-32`."""
     return _apart(view.stacks, [_UNSAFE.sub("-", name.lower()).strip("-") for name in view.stacks])
 
 
@@ -89,7 +90,7 @@ def _abbreviations(view: RunView) -> dict[str, str]:
 
 
 def _apart(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
-    """`texts` by name, numbered where they are empty or alike, whatever their case. Who needs no change comes first."""
+    """`texts` by name, numbered where they are empty or equal, ignoring case. Texts that need no change come first."""
     found: dict[str, str] = {}
     taken = {""}
     for name, text in sorted(zip(names, texts, strict=True), key=lambda one: one[0] != one[1]):

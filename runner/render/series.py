@@ -34,8 +34,8 @@ class Frames:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """What the plots of one job are drawn from. `text` is the file's content, as it goes to the interactive plot, and
-    `document` what it says.
+    """The data behind the plots of one job. `text` is the content of the file for the interactive plot, `document` the
+    same as objects.
 
     `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille.
     """
@@ -120,7 +120,7 @@ def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
 
 
 def joined(frames: Frames) -> Frames:
-    """Frames of one kind that continue each other within 1/4000 of the time become one: enough for a whole screen."""
+    """Joins frames of one kind that continue each other within 1/4000 of the time; this is enough for a whole screen."""
     if len(frames.time) < 2:
         return frames
     pixel = max(1, int(frames.time[-1]) // _JOINED_FRAMES)
@@ -137,7 +137,7 @@ def joined(frames: Frames) -> Frames:
 
 
 def plot_document(series: Series) -> dict[str, Any]:
-    """What the interactive plot loads of an iteration that is not in front: its `series.json` with joined frames."""
+    """The data that the interactive plot loads for the other iterations: `series.json` with joined frames."""
     return series.document | {name: _coded(joined(getattr(series, name))) for name in ("client", "server")}
 
 

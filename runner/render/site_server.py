@@ -1,8 +1,8 @@
-"""The HTTP server of `./bentpipe serve`: the pages of a site, and files of jobs that strangers' images wrote.
+"""The HTTP server of `./bentpipe serve`: the pages of a site, and files of jobs that images wrote.
 
-A file of a job is never a page: it is sent as text or as a download, in a sandbox, whatever its name says. Links lead
-only from a job's folder of the site to the same file of that job. A `Host` that is not this server's is refused, so
-that a page from elsewhere can't read the site by pointing its own name to this address (DNS rebinding).
+A job's file is never sent as a page: it is sent as text or as a download, in a sandbox, whatever its name is. A link
+leads only from a job's folder of the site to the same file of that job. A request whose `Host` is not this server's is
+refused, so that another site can't read this one by pointing its own name to this address (DNS rebinding).
 """
 
 import http.server
@@ -27,7 +27,8 @@ _QVIS = "https://qvis.quictools.info"  # to which a pair's page links; it may fe
 
 
 class SiteServer(http.server.ThreadingHTTPServer):
-    """Serves the site in `site`. `names`: host names by which it may be asked; addresses and `localhost` always may."""
+    """Serves the site in the folder `site`. `names`: further host names that requests may use; addresses and
+    `localhost` are always allowed."""
 
     daemon_threads = True
 
@@ -52,7 +53,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         super().__init__(request, address, server, directory=str(server.site))
 
     def send_head(self):  # type: ignore[no-untyped-def]
-        """The file that is asked for, with its headers; or an error."""
+        """Open the requested file and send its headers, or an error."""
         if not _is_own(self.headers.get("Host", ""), self.server.names):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: see `serve --name`")
             return None
@@ -62,7 +63,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         return super().send_head()
 
     def guess_type(self, path: str | os.PathLike[str]) -> str:
-        """Of a job's file what shows its bytes and nothing more."""
+        """For a job's file, a type that shows its bytes and does nothing else."""
         if self._of_job() is None:
             return super().guess_type(path)
         return "text/plain; charset=utf-8" if str(path).endswith(_TEXT) else "application/octet-stream"
@@ -90,7 +91,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         return self.path.partition("?")[0].endswith(_COMPRESSED_QLOG) and "zstd" in codings
 
     def _of_job(self) -> PurePosixPath | None:
-        """The asked file's path in its job's folder; None for a page of the site, and for what pages load."""
+        """The path of the requested file in its job's folder; None for pages of the site and their own files."""
         if not hasattr(self, "path"):  # a request that could not be read
             return None
         inside = Path(os.path.relpath(self.translate_path(self.path), self.server.site))
@@ -101,7 +102,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def _is_own(host: str, names: set[str]) -> bool:
-    """Whether `Host` names this server: by an address, or by one of its names (RFC 9110 §7.2)."""
+    """True when `Host` names this server, by an address or by one of its names (RFC 9110 §7.2)."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     try:
         ipaddress.ip_address(name.strip("[]"))
@@ -111,7 +112,8 @@ def _is_own(host: str, names: set[str]) -> bool:
 
 
 def _is_served(site: Path, place: Path) -> bool:
-    """Whether `place` is a file or folder of the site, reached without a link, or by one to that file of its job."""
+    """True when `place` is a file or folder of the site that is reached without a link, or by a link to the same file
+    of its job."""
     try:
         parts = place.relative_to(site).parts
     except ValueError:
@@ -131,9 +133,9 @@ def _is_served(site: Path, place: Path) -> bool:
 
 
 def _leads_to_its_job(link: Path, parts: tuple[str, ...]) -> bool:
-    """Whether `<run>/<pair>/<case>/<iteration>/artifacts/<file>` leads to a regular file `…/<the same>/<file>`.
+    """True when `<run>/<pair>/<case>/<iteration>/artifacts/<file>` leads to a regular file `…/<the same>/<file>`.
 
-    Beyond the link itself there must be no other: the job's folder may be a stranger's.
+    There must be no other link on the way, because the job's folder may come from somebody else.
     """
     if len(parts) <= _JOB_PARTS + 1 or parts[_JOB_PARTS] != _LINKS:
         return False

@@ -1,4 +1,5 @@
-"""A chart as a file of its own: with the colours of a light page written out, for programs that know no variables."""
+"""A chart as a file of its own, with the colours of a light page written out for programs that don't know CSS
+variables."""
 
 import re
 from functools import lru_cache
@@ -36,7 +37,7 @@ def _style() -> str:
 
 
 def _bare(selector: str) -> str:
-    """Without the class of the drawing: the file holds one drawing only."""
+    """The drawing without its CSS class, because the file holds one drawing only."""
     return re.sub(r"^svg(\.\w+)? ?", "", selector.strip()) or "svg"
 
 

@@ -18,7 +18,7 @@ _MOST_PANELS = 6
 
 
 def cases_of(view: RunView) -> list[str]:
-    """Measurements of which a cell has a goodput; without one, the test cases that move enough for it."""
+    """Measurements in which a cell has a goodput; without any, test cases that transfer enough."""
     known = {cell.case.name for cell in view.measured if not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
@@ -32,7 +32,7 @@ def plain(view: RunView, case: str) -> list[Cell]:
 def _rows(
     view: RunView, cases: Iterable[str], metrics: tuple[str, ...] = ("goodput", "efficiency")
 ) -> list[dict[str, Any]]:
-    """A row per cell: mean and median of its iterations, SI units."""
+    """One row per cell: mean and median of its iterations, SI units."""
     found = []
     for case in cases:
         for cell in plain(view, case):
@@ -72,7 +72,7 @@ def matrices(view: RunView) -> Figure:
 
 
 def distributions(view: RunView) -> Figure:
-    """Figure 5.2: of all jobs, with 0 for those that failed."""
+    """Figure 5.2: the distribution over all jobs; failed jobs count as 0."""
     rows, left, right = [], [], []
     for case in cases_of(view):
         goodput, efficiency = [], []

@@ -26,7 +26,7 @@ _LIMITS = {
 
 
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
-    """At most six: what was run, what came out, who decides, what held it back, what failed, what is outdated."""
+    """At most six sentences: what ran, the results, who decides, what limited transfers, what failed, what is outdated."""
     found = [words.run_sentence(view.run, view.results.values())]
     found += list(_speed(view))[:1]
     found += list(_deciding(decided))[:1]
@@ -68,7 +68,7 @@ def _speed(view: RunView) -> Iterator[str]:
 
 
 def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
-    """Of the measurement whose numbers differ most."""
+    """The sentence about the measurement whose numbers differ most."""
     known = [(one, one.shares) for one in decided if one.shares is not None and not one.label]
     if not known:
         return

@@ -78,7 +78,7 @@ def over_runs(view: RunView) -> Figure:
 
 
 def conditions(view: RunView) -> Figure:
-    """Figure 5.23: the thesis shows the weather; an emulated link has the load of its host instead."""
+    """Figure 5.23: the thesis shows the weather; for an emulated link the load of this host takes its place."""
     rows = []
     pressure, late = [], []
     for job, result in view.results.items():

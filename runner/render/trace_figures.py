@@ -40,7 +40,7 @@ def _growing(cell: Cell, result: Result) -> float | None:
 
 
 def _spread(cell: Cell, result: Result) -> float | None:
-    """How much longer the slowest iteration took than the median one; of the slowest."""
+    """How much longer the slowest iteration took than the median iteration, for the slowest iteration."""
     ttlb = cell.summaries.get("ttlb")
     if ttlb is None or ttlb.n < 2 or result.sample is None or result.sample.ttlb != ttlb.maximum:
         return None
@@ -53,7 +53,7 @@ def _spread_in_loss(cell: Cell, result: Result) -> float | None:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One figure: how its trace is found, and what to say when this run has none."""
+    """One figure: how its trace is found, and the sentence for a run without such a trace."""
 
     number: str
     title: str

@@ -21,7 +21,7 @@ _MOST_OTHERS = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One iteration of a cell, chosen for `why`; `start` and `end` bound what it is to show, in seconds."""
+    """One iteration of a cell, chosen for the reason `why`; `start` and `end` bound the part to show, in seconds."""
 
     cell: Cell
     result: Result
@@ -52,7 +52,7 @@ def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str)
 
 
 def diagnosed(view: RunView, *codes: str) -> Trace | None:
-    """The iteration in which one of these diagnoses has the greatest share."""
+    """The iteration in which one of these diagnoses has the largest share."""
     found = [
         (one.share or 0.0, cell, result, one)
         for cell, result in candidates(view)
@@ -66,7 +66,7 @@ def diagnosed(view: RunView, *codes: str) -> Trace | None:
 
 
 def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
-    """What the iteration's plots are drawn from."""
+    """The data behind the plots of the iteration."""
     job = Job(server=cell.server, client=cell.client, case=cell.case.name, iteration=iteration)
     return load_series(view.folder.artifacts(job).series)
 
@@ -94,7 +94,7 @@ def rates(view: RunView, trace: Trace) -> Markup:
 
 
 def detail(view: RunView, trace: Trace) -> Markup:
-    """STREAM frames one by one where the pattern begins, as sent."""
+    """Single STREAM frames around the start of the pattern, as sent."""
     series = series_of(view, trace.cell, trace.result.iteration)
     if series is None:
         return Markup()

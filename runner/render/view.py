@@ -1,4 +1,4 @@
-"""What pages are drawn from: one run with its cells, the run before it, and all runs of the site."""
+"""The input of pages: one run with its cells, the previous run, and all runs of the site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
 
 
 class Level(NamedTuple):
-    """A server in one case, over `cells` cells: median of their median delivery times in s, mean of their mean goodputs
-    in bit/s; None where one of them was measured by an older formula."""
+    """A server in one case, over `cells` cells: the median of their median delivery times in seconds and the mean of
+    their mean goodputs in bit/s; None when one of them was measured by an older formula."""
 
     delivery: float
     goodput: float | None
@@ -35,7 +35,7 @@ class Level(NamedTuple):
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> "Level":
-        """That of cells with both numbers, at least one."""
+        """The level of cells that have both numbers; at least one."""
         delivery = median(cell.summaries["ttlb"].median for cell in cells)
         goodput = fmean(cell.summaries["goodput"].mean for cell in cells)
         return cls(delivery, None if any(cell.outdated for cell in cells) else goodput, len(cells))
@@ -67,12 +67,13 @@ class StoredRun(RunFolder):
 
     @cached_property
     def table(self) -> Cells:
-        """Its cells, which the pages of later runs tell of as well."""
+        """The run's cells, which pages of later runs show as well."""
         return cells(self.run, self.results())
 
     @cached_property
     def levels(self) -> Levels:
-        """What the pages of later runs tell of it: they need not read its results when an earlier drawing kept this."""
+        """The levels that pages of later runs show. They need not read this run's results when an earlier drawing kept
+        the levels."""
         found: dict[str, dict[str, list[Cell]]] = {}
         for cell in self.table.values():
             known = "goodput" in cell.summaries and "ttlb" in cell.summaries
@@ -82,7 +83,7 @@ class StoredRun(RunFolder):
 
     @cached_property
     def means(self) -> RunMeans:
-        """What comparisons of later runs need of it; kept by an earlier drawing as well."""
+        """The means that comparisons of later runs need; an earlier drawing keeps them as well."""
         return run_means(self)
 
     @cached_property
@@ -99,7 +100,8 @@ class StoredRun(RunFolder):
 
 @dataclass
 class RunView:
-    """One run as its pages see it. `folders`: all runs of the site, the newest first. `sparks` by cell, once drawn."""
+    """One run as its pages see it. `folders`: all runs of the site, the newest first. `sparks`: sparklines by cell,
+    once drawn."""
 
     folder: StoredRun
     folders: Sequence[StoredRun]
@@ -136,12 +138,12 @@ class RunView:
 
     @cached_property
     def measured(self) -> list[Cell]:
-        """Cells whose data rates say something."""
+        """Cases with meaningful data rates."""
         return [cell for cell in self.table.values() if "goodput" in cell.summaries and tells_rates(cell.case)]
 
     @cached_property
     def outdated(self) -> int:
-        """How many cells have numbers by an older formula than today's."""
+        """The number of cells whose numbers were measured by an older formula."""
         return sum(cell.outdated for cell in self.table.values())
 
     @cached_property
@@ -155,7 +157,7 @@ class RunView:
 
     @cached_property
     def keys_by_name(self) -> dict[str, Key]:
-        """Of each cell, by `<pair>/<case>`."""
+        """The key of each cell, by `<pair>/<case>`."""
         return {f"{cell.pair}/{cell.case.name}": key for key, cell in self.table.items()}
 
     def cells_of(self, case: str) -> list[Cell]:
@@ -165,11 +167,11 @@ class RunView:
 
     @cached_property
     def decided(self) -> list[Decision]:
-        """Who decides each measurement."""
+        """The factors that decide each measurement."""
         return decisions(self.run, self.table)
 
     def prepare(self) -> None:
-        """Compute what several pages tell, before they are drawn by processes that share nothing afterwards."""
+        """Compute what several pages show, before processes draw them that share nothing afterwards."""
         _ = self.decided, self.changes, self.before and self.before.measured, [one.levels for one in self.alike]
 
     @cached_property
@@ -179,7 +181,7 @@ class RunView:
 
     @cached_property
     def changes(self) -> Comparison | None:
-        """What changed since `previous`; None without one, or where they share nothing that can be compared."""
+        """Changes since `previous`; None without a previous run, or when the two share nothing that can be compared."""
         if self.previous is None:
             return None
         try:
@@ -190,7 +192,7 @@ class RunView:
 
     @cached_property
     def alike(self) -> list[StoredRun]:
-        """This run and all earlier ones of its plan and conditions, the oldest first."""
+        """This run and all earlier runs of its plan under its conditions, the oldest first."""
         found = [one for one in self.folders if one is self.folder or _same_plan(one, self.folder)]
         earlier = [one for one in found if one.run.started_unix_s <= self.run.started_unix_s]
         return sorted(earlier, key=lambda one: one.run.started_unix_s)
@@ -207,7 +209,7 @@ class RunView:
 
 
 def previous(folder: StoredRun, folders: Sequence[StoredRun]) -> StoredRun | None:
-    """The newest of `folders` that is older than `folder`, of its plan and made under its conditions."""
+    """The newest run among `folders` that is older than `folder`, and has its plan and conditions."""
     older = [one for one in folders if one.run.started_unix_s < folder.run.started_unix_s]
     ordered = sorted(older, key=lambda one: -one.run.started_unix_s)
     return next((one for one in ordered if _same_plan(one, folder)), None)

@@ -1,4 +1,4 @@
-"""Parameters and counts in words, as the page says them."""
+"""Parameters and counts in words, for pages."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ def links(case: CaseRecord) -> list[tuple[str, list[str]]]:
 
 
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
-    """What is transferred over the link, how often it was asked of these cells, and how good it can get."""
+    """The transfer over the link: files, number of iterations, and the best possible result."""
     rtt = case.forward.delay + case.return_.delay
     path = [f"RTT {format_duration(rtt)}", f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}"]
     facts = [

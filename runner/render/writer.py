@@ -78,7 +78,7 @@ class Writer:
             self.templates.get_template(name)
 
     def static(self) -> None:
-        """What all pages load."""
+        """Write the files that all pages load."""
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
         (self.root / STATIC / "scale.css").write_text(colour.stylesheet())
         library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -96,7 +96,7 @@ class Writer:
         self._write(path, text)
 
     def site_page(self, path: str, template: str, view: RunView, told: Mapping[str, Any]) -> None:
-        """A page of all runs; its navigation is that of `view`."""
+        """Write a page about all runs; its navigation is that of `view`."""
         told = {"root": "", "base": f"{quote(view.name)}/", "here": path, **_of(view), **told}
         self._write(path, self._rendered(template, told))
 
@@ -108,7 +108,7 @@ class Writer:
         self.file(path, text.encode("utf-8", "replace"))
 
     def file(self, path: str, content: bytes) -> None:
-        """Replaced whole: nobody sees half of it."""
+        """Replace the file as a whole, so that nobody reads a part of it."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.tmp")
@@ -133,7 +133,7 @@ class Writer:
 
 
 def _moved(text: str, root: str, base: str) -> str:
-    """What was rendered with `_PLACES`, with the URLs of a place."""
+    """The text that was rendered with `_PLACES`, with the URLs of a place."""
     for mark, href in zip(_PLACES, (root, base), strict=True):
         text = text.replace(mark, href)
     return text

@@ -1,4 +1,4 @@
-"""Whether two groups of values differ, by how much, and what many such questions at once do to the answer."""
+"""Tests and estimates for two groups of values: whether they differ, by how much, and the correction for many tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _EXACT_UP_TO = 100  # values in both groups together; counting more takes longer
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """How `after` lies to `before`, in the values' own unit."""
+    """The difference from `before` to `after`, in the unit of the values."""
 
     before: int  # number of values
     after: int
@@ -46,11 +46,12 @@ def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
 
 
 def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float] | NDArray[np.float64]) -> float:
-    """Two-sided p of the Mann-Whitney test: that both groups come from one distribution. Ties get midranks.
+    """Two-sided p of the Mann-Whitney test of the hypothesis that both groups come from one distribution. Ties get
+    midranks.
 
-    Exact by counting every split of the pooled ranks, with ties too, up to 100 values; beyond, the normal approximation
-    with correction for ties and continuity, whose p is too large far out. Mann and Whitney (1947); two-sided: as far
-    from the mean as was seen.
+    Exact up to 100 values, ties included: every split of the pooled ranks is counted. Beyond 100 values the normal
+    approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided means: at
+    least as far from the mean as the observed value. Mann and Whitney (1947).
     """
     pooled = np.concatenate([one, other]).astype(np.float64)
     doubled = _doubled_midranks(pooled)
@@ -67,10 +68,10 @@ def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float]
 def shift_interval(
     before: Sequence[float] | NDArray[np.float64], after: Sequence[float] | NDArray[np.float64]
 ) -> tuple[float, float] | None:
-    """95 % interval of the shift from `before` to `after`: the shifts that the rank test doesn't refute at 5 %.
+    """The 95 % interval of the shift from `before` to `after`: all shifts that the rank test doesn't reject at 5 %.
 
-    None where there are so few values that it refutes none. Exact up to 100 values when one distribution is the other
-    one moved. Hodges and Lehmann (1963), section 6.
+    None when there are so few values that the test rejects no shift. Exact up to 100 values if the two distributions
+    differ by a shift alone. Hodges and Lehmann (1963), section 6.
     """
     old, new = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     place = _refuted(old.size, new.size)
@@ -82,7 +83,7 @@ def shift_interval(
 
 @lru_cache(maxsize=4096)
 def _refuted(before: int, after: int) -> int | None:
-    """How many of the sorted differences lie below the interval; None when there is none."""
+    """The number of sorted differences below the interval; None when there is no interval."""
     tail = (1 - CONFIDENCE) / 2
     if least_p(before, after) > 2 * tail:
         return None
@@ -124,7 +125,8 @@ def _approximate(doubled: NDArray[np.int64], size: int, distance: int) -> float:
 
 
 def least_p(before: int, after: int) -> float:
-    """The smallest p that the rank test can give for these numbers of values: every value beyond every other one."""
+    """The smallest p that the rank test can give for these group sizes: every value of one group exceeds every other
+    value."""
     return min(1.0, 2 / comb(before + after, before)) if before and after else 1.0
 
 
@@ -137,10 +139,10 @@ def least_n(p: float) -> int:
 
 
 def rate_test(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """Two-sided p of Fisher's exact test for (successes, attempts) on both sides: that the rates are one.
+    """Two-sided p of Fisher's exact test of the hypothesis that two rates, each (successes, attempts), are equal.
 
     Fisher, "On the Interpretation of χ² from Contingency Tables" (1922): the sum over all tables with these margins
-    that are no likelier than the one seen.
+    that are at most as likely as the observed table.
     """
     probabilities, seen = _tables(before, after)
     # The factor lets equal probabilities count as equal whatever their rounding.
@@ -155,7 +157,7 @@ def least_rate_p(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float], float]:
-    """Probability of every table with these margins, and of the one given."""
+    """The probability of every table with these margins, and of the given table."""
     successes, attempts = before[0] + after[0], before[1] + after[1]
     low, high = max(0, successes - after[1]), min(successes, before[1])
     every = comb(attempts, successes)

@@ -1,4 +1,4 @@
-"""Whether the iterations of a cell fall into two groups instead of scattering around one value."""
+"""Detects cells whose iterations fall into two groups instead of scattering around one value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ _LEAST_GAP = 2.0  # times the wider group's range: by chance in 1 % of samples o
 
 @dataclass(frozen=True, kw_only=True)
 class Modes:
-    """Both groups, in the values' own unit. `gap` lies between the highest value of the lower one and the lowest of the
-    upper one."""
+    """The two groups, in the unit of the values. `gap` lies between the highest value of the lower group and the lowest
+    value of the upper group."""
 
     lower: int
     upper: int

@@ -1,4 +1,4 @@
-"""Servers and clients in order, groups of cells, and whether one measurement tells what another does."""
+"""Rankings of servers and clients, grouping of cells, and the correlation of two measurements."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ _ROUNDING = 1e-12  # of a logarithm
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One name of a ranking. `summary` is over its cells' medians; ranks count from 1, the interval is of 95 %.
+    """One name of a ranking. `summary` is over the medians of its cells. Ranks count from 1 and have a 95 % interval.
 
-    `why_not`: why this rank can't be told from chance, in words; then there is no interval, and the rank is only the
-    place in the order of the medians.
+    `why_not`: the reason, in words, why this rank can't be distinguished from chance. There is no interval then, and
+    the rank is only the position in the order of the medians.
     """
 
     name: str
@@ -31,14 +31,15 @@ class Place:
 
 
 def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, others: str) -> list[Place]:
-    """Names of role `place` (0 server, 1 client) from the best on, by the median of their cells over the other role.
+    """Names of role `place` (0 server, 1 client), best first, by the median of their cells over the other role.
 
-    `cells` are the iterations' values, above 0, by (server, client); less is better. `others`: what the other role's
-    names are called. Two names are told apart by a paired t test on the logarithms of their cells' medians, a pair for
-    each name of the other role. These differences contain what differs between the other role's names and what differs
-    between iterations. The interval of a rank counts who is told to be better and who is told not to be worse, with the
-    5 % shared by all comparisons of this name (Bonferroni), so that it holds the rank at least 95 % of the time:
-    Mogstad, Romano, Shaikh and Wilhelm, "Inference for Ranks" (2024).
+    `cells` maps (server, client) to the values of the iterations, above 0; lower is better. `others`: the word for the
+    names of the other role. Two names are compared by a paired t test on the logarithms of their cells' medians, with
+    one pair for each name of the other role. These differences contain both the variation between names of the other
+    role and the variation between iterations. The interval of a rank counts the names that are significantly better and
+    those that are not significantly worse. All comparisons of this name share the 5 % (Bonferroni), so that the
+    interval contains the rank at least 95 % of the time: Mogstad, Romano, Shaikh and Wilhelm, "Inference for Ranks"
+    (2024).
     """
     medians = {key: float(np.median(values)) for key, values in cells.items() if len(values)}
     names, opposite = (sorted({key[index] for key in medians}) for index in (place, 1 - place))
@@ -112,10 +113,10 @@ class Correlation:
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation | None:
-    """Whether values rise together; None when either does not vary, or for less than 3.
+    """Spearman's rank correlation; None when one of the series is constant, or for fewer than 3 pairs.
 
-    The interval is Fisher's z with the variance of Bonett and Wright, "Sample size requirements for estimating
-    Pearson, Kendall and Spearman correlations" (2000).
+    The interval is Fisher's z with the variance of Bonett and Wright, "Sample size requirements for estimating Pearson,
+    Kendall and Spearman correlations" (2000).
     """
     n = len(one)
     if n < 3:

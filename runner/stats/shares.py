@@ -1,9 +1,9 @@
-"""Who decides: the share of the variance that servers, clients, and what is special to a pair have in a number.
+"""The share of a number's variance that is due to servers, to clients, and to the pair of both.
 
-The model is that of a crossed design with random effects: log value = mean + server + client + pair + residual. All
-that is needed are mean squares of the cells' means, so that cells with many iterations weigh no more than others and
-cells may be missing (unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components"
-(1992), chapters 4 and 5.
+The model is a crossed design with random effects: log value = mean + server + client + pair + residual. Only mean
+squares of the cells' means are needed, so that cells with many iterations weigh no more than others and cells may be
+missing (unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components" (1992), chapters
+4 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from runner.stats.summary import CONFIDENCE
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """A fraction of the variance, 0 to 1, with the bounds of its 95 % interval."""
+    """A fraction of the variance, from 0 to 1, with the bounds of its 95 % interval."""
 
     share: float
     low: float
@@ -26,7 +26,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """The shares sum to 1. `residual` is None when every cell has one value: then it is within `pair`."""
+    """Shares that sum to 1. `residual` is None when every cell has one value; it is then part of `pair`."""
 
     server: Share
     client: Share
@@ -57,11 +57,11 @@ _LEAST_VARIANCE = 1e-12  # of a logarithm: a millionth of the value, far below w
 
 
 def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Shares | None:
-    """Shares of the variance of log value, from the values above 0 by (server, client).
+    """Shares of the variance of log value, from values above 0 by (server, client).
 
-    None when the table is too small or too full of holes: servers, clients and pairs need a degree of freedom each,
-    which 2 × 2 cells have. Intervals are generalised ones (Weerahandi, 1993), drawn with `seed`; a component that
-    comes out below 0 counts as 0.
+    None when the table is too small or has too many empty cells: servers, clients and pairs need one degree of freedom
+    each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with `seed`. A component
+    below 0 counts as 0.
     """
     logs = {key: np.log(known) for key, values in cells.items() if (known := [one for one in values if one > 0])}
     squares = _mean_squares(logs) if logs else None
@@ -121,7 +121,7 @@ def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanS
 
 
 def _indicator(names: Sequence[str]) -> NDArray[np.float64]:
-    """One row per cell, one column per name: 1 where the cell is of that name."""
+    """A matrix with one row per cell and one column per name: 1 where the cell belongs to the name."""
     _, index = np.unique(np.array(names), return_inverse=True)
     found: NDArray[np.float64] = np.eye(int(index.max()) + 1)[index]
     return found

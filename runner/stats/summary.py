@@ -17,10 +17,10 @@ _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One metric over the iterations of a cell, in the metric's own unit.
+    """One metric over the iterations of a cell, in the unit of the metric.
 
-    `low` and `high` bound the 95 % interval of the median. They are None for less than 6 values, where no interval of
-    order statistics holds the median that often; then there is only the range. `deviation`, the sample standard
+    `low` and `high` bound the 95 % interval of the median. They are None for fewer than 6 values, for which no interval
+    of order statistics contains the median that often; only the range exists then. `deviation`, the sample standard
     deviation, is None for n = 1.
     """
 
@@ -35,7 +35,7 @@ class Summary:
 
     @property
     def spread(self) -> tuple[str, float, float] | None:
-        """What may be printed beside the median: (`95 % interval` or `range`, low, high); None for n = 1."""
+        """The spread to print beside the median: (`95 % interval` or `range`, low, high); None for n = 1."""
         if self.low is not None and self.high is not None:
             return "95 % interval", self.low, self.high
         return ("range", self.minimum, self.maximum) if self.n > 1 else None
@@ -43,7 +43,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """How often a cell was tried. Iterations that were unsupported or skipped are no attempts."""
+    """How often a cell was attempted. Unsupported and skipped iterations are not attempts."""
 
     successes: int
     attempts: int
@@ -82,7 +82,7 @@ def median_interval(ordered: NDArray[np.float64]) -> tuple[float, float] | None:
 
 @lru_cache(maxsize=4096)
 def _place(size: int) -> int | None:
-    """The largest k - 1 with P(Binomial(size, 1/2) < k) within one tail; None when k = 1 is too large."""
+    """The largest k − 1 with P(Binomial(size, 1/2) < k) within one tail; None when k = 1 is already too large."""
     tail, below, found = (1 - CONFIDENCE) / 2, 0.0, None
     for place in range(size // 2 + 1):
         below += exp(lgamma(size + 1) - lgamma(place + 1) - lgamma(size - place + 1) - size * log(2))
@@ -123,10 +123,10 @@ def rate_text(attempts: Attempts) -> str:
 
 
 def median_iteration(results: Sequence[Result]) -> int | None:
-    """Number of the succeeded iteration whose delivery time is the median: with an even count, the slower of the
-    middle two.
+    """The number of the succeeded iteration that has the median delivery time. For an even count it is the slower of
+    the middle two.
 
-    Without any delivery time it is the first that succeeded; None when none did.
+    Without any delivery time it is the first iteration that succeeded; None when no iteration succeeded.
     """
     succeeded = [result for result in results if result.outcome is Outcome.SUCCEEDED]
     measured = sorted(

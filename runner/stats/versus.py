@@ -1,4 +1,5 @@
-"""Several groups of times against one of them: by how much shorter or longer, and whether that may be chance."""
+"""Compares several groups of times with one reference group: by how much they are shorter or longer, and whether chance
+explains it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,12 @@ Times = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Versus:
-    """How one group's median lies to the reference's.
+    """The difference of one group's median from the reference's median.
 
-    `change`: as a fraction of the reference's, negative where it is shorter, with its 95 % interval where both have
-    enough times for it, 4 of each at least, and none is infinite; None where one of the two failed in most attempts:
-    then `lost` says whether that is this one. `p`: Mann-Whitney. `q`: the same after the correction for all questions
-    that were asked with it; None where so few values could have shown nothing.
+    `change` is a fraction of the reference's median, negative for a shorter time, with a 95 % interval when both groups
+    have at least 4 times and none is infinite. It is None when most attempts of one group failed; `lost` then says
+    whether this group is the one. `p`: Mann-Whitney. `q`: p after the correction for all questions asked together; None
+    when there are too few values for any result.
     """
 
     change: float | None
@@ -34,14 +35,15 @@ class Versus:
 
     @property
     def certain(self) -> bool:
-        """Whether the samples tell the two apart."""
+        """True when the samples distinguish the two groups."""
         return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
 
 
 def versus(questions: Sequence[Times], reference: str) -> list[dict[str, Versus]]:
-    """Of each question every other group against the one named `reference`; nothing where that one has no values.
+    """For each question, compares every other group with the group named `reference`. A question without values of the
+    reference has no result.
 
-    All rank tests that could show anything are corrected together (Benjamini-Hochberg).
+    All rank tests that could give a result are corrected together (Benjamini-Hochberg).
     """
     found = [
         {
@@ -79,8 +81,8 @@ def _versus(times: Sequence[float], reference: Sequence[float]) -> Versus:
 
 
 def _interval(times: Sequence[float], reference: Sequence[float], change: float | None) -> tuple[float, float] | None:
-    """Of the change: the exact interval of the rank test's shift of logarithms, made to hold the change itself, which
-    is that of the medians."""
+    """The interval of the change: the exact interval of the rank test's shift of logarithms, widened to contain the
+    change of the medians."""
     if change is None or not all(isfinite(one) and one > 0 for one in (*times, *reference)):
         return None
     found = shift_interval(np.log(np.asarray(reference)), np.log(np.asarray(times)))

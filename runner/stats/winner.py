@@ -1,4 +1,4 @@
-"""Who of several is best by the median, by how much, and whether the runner-up might as well be."""
+"""The best of several groups by the median, its margin, and whether the runner-up might be as good."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ Groups = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """The best median of `n` values, and the one after it. A failed attempt is infinite time, or no goodput.
+    """The best median of `n` values, and the runner-up. A failed attempt counts as infinite time, or as no goodput.
 
-    `margin`: by how much of the runner-up's median the winner's is better, as a fraction, with its 95 % interval where
-    both have enough values for it, 4 of each at least, and no failure; None: nobody else, or one that failed mostly.
-    `p`: Mann-Whitney between the two. `q`: the same after the correction for all questions that were asked with it;
-    None where no values could have shown anything.
+    `margin`: by which fraction of the runner-up's median the winner's is better. It has a 95 % interval when both
+    groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the runner-up
+    failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked together; None when
+    there are too few values for any result.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Winner:
 
     @property
     def certain(self) -> bool:
-        """Whether the samples tell the two apart."""
+        """True when the samples distinguish winner and runner-up."""
         return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
 
     @property
@@ -52,10 +52,10 @@ class Winner:
 
 
 def winners(questions: Sequence[tuple[Groups, bool]]) -> list[Winner | None]:
-    """The best of each question's groups, None where no median counts; in each, whether the lowest one wins.
+    """The best group of each question; None where no median counts. Each question says whether the lowest value wins.
 
-    All rank tests that could show anything are corrected together (Benjamini-Hochberg). The runner-up is chosen by the
-    same values that test it, so a small q between two of many is still the two best of many.
+    All rank tests that could give a result are corrected together (Benjamini-Hochberg). The runner-up is chosen by the
+    same values that test it, so a small q between two of many still means: the two best of many.
     """
     found = [_winner(groups, lowest=lowest) for groups, lowest in questions]
     able = [
@@ -98,15 +98,15 @@ def _winner(groups: Groups, *, lowest: bool) -> Winner | None:
 
 
 def _counts(value: float) -> bool:
-    """Whether it was measured, rather than stands for a failure."""
+    """True for a measured value, false for a value that stands for a failure."""
     return 0 < value < inf
 
 
 def _interval(
     best: Sequence[float], other: Sequence[float], margin: float | None, *, lowest: bool
 ) -> tuple[float, float] | None:
-    """Of the margin: the exact interval of the rank test's shift of logarithms, made to hold the margin itself, which
-    is that of the medians."""
+    """The interval of the margin: the exact interval of the rank test's shift of logarithms, widened to contain the
+    margin of the medians."""
     if margin is None or not all(map(_counts, (*best, *other))):
         return None
     found = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))

@@ -1,4 +1,5 @@
-"""Scenario against scenario by server or controller; variants beside their stack; this run and the one before."""
+"""The page *Compare*: link against link by server or controller; variants beside their stack; this run and the run
+before."""
 
 from itertools import combinations
 from statistics import median
@@ -23,7 +24,7 @@ _VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransm
 
 
 def pages(view: RunView) -> Pages:
-    """One page."""
+    """The page."""
     grid = _grid(view)
     told: dict[str, Any] = {
         "grid": [
@@ -51,7 +52,7 @@ def pages(view: RunView) -> Pages:
 
 
 def _measurements(view: RunView) -> list[str]:
-    """Cases of which cells have an efficiency: measurements; without one, test cases that move enough."""
+    """Cases whose cells have an efficiency: measurements; without any, test cases that transfer enough."""
     known = {cell.case.name for cell in view.measured if "efficiency" in cell.summaries and not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named

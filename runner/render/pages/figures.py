@@ -20,7 +20,7 @@ OF = "pairs"
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """What a figure became: panels (caption, SVG), the rows of its CSV, and why it is empty when it is."""
+    """A drawn figure: panels (caption, SVG), the rows of its CSV, and the reason if it is empty."""
 
     number: str
     title: str
@@ -33,7 +33,7 @@ class Drawn:
 
 
 def pages(view: RunView) -> Pages:
-    """One page with all figures, and their files."""
+    """The page with all figures, and their files."""
     drawn = []
     figures: list[Callable[[RunView], dict[str, Any]]] = [
         *statistics_figures.FIGURES,

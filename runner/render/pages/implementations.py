@@ -25,7 +25,7 @@ _BASE = "../"
 
 @dataclass(frozen=True, kw_only=True)
 class InCase:
-    """A stack in one measurement: by role its place in the ranking, its efficiencies, its successes."""
+    """A stack in one measurement: by role its rank, its efficiencies, its successes."""
 
     case: str
     label: str
@@ -36,7 +36,7 @@ class InCase:
 
 
 def pages(view: RunView) -> Pages:
-    """One page per stack, and the list."""
+    """One page per stack, and the list of stacks."""
     known = {name: in_cases(view, name) for name in view.stacks}
     yield Page("implementations/index.html", "implementations.html", _list(view, known))
     for name, cases in known.items():

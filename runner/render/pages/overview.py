@@ -45,8 +45,8 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """One measurement: `rows` by server, in each the cells by client. Means are those of the cells' medians, by label:
-    cells of different protocols have no common mean."""
+    """One measurement: `rows` by server, each with its cells by client. Means are of the cells' medians, by label,
+    because cells of different protocols have no common mean."""
 
     case: CaseRecord
     clients: list[str]
@@ -60,7 +60,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """All findings of one code. `cells` with the iterations concerned."""
+    """All findings with one code. `cells` have the iterations concerned."""
 
     code: str
     requirement: str
@@ -82,7 +82,7 @@ class FailureGroup:
 
 
 def pages(view: RunView) -> Pages:
-    """The one page that a run opens with."""
+    """The first page of a run."""
     yield Page("index.html", "run.html", context(view))
 
 
@@ -127,7 +127,7 @@ def _counts(case: CaseRecord, table: Iterable[Cell]) -> list[tuple[str, str, int
 
 
 def news(view: RunView) -> dict[str, Any]:
-    """What `news.html` prints: what changed since the run before, and what did not succeed."""
+    """The content of `news.html`: changes since the previous run, and jobs that did not succeed."""
     return {
         "previous": view.previous,
         "changes": view.changes,
@@ -175,7 +175,8 @@ def _matrix_cell(key: tuple[str, str, str], view: RunView) -> MatrixCell:
 
 
 def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
-    """What the script shows instead: by `metric/statistic` a list over all cells, row by row; null where unknown."""
+    """The numbers that the script can show instead: by `metric/statistic` a list over all cells, row by row; null when
+    unknown."""
     cells = [one.cell if one.cell is not None and SHOWN in one.values else None for one in every]
     found: dict[str, Any] = {"labels": [cell.label if cell is not None else None for cell in cells]}
     for key in SWITCHABLE:
@@ -186,7 +187,7 @@ def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
 
 
 def _means(group: Iterable[MatrixCell]) -> Means:
-    """Of the cells with a delivery time, by label, those without a label first."""
+    """Means of the cells with a delivery time, by label; cells without a label first."""
     found: dict[str, list[float]] = {}
     for one in group:
         if one.cell is not None and SHOWN in one.values:

@@ -1,4 +1,5 @@
-"""Broken protocol rules: a table by rule and stack, with the jobs that prove them, whatever their cases asked."""
+"""The page *Rules*: broken protocol rules by rule and stack, with the jobs that prove them, whatever their cases are
+about."""
 
 from collections import defaultdict
 from typing import Any
@@ -14,7 +15,7 @@ _SHOWN = 4  # jobs of a rule and a stack
 
 
 def pages(view: RunView) -> Pages:
-    """The one table."""
+    """The page."""
     yield Page("rules/index.html", "rules.html", {"rows": _rows(view)})
 
 

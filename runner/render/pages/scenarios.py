@@ -32,7 +32,7 @@ _DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
 
 
 def pages(view: RunView) -> Pages:
-    """One page per case, and the list."""
+    """One page per case, and the list of cases."""
     yield Page("scenarios/index.html", "scenarios.html", {"rows": [_row(view, name) for name in view.scenarios]})
     for name in view.scenarios:
         yield Page(case_path(name), "scenario.html", _one(view, name))
@@ -114,7 +114,7 @@ def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
 
 
 def _truth(cells: list[Cell]) -> dict[str, Any] | None:
-    """What the simulator did over all jobs of the case: sums of packets, the worst lateness."""
+    """The simulator's counts over all jobs of the case: sums of packets, the largest lateness."""
     truths = [result.truth for cell in cells for result in cell.results if result.truth is not None]
     if not truths:
         return None
