@@ -1,6 +1,6 @@
-"""Container folders (as tar) → files of the job's folder; what was downloaded is compared with what was served.
+"""Copies container folders (as tar) to the job's folder, and compares downloaded files with served ones.
 
-Endpoint images are strangers: an archive of theirs may hold links, devices, a sparse file of terabytes, any name.
+Endpoint images may be hostile: an archive may hold links, devices, a sparse file of terabytes, any name.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _MERGED_LINES = 100
 
 @dataclass(kw_only=True)
 class Extraction:
-    """What was copied out of one folder. Sizes in bytes; names are relative to the folder."""
+    """The files that were copied out of one folder. Sizes in bytes; names are relative to the folder."""
 
     files: int = 0
     size: int = 0
@@ -78,7 +78,7 @@ class Blocks(io.RawIOBase):
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose header is bounded: names come in headers of any size, and a header may announce another."""
+    """A member whose header is bounded: a header may hold a name of any size, and announce another header."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _HEADERS_OF_HEADERS and self.size > _LONGEST_HEADER:
@@ -101,7 +101,7 @@ def _each(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.Ta
 
 
 def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
-    """The members below the archive's one top folder, with their names relative to it."""
+    """The members below the archive's only top folder, with their names relative to it."""
     for archive, member in _each(blocks):
         if len(member.name) > _LONGEST_NAME:
             raise tarfile.ReadError(f"a name of {len(member.name)} characters")
@@ -193,7 +193,7 @@ def _kind(member: tarfile.TarInfo) -> str:
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str | None:
-    """Write one member. None when it is written, else why not. A full disk raises OSError: the member can't help that.
+    """Write one member. Returns None, or the reason why it was not written. A full disk raises OSError.
 
     No link is ever made below the target, so a path in it leads nowhere else.
     """
@@ -225,7 +225,7 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Downloads:
-    """What /downloads held: a record of each requested file, names of others, memory that its files take."""
+    """The contents of /downloads: a record of each requested file, names of other files, memory that the files take."""
 
     files: tuple[FileRecord, ...]
     extra: tuple[str, ...]
@@ -288,7 +288,7 @@ def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def merge_outputs(outputs: Sequence[tuple[str, str]]) -> str:
-    """The last lines of several containers as one text, by name."""
+    """The last lines of several containers as one text, by container name."""
     return "".join(
         f"== {name} ==\n" + "".join(f"{line}\n" for line in text.splitlines()[-_MERGED_LINES:])
         for name, text in outputs

@@ -41,7 +41,7 @@ _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{1
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either the old content or all of the new one, even after a power cut."""
+    """Write `data` so that `path` holds either the old content or all of the new content, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def _check_numbers(document: object) -> None:
 
 
 def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
-    """`value` as JSON with sorted keys and one field a line, so that two results can be compared by diff."""
+    """`value` as JSON with sorted keys and one field per line, so that two results can be compared by diff."""
     document = adapter.dump_python(value, mode="json")
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
 
@@ -167,7 +167,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord:
-    """What can only be said of all iterations of a pair in a case together. `modes` of their delivery times, in s."""
+    """Facts about all iterations of a pair in a case together. `modes`: of their delivery times, in seconds."""
 
     server: str
     client: str
@@ -181,7 +181,7 @@ class CellRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDocument:
-    """A whole run in one file: what the site offers for download."""
+    """A whole run in one file, as the site offers it for download."""
 
     schema: int = RUN_SCHEMA
     run: Run
@@ -193,7 +193,7 @@ _DOCUMENT = TypeAdapter(RunDocument)
 
 
 def run_document(folder: "RunFolder", cells: Sequence[CellRecord]) -> bytes:
-    """Everything of a run as one JSON document, in the terms of `run.json` and `result.json`."""
+    """The whole run as one JSON document, in the terms of `run.json` and `result.json`."""
     document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
     # In one line, which json writes many times faster; unlike pydantic it takes half a character of an endpoint.
     return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
@@ -325,7 +325,7 @@ class RunFolder:
 
 
 def load_evidence(artifacts: Artifacts) -> Evidence | None:
-    """The job's evidence, None when it has none or it can't be read (the judge then says so)."""
+    """The job's evidence; None when it is missing or can't be read (the judge then reports that)."""
     try:
         evidence: Evidence = _EVIDENCE.validate_python(_parse_all(read_regular(artifacts.evidence)))
     except (OSError, ValueError):

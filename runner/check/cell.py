@@ -1,7 +1,7 @@
-"""One case with one peer: when it is asked again, and what its iterations say together. The rule is here alone:
+"""One case with one peer: when it runs again, and the verdict over its iterations.
 
-A case whose link draws from a seed, and that failed, is asked again with other seeds; `HELD` failures in at most `MOST`
-iterations are held against the image, fewer are not.
+A case whose link draws from a seed and that failed runs again with other seeds. `HELD` failures in at most `MOST`
+iterations count as a failure of the image; fewer don't.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ TRIES = 3  # iterations that the link's impairment may miss, or the harness spoi
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """`results`: its iterations so far, at least one. `random`: another seed puts the case to other packets."""
+    """`results`: its iterations so far, at least one. `random`: another seed affects other packets."""
 
     results: tuple[Result, ...]
     random: bool
 
     @cached_property
     def decided(self) -> tuple[Result, ...]:
-        """Those that the harness did not spoil."""
+        """Iterations that did not end as errors of the harness."""
         return tuple(result for result in self.results if result.outcome is not Outcome.ERROR)
 
     @cached_property
@@ -37,9 +37,9 @@ class Cell:
 
     @property
     def further(self) -> int:
-        """How many iterations to ask next. What was disturbed has had its attempts.
+        """How many iterations to run next. A disturbed job has had its attempts already.
 
-        All that may be needed at once: beside each other they take the time of one, and one takes a minute of waiting.
+        All that may be needed are started together: in parallel they take the time of one, mostly a minute of waiting.
         """
         spoiled = [code_of(result) for result in self.results if result.outcome is Outcome.ERROR]
         if len(spoiled) >= TRIES:
@@ -52,7 +52,7 @@ class Cell:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """Of all iterations; an error: it could not be decided."""
+        """The outcome over all iterations; an error means that the case could not be decided."""
         if not self.decided:
             return Outcome.ERROR
         if not (self.random and self.failures):
@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def excused(self) -> bool:
-        """Whether it failed, but no more often than chance may have it."""
+        """True when the case failed, but not more often than chance allows."""
         return self.outcome is Outcome.SUCCEEDED and self.failures > 0
 
     @property
@@ -74,11 +74,11 @@ class Cell:
 
     @property
     def shown(self) -> Result:
-        """The iteration that stands for it: the first that says what is wrong."""
+        """The iteration that represents the cell: the first that has a finding."""
         reasons = (Outcome.ERROR, Outcome.FAILED) if self.outcome is Outcome.ERROR else (Outcome.FAILED, self.outcome)
         return next(result for reason in reasons for result in self.results if result.outcome is reason)
 
 
 def code_of(result: Result) -> str:
-    """Of its first finding; empty without one."""
+    """The code of the result's first finding; empty without a finding."""
     return result.findings[0].code if result.findings else ""

@@ -1,4 +1,4 @@
-"""`doctor --link`: measure the link with endpoints of our own, in the lanes that jobs run in, one and N at once."""
+"""`doctor --link`: measures the emulated link with our own endpoints, in one lane and in several lanes at once."""
 
 import json
 import statistics
@@ -40,7 +40,7 @@ _MEND = (
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """What the server sends to the client: bit/s of IP bytes, bytes of a packet with its IP header, packets."""
+    """The server's traffic to the client: bit/s of IP bytes, bytes per packet with IP header, number of packets."""
 
     echoes: int
     rate: float
@@ -56,8 +56,8 @@ LOSS_FLOW = Flow(echoes=1, rate=0.1 * FORWARD_RATE, ip_length=200, count=10_000)
 def selftest(*, lanes: int, progress: Callable[[str], None]) -> list[Check]:
     """Measure RTT, data rate and loss on the satellite link, in one lane and in `lanes` at once, about 30 s each.
 
-    RTT is to be within RTT_ERROR of delay plus serialisation (median of the echoes), the data rate within RATE_ERROR,
-    the loss within its 99 % interval. Raises SetupError when lanes can't be had.
+    RTT must be within RTT_ERROR of delay plus serialisation (median of the echoes), the data rate within RATE_ERROR,
+    the loss within its 99 % interval. Raises SetupError when no lanes can be made.
     """
     client = engine.client()
     progress("building the measuring endpoint")
@@ -91,7 +91,7 @@ def _measure(lanes: int) -> list[Check]:
 
 
 def _job(lanes: Lanes, folder: Path, number: int, flow: Flow, loss: float) -> dict[str, Any]:
-    """Run one flow in a free lane. Returns what its client wrote down, and under `truth` the link's counts."""
+    """Run one flow in a free lane. Returns the client's record, with the link's counts under `truth`."""
     own = folder / f"{number}-{loss}"
     own.mkdir()
     environment = {"TESTCASE": "measure", "CLIENT_PARAMS": json.dumps(vars(flow))}
@@ -146,7 +146,7 @@ def _rate(lanes: int, measured: list[dict[str, Any]]) -> Check:
 
 
 def _loss(lanes: int, measured: list[dict[str, Any]]) -> Check:
-    """What the link dropped, and that all the rest arrived: a receiver that was not served loses packets, too."""
+    """Compares the packets that the link dropped with those that didn't arrive: a starved receiver loses packets, too."""
     half = QUANTILE_99 * (LOSS * (1 - LOSS) / LOSS_FLOW.count) ** 0.5
     fractions = [one["truth"]["dropped_loss"] / one["truth"]["packets_in"] for one in measured]
     worst = max(fractions, key=lambda fraction: abs(fraction - LOSS))

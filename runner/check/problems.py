@@ -1,4 +1,4 @@
-"""What is wrong with an image and how it is mended: before it runs, in the probe, and in its jobs."""
+"""Problems of an image and their mends: before it runs, in the compliance probe, and in its jobs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Problem:
 
 
 def of_image(facts: ImageFacts) -> Iterator[Problem]:
-    """What can be told without running it (contract.md)."""
+    """Problems that are visible without running the image (docs/contract.md)."""
     if facts.platform != facts.host_platform:
         yield Problem(
             code="wrong-platform",
@@ -64,7 +64,7 @@ def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
 
 
 def of_output(role: Role, output: str) -> Iterator[Problem]:
-    """What an endpoint printed while /setup.sh ran."""
+    """Problems in the output of /setup.sh."""
     refused = [line for line in output.splitlines() if "Operation not permitted" in line]
     if refused:
         yield Problem(
@@ -114,7 +114,7 @@ _MENDS_OF_CASES = {
 
 
 def mend(code: str, case: str) -> str:
-    """What helps against this finding in this case; empty when its requirement says it."""
+    """The mend for this finding in this case; empty when the finding's requirement already says it."""
     return _MENDS_OF_CASES.get((code, case)) or MENDS.get(code, "")
 
 

@@ -1,4 +1,4 @@
-"""What a check found: its verdict, the entry to submit, and the report as Markdown and JUnit."""
+"""The result of a check: verdict, the entry to submit, and the report as Markdown and JUnit."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Of a cell in the table."""
+    """The place of a cell in the table."""
 
     case: str
     role: Role
@@ -86,7 +86,7 @@ class Report:
         }
 
     def is_open(self, place: Place) -> bool:
-        """Whether it was not decided, nor did the case in this role succeed with another peer."""
+        """True when the cell was not decided and the case did not succeed in this role with another peer."""
         alike = [cell for other, cell in self.cells.items() if (other.case, other.role) == (place.case, place.role)]
         return self.cells[place].outcome is Outcome.ERROR and all(one.outcome is not Outcome.SUCCEEDED for one in alike)
 
@@ -100,11 +100,11 @@ class Report:
         return Role.SERVER if job.server == self.name else Role.CLIENT
 
     def peer_of(self, job: Job) -> str:
-        """Whom it was run against."""
+        """The peer of the cell."""
         return job.client if job.server == self.name else job.server
 
     def cases(self, role: Role) -> tuple[str, ...]:
-        """The wire names that it claims in `role`: those that were run and not answered with 127."""
+        """The wire names that the image claims in `role`: those that ran and were not answered with 127."""
         names = {
             self.wire_names[job.case][role.value]
             for job, result in self.results.items()
@@ -135,7 +135,7 @@ class Report:
         return tuple(role for role in Role if self.cases(role))
 
     def _asked(self, role: Role) -> frozenset[str]:
-        """The wire names that this check asked of it in `role`."""
+        """The wire names that this check used in `role`."""
         jobs = (job for job in self.results if self.role_of(job) is role)
         return frozenset(self.wire_names[job.case][role.value] for job in jobs)
 
@@ -181,7 +181,7 @@ class Report:
         return paths
 
     def columns(self) -> list[tuple[Role, str]]:
-        """Role and peer of each column of the table, those that were run."""
+        """Role and peer of each column of the table, as far as they ran."""
         found = {(place.role, place.peer) for place in self.cells}
         return sorted(found, key=lambda column: (list(Role).index(column[0]), self.peers.index(column[1])))
 
@@ -213,7 +213,7 @@ class Report:
         return lines
 
     def groups(self) -> list[tuple[str, list[Place]]]:
-        """What has to be told of single cells, under which heading; only those that there are."""
+        """Cells to list one by one, by heading; empty groups are left out."""
         by_title: dict[str, list[Place]] = {"Failed": [], _EXCUSED: [], "Not decided": []}
         for place, cell in self.cells.items():
             if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
@@ -241,7 +241,7 @@ class Report:
         return [*lines, "", f"Evidence: `{self.path(place)}`"]
 
     def junit(self) -> bytes:
-        """The report for a CI: a suite for the contract, and one for each role."""
+        """The report for a CI: one suite for the contract, and one for each role."""
         root = Xml.Element("testsuites", name=f"bentpipe check {self.subject}")
         contract = Xml.SubElement(root, "testsuite", name="contract")
         for problem in self.problems:
@@ -286,12 +286,12 @@ def cell_text(cell: Cell | None) -> str:
 
 
 def mend_of(cell: Cell, finding: Finding) -> str:
-    """What helps; empty when the requirement says it."""
+    """The mend; empty when the requirement already says it."""
     return open_mend(finding.code) if cell.outcome is Outcome.ERROR else mend(finding.code, cell.shown.case)
 
 
 def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:
-    """Not decided is an error only when it leaves the check open; what is excused passes, and says so."""
+    """A cell that is not decided is an error only when it leaves the check open; an excused cell passes with a note."""
     tags = {
         Outcome.FAILED: "failure",
         Outcome.ERROR: "error" if is_open else "skipped",

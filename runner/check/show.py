@@ -1,4 +1,4 @@
-"""How a check's report looks in a terminal."""
+"""A check's report in a terminal."""
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +14,7 @@ _STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "red", Verdict.INCONCLUSIVE:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Problems with their mends, the table of cases, failures, where the files are, the verdict."""
+    """Print problems with their mends, the table of cases, failures, the places of the files, the verdict."""
     for problem in report.problems:
         console.print(f"\n[red]✗ {escape(problem.code)}[/red] {escape(problem.what)}", soft_wrap=True)
         console.print(f"  mend: {escape(problem.mend)}", soft_wrap=True)
@@ -43,7 +43,7 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def _cases_table(report: Report, columns: list[tuple[Role, str]]) -> Table:
-    """The cases in one role, a column per peer: within 80 columns, whatever the codes of the failures are."""
+    """The cases in one role with a column per peer, within 80 columns, however long the codes of the failures are."""
     table = Table(box=None)
     table.add_column(f"as {columns[0][0].value}", no_wrap=True)
     for _, peer in columns:

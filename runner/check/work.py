@@ -45,7 +45,7 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """What `check` was asked. Either `image`, or commands of a local build by role."""
+    """The options of `check`. Either `image`, or commands of a local build by role."""
 
     implementations: Path
     image: str | None = None
@@ -60,7 +60,7 @@ class CheckOptions:
 
 
 def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
-    """Check one image or local build. Raises UsageError for what isn't there, InterruptedRunError after Ctrl-C."""
+    """Check one image or local build. Raises UsageError for a missing image or peer, InterruptedRunError after Ctrl-C."""
     began = time.monotonic()
     catalog = load_catalog(options.implementations)
     width = Width.parse(options.lanes)
@@ -115,7 +115,7 @@ def _peers(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:
 
 
 def _cases(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:
-    """What was asked for; without it every test case, goodput and sat. Handshakes first."""
+    """The selected cases; without a selection every test case, goodput and sat. Handshakes come first."""
     chosen = catalog.select_cases(options.cases)
     if not options.cases:
         chosen = tuple(name for name in chosen if catalog.cases[name].kind is Kind.TEST_CASE or name in MEASUREMENTS)
@@ -139,7 +139,7 @@ def _name(options: CheckOptions, peers: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Subject:
-    """What is checked."""
+    """The image or local build under check."""
 
     name: str
     facts: ImageFacts | None
@@ -157,21 +157,21 @@ class _Subject:
         return self.facts.image if self.facts is not None else ENDPOINT_IMAGE
 
     def roles(self) -> tuple[Role, ...]:
-        """The roles that may be asked: both of an image, the given ones of a local build."""
+        """The possible roles: both for an image, the given ones for a local build."""
         return tuple(role for role in Role if self.facts is not None or role in self.commands)
 
     def specs(self) -> dict[tuple[str, Role], EndpointSpec]:
-        """How a local build's containers differ from those of an image."""
+        """How the containers of a local build differ from those of an image."""
         return {(self.name, role): local_build(command) for role, command in self.commands.items()}
 
 
 def _got_through(result: Result) -> bool:
-    """Whether the file arrived, even if the case forbids how: it may send Retry in other cases."""
+    """True when the file arrived, even if the case forbids how: other cases may allow it, such as Retry."""
     return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not cannot_talk(result))
 
 
 class _Check:
-    """The jobs of one check and what came of them."""
+    """The jobs of one check and their results."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class _Check:
         )
 
     def _probe(self, jobs: list[Job], lanes: Lanes) -> list[Problem]:
-        """Ask an image for a TESTCASE that nobody knows. A local build has the runner's own answer to that."""
+        """Run the image with an unknown TESTCASE. For a local build the runner itself gives that answer."""
         if self._subject.facts is None:
             return []
         answers = Emulated(self._run(), lanes, {}).probe(self._path / "compliance.json", jobs)
@@ -311,7 +311,7 @@ class _Check:
             raise InterruptedRunError(f"Stopped after {len(self.results)} jobs of the check; they are in {self._path}.")
 
     def _again(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
-        """Further iterations of the cell of `job`, once all that were asked of it have ended."""
+        """Further iterations of the job's cell, once all its running ones have ended."""
         asked = [one for one in self._asked if replace(one, iteration=job.iteration) == job]
         if not all(one in results for one in asked):
             return ()
@@ -321,7 +321,7 @@ class _Check:
         return more
 
     def is_random(self, case: str) -> bool:
-        """Whether another seed puts the case to other packets."""
+        """True when another seed affects other packets."""
         return self._catalog.cases[case].record().has_chance
 
     def _ending(self, role: Role) -> str:
@@ -343,7 +343,7 @@ class _Check:
         return Role.SERVER if job.server == self._subject.name else Role.CLIENT
 
     def _output_problems(self) -> list[Problem]:
-        """What the endpoint's own output says about its rights; once per role."""
+        """Problems with rights that the endpoint's own output shows; each once per role."""
         found: dict[Role, Problem] = {}
         for job in self.results:
             role = self._role_of(job)

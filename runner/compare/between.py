@@ -2,9 +2,9 @@
 
 Iterations of one run share the conditions of that run, such as the host's load, so they are no replicates of the run.
 Runs made alike with the same images are. For a case and a metric, the cells' means form a table of runs × cells. Its
-analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates the part that all
-cells of a run share from the part that is special to a cell in a run. Means are of logarithms, except for ratios, where
-they are of the values.
+analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates the part that
+all cells of a run share from the part that is special to a cell in a run. Means are of logarithms, except for ratios,
+where they are of the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,8 +77,8 @@ class BetweenRuns:
     """The variation between runs for one case and metric. Variances are of one cell's mean, so they include the noise
     of its iterations.
 
-    `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell in a
-    run. `inside`: the mean noise of the iterations, which is part of both.
+    `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell in
+    a run. `inside`: the mean noise of the iterations, which is part of both.
     """
 
     case: str

@@ -75,7 +75,7 @@ class NumberChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RateChange:
-    """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors are left out."""
+    """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors don't count."""
 
     server: str
     client: str

@@ -57,7 +57,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What the engine knows of a container. Times in seconds since 1970; None: not yet."""
+    """The engine's record of a container. Times in seconds since 1970; None: not yet."""
 
     pid: int
     exit_code: int | None
@@ -75,7 +75,7 @@ class Usage:
 
 
 class Stream:
-    """What a container prints, and its stdin where it has one. Thread-safe: one iterates while others write."""
+    """A container's output, and its stdin if it has one. Thread-safe: one thread iterates while others write."""
 
     def __init__(self, api: docker.APIClient, stream: Any) -> None:
         self._api = api
@@ -93,14 +93,14 @@ class Stream:
             self.close()
 
     def close(self) -> None:
-        """Read and write no more; a container whose stdin this is sees its end."""
+        """End reading and writing; a container that reads this as its stdin sees the end."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # a response of docker-py's keeps it open otherwise
         self._stream.close()
         self._api.close()
 
     def write(self, data: bytes) -> None:
-        """Write to stdin. Raises LaneError when nobody takes it."""
+        """Write to stdin. Raises LaneError when nothing reads it."""
         try:
             with self._writing:
                 self._socket.sendall(data)
@@ -111,11 +111,11 @@ class Stream:
 class Engine:
     """Containers and volumes with the labels of one owner and run.
 
-    docker-py's client isn't meant for several threads, so each call borrows one of its own.
+    docker-py's client is not made for several threads, so each call borrows a client of its own.
     """
 
     def __init__(self, client: docker.DockerClient, labels: Mapping[str, str], *, url: str | None = None) -> None:
-        """`url`: where the engine of `client` listens, None when the environment says it."""
+        """`url`: where the engine of `client` listens; None: the environment names it."""
         self._where = {"base_url": url} if url is not None else kwargs_from_env()
         self._version = client.api.api_version
         self._labels = dict(labels)
@@ -189,7 +189,7 @@ class Engine:
         return True
 
     def state(self, container: str) -> State:
-        """What the engine knows of a container now."""
+        """The engine's present record of a container."""
         with self._call("inspect a container") as api:
             state: dict[str, Any] = api.inspect_container(container)["State"]
         ended = state["Status"] in ("exited", "dead")
@@ -254,7 +254,7 @@ class Engine:
             yield from api.export(container, chunk_size=_BLOCK)
 
     def image_config(self, image: str) -> dict[str, Any]:
-        """What an image says of its first process, in the engine's words."""
+        """The image's first process, in the engine's words."""
         with self._call(f"look at the image {image}") as api:
             config: dict[str, Any] = api.inspect_image(self.image_id(image))["Config"]  # type: ignore[no-untyped-call]
         return config

@@ -32,7 +32,7 @@ _CALL_SECONDS = 120
 
 
 class SocketState(Enum):
-    """What happens when this process connects to the engine's socket."""
+    """The result of connecting to the engine's socket."""
 
     ANSWERS = "answers"
     FORBIDDEN = "forbidden"
@@ -56,13 +56,13 @@ def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _:
 
 
 def socket_path() -> Path | None:
-    """The socket of the engine that DOCKER_HOST names, the usual one without; None when it isn't a local socket."""
+    """The engine's socket: the one in DOCKER_HOST, otherwise the usual one; None when it isn't a local socket."""
     url = os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
     return Path(url.removeprefix("unix://")) if url.startswith("unix://") else None
 
 
 def socket_state(path: Path) -> SocketState:
-    """Connect to the engine's socket at `path` and tell what happened."""
+    """Connect to the engine's socket at `path` and return the result."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(5.0)
         try:
@@ -75,7 +75,7 @@ def socket_state(path: Path) -> SocketState:
 
 
 def forbidden(path: Path) -> str:
-    """The sentence for a user who may not use the engine's socket at `path`."""
+    """The sentence for a user who has no right to use the engine's socket at `path`."""
     return f"{user()} may not use the Docker Engine ({path}): {join_group()}."
 
 
@@ -128,7 +128,7 @@ def _apt(*arguments: str) -> None:
 
 
 def _start(progress: Progress) -> None:
-    """Start the daemon and wait until it answers; the host's service manager does it where there is one."""
+    """Start the daemon and wait until it answers; a service manager does this if the host has one."""
     process: subprocess.Popen[bytes] | None = None
     if Path("/run/systemd/system").is_dir():
         progress("starting the Docker Engine (systemctl start docker)")
@@ -157,7 +157,7 @@ def _start(progress: Progress) -> None:
 
 
 def _answers() -> bool:
-    """Whether the daemon answers a call. Its socket takes connections before that."""
+    """True when the daemon answers a call. Its socket accepts connections earlier than that."""
     try:
         docker.DockerClient(f"unix://{SOCKET}", version="1.41", timeout=5).ping()
     except (DockerException, OSError):
@@ -166,7 +166,7 @@ def _answers() -> bool:
 
 
 def _runs(program: str) -> bool:
-    """Whether the process of the pid file is that program. After a crash the number may be another's by now.
+    """True when the process of the pid file is that program. After a crash its number may belong to another process.
 
     A dead process that nobody waited for still has a name, but no executable.
     """
@@ -206,7 +206,7 @@ def client() -> docker.DockerClient:
 
 
 def user() -> str:
-    """The name of the user as whom this process acts."""
+    """The name of this process's user."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -7,7 +7,7 @@ TAIL = 512 * 1024  # and from the end
 
 
 class Output:
-    """Bytes in, text out. Not thread-safe: whoever shares it guards it."""
+    """Bytes in, text out. Not thread-safe: callers that share it must guard it."""
 
     def __init__(self) -> None:
         self.total = 0  # bytes that were printed
@@ -32,7 +32,7 @@ class Output:
         return self.total - len(self._head) - self._tail_size
 
     def content(self) -> bytes:
-        """What is kept, with one line where something is left out."""
+        """The kept output, with one line at the place where something was left out."""
         gap = f"\n[bentpipe: {self.left_out} bytes left out]\n".encode() if self.left_out else b""
         return bytes(self._head) + gap + b"".join(self._tail)
 

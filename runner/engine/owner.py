@@ -1,4 +1,5 @@
-"""Who made a container or volume, and whether that process still lives: what a restarted runner may remove."""
+"""The owner of a container or volume, and whether its process still lives: a restarted runner removes only what dead
+runners left."""
 
 import os
 import socket
@@ -10,7 +11,8 @@ _START_TIME = 21 - 2  # field 22 of /proc/<pid>/stat, counted after the name, wh
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A process, unmistakably: process ids are reused, but not with the same start time within one boot."""
+    """A process, identified without ambiguity: process IDs are reused, but not with the same start time within one
+    boot."""
 
     machine: str
     boot: str
@@ -37,7 +39,7 @@ class Owner:
         return f"{self.machine}:{self.boot}:{self.pid}:{self.start}"
 
     def is_dead(self) -> bool:
-        """Whether the process is known to be gone. Processes of other machines never are."""
+        """True when the process is known to have ended. Processes of other machines never are."""
         if self.machine != _machine():
             return False
         return self.boot != _boot() or _start_time(self.pid) != self.start

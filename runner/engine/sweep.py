@@ -1,4 +1,4 @@
-"""Removing what runners left behind: of the dead at the start, one's own at the end."""
+"""Removes what runners left behind: dead runners at the start, this runner at the end."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,7 +24,7 @@ def sweep(engine: Engine) -> int:
 
 
 def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
-    """Remove every container and volume with these labels. Returns how many; raises LaneError when one is left."""
+    """Remove every container and volume with these labels. Returns their number; raises LaneError when one is left."""
     removed, failures = _remove(engine, lambda found: all(found.get(name) == value for name, value in labels.items()))
     if failures:
         raise failures[0]

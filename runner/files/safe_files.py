@@ -1,7 +1,7 @@
-"""Files of a folder that a stranger may have made: read up to a limit, never through a link, removed only where they
-are ours.
+"""Reads and removes files in a folder that somebody else may have made: up to a limit, never through a link, and only
+our own.
 
-A run folder may come from anybody. Names in it, its links, pipes and sizes are input, as every other text is.
+A run folder may come from anybody. Its names, links, pipes and sizes are input, as any other text is.
 """
 
 import os
@@ -18,7 +18,7 @@ _MOST_ENTRIES = 20_000  # files and folders of a job; the runner copies at most 
 
 
 class RefusedFileError(OSError):
-    """A file that is not read: a link, a pipe, a device, or larger than its limit. The message says which."""
+    """A file that is not read: a link, a pipe, a device, or larger than its limit. The message says which of these."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(why)
@@ -69,9 +69,10 @@ def read_tail(path: Path, *, size: int) -> bytes:
 
 
 def foreign_entry(folder: Path) -> str | None:
-    """The first thing in a job's folder that bentpipe never writes: a link, a pipe, a device, too many files, too deep.
+    """The first entry in a job's folder that bentpipe never writes: a link, a pipe, a device, too many files, too
+    deep.
 
-    None when all of it are files and folders, or when there is no such folder.
+    None when all entries are files and folders, or when the folder is missing.
     """
     if folder.is_symlink():
         return f"{folder.name} is a symbolic link"

@@ -87,7 +87,7 @@ def _parent(client: docker.DockerClient, progress: Callable[[str], None]) -> str
 
 
 def _pull(client: docker.DockerClient, tag: str) -> bool:
-    """Pull `tag`; False when the registry refuses or says nothing for a while.
+    """Pull `tag`; False when the registry refuses or stays silent.
 
     The engine gives a pull no time limit, so a thread listens and is left behind when it hears nothing.
     """

@@ -1,4 +1,4 @@
-"""Making images: parents first, two at once, nothing that didn't change; one that fails leaves the others alone."""
+"""Builds images: parents first, two at once, only what changed. A failed image leaves the others alone."""
 
 import queue
 import re
@@ -29,10 +29,10 @@ _BUILDER_TALK = (" --->", "Removing intermediate container ")
 def build(
     client: docker.DockerClient, wanted: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
 ) -> dict[str, str]:
-    """Make every image that is missing or stale, `parallel` at once where none waits for another. Returns tag → id.
+    """Build every image that is missing or stale, `parallel` at once where none waits for another. Returns tag → ID.
 
-    `report` is called from the threads that build. When one fails, all that don't start from it are built all the
-    same; then SetupError says which failed and why. What builds when this process ends is cancelled by the engine.
+    `report` is called from the threads that build. When an image fails, all images that don't start from it are still
+    built; then SetupError says which failed and why. The engine cancels builds when this process ends.
     """
     by_tag = {image.tag: image for image in wanted}
     order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})
@@ -72,7 +72,7 @@ def build(
 
 
 def _told(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exception:
-    """One error for all that failed; a fault of the program itself is handed on as it is."""
+    """One error for all failed images; a fault of the program itself is raised unchanged."""
     sentences = []
     for tag, error in failures.items():
         if isinstance(error, SetupError):
@@ -136,7 +136,7 @@ def _build(
 
 
 def _others(client: docker.DockerClient) -> bool:
-    """Whether another process has lanes: it keeps to the images that it began with, and has no container of each."""
+    """True when another process has lanes: it keeps to the images that it began with, and not all have a container."""
     found = client.api.containers(filters={"label": LABEL_OWNER})
     return any(one["Labels"][LABEL_OWNER] != str(Owner.current()) for one in found)
 

@@ -1,4 +1,4 @@
-"""How the making of images looks in a terminal: a line for each and one for all. Prints only through the console."""
+"""Builds of images in a terminal: one line per image and one for all. Prints only through the console."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What this host lacks to run jobs, and the mend, line by line. Looks, and changes nothing."""
+"""Checks this host line by line: what it lacks to run jobs, and the mend. Changes nothing."""
 
 import os
 import platform
@@ -51,7 +51,7 @@ def examine_host() -> list[Check]:
 
 
 def machine(system: str, architecture: str) -> Check:
-    """Whether the images run on this kind of machine, as `uname -s` and `uname -m` name it."""
+    """Whether images run on this kind of machine, as `uname -s` and `uname -m` name it."""
     return Check(
         name="machine",
         ok=system == "Linux" and architecture.lower() in MACHINES,
@@ -88,14 +88,14 @@ def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]
 
 
 def disk(name: str, folder: Path, needed: int) -> Check:
-    """Whether `needed` bytes are free where `folder` is."""
+    """Whether `needed` bytes are free on the disk of `folder`."""
     free = shutil.disk_usage(folder).free
     mend = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
     return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", mend=mend)
 
 
 def logs_disk() -> Check:
-    """Whether results have room."""
+    """Whether there is room for results."""
     return disk("disk of the results", ROOT / "logs" if (ROOT / "logs").is_dir() else ROOT, RUN_BYTES)
 
 
@@ -125,7 +125,7 @@ def _engine() -> tuple[docker.DockerClient | None, Check]:
 
 
 def own_images(states: Mapping[str, State]) -> Check:
-    """Whether what every run needs is up to date. A stack that isn't is made when it is selected."""
+    """Whether the images that every run needs are up to date. A stack's own image is built when it is selected."""
     parts = [f"{sum(state is State.CURRENT for state in states.values())} of {len(states)} up to date"]
     for state in (State.STALE, State.MISSING):
         tags = [tag.removeprefix(images.OWN_PREFIX) for tag, found in states.items() if found is state]
@@ -142,7 +142,7 @@ def own_images(states: Mapping[str, State]) -> Check:
 
 
 def _guests(client: docker.DockerClient) -> Check:
-    """Whether the kernel of virtual time is built; `--clock virtual` builds it where it is not."""
+    """Whether the kernel of virtual time is built; otherwise `--clock virtual` builds it."""
     [tag] = images.GUEST
     built = images.held(client, tag) is not None
     what = (

@@ -13,7 +13,7 @@ PATH = ROOT / "logs" / "builds.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One build that ended well: wall-clock seconds, and how many of its steps were taken from an earlier one."""
+    """One successful build: wall-clock seconds, and how many of its steps were reused."""
 
     seconds: float
     steps: int
@@ -21,7 +21,7 @@ class Build:
 
     @property
     def full(self) -> bool:
-        """Whether most of its steps were done, not reused: only then it tells how long such a build takes."""
+        """True when most of its steps were done instead of reused: only then its time predicts the next build."""
         return 2 * self.reused <= self.steps
 
 
@@ -33,14 +33,14 @@ class History:
         self._lock = threading.Lock()
 
     def builds(self) -> dict[str, Build]:
-        """What was recorded; nothing when the file is missing or can't be understood."""
+        """The recorded builds; none when the file is missing or broken."""
         try:
             return {tag: Build(**fields) for tag, fields in json.loads(self._path.read_text()).items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def add(self, event: Event) -> None:
-        """Record a build, unless it reused more than the recorded one: that would tell of a shorter build than most."""
+        """Record a build, unless it reused more steps than the recorded one: its time would be too short an estimate."""
         if event.state is not State.BUILT:
             return
         build = Build(seconds=round(event.seconds, 1), steps=event.steps, reused=event.reused)
@@ -65,9 +65,10 @@ class History:
 def time_left(
     builds: Mapping[str, Build], *, waiting: Iterable[str], working: Mapping[str, float], parallel: int
 ) -> float | None:
-    """Seconds until all is built, None when that isn't known. `working`: the seconds for which each was at work.
+    """Seconds until everything is built; None when unknown. `working`: the seconds for which each image has been
+    building.
 
-    Known is nothing as long as an image without a full build is left, or one takes longer than it did before.
+    Unknown while an image without a full build is left, or while one takes longer than it did before.
     """
     waiting = list(waiting)
     if not all(tag in builds and builds[tag].full for tag in (*waiting, *working)):

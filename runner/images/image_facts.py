@@ -1,4 +1,4 @@
-"""What an image says of itself before it runs: platform, user, entry point, and the contract's files that it holds."""
+"""Facts about an image before it runs: platform, user, entry point, and the contract's files in it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The images of this project and the published ones: which there are, what they are made from, where they stand."""
+"""The images of this project and the published ones: their names, parents, files and states."""
 
 import hashlib
 import re
@@ -44,7 +44,7 @@ class Image:
     context: Path
 
     def parents(self) -> frozenset[str]:
-        """The tags that its Dockerfile starts from or copies from, without the stages of its own."""
+        """The tags that its Dockerfile starts from or copies from, without the Dockerfile's own stages."""
         text = (self.context / "Dockerfile").read_text()
         arguments = dict(_ARGUMENT.findall(text))
         stages = {stage for _, stage in _FROM.findall(text)}
@@ -95,7 +95,7 @@ class Held:
 
 
 def held(client: docker.DockerClient, tag: str) -> Held | None:
-    """What the engine knows of an image, None when it doesn't have it."""
+    """The engine's record of an image; None when the engine doesn't have it."""
     try:
         image = client.images.get(tag)
     except ImageNotFound:

@@ -1,4 +1,4 @@
-"""Published images: fetch them, and tell which stacks can't run because theirs isn't here."""
+"""Fetches published images, and says which stacks can't run because their image is missing."""
 
 import queue
 import re
@@ -28,8 +28,8 @@ _LAYER_DONE = ("Pull complete", "Already exists")
 
 
 def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
-    """Why stacks with a published image can't run, by name: one sentence each. Starts no engine, and without one that
-    answers, no image is here."""
+    """Why stacks with a published image can't run, by name: one sentence each. Starts no engine; when none answers,
+    every image is missing."""
     published = [stack for stack in stacks if stack.build is None]
     try:
         client = engine.client() if published else None
@@ -40,7 +40,7 @@ def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
 
 
 def require(client: docker.DockerClient, stacks: Iterable[Implementation]) -> dict[str, Held]:
-    """The published images of `stacks`, by name. Raises SetupError for one that isn't here or can't run here."""
+    """The published images of `stacks`, by name. Raises SetupError for an image that is missing or can't run here."""
     found = {}
     for stack in stacks:
         if stack.build is None:
@@ -155,7 +155,7 @@ def _progress(tag: str, layers: Mapping[str, bool], loaded: Mapping[str, tuple[i
 
 
 def _events(client: docker.DockerClient, repository: str, name: str, silence: float) -> Iterator[dict[str, Any]]:
-    """What the engine tells while it pulls, an `error` at the end where it fails.
+    """The engine's events during a pull, with an `error` at the end when it fails.
 
     The engine gives a pull no time limit, so a thread listens and is left behind when it hears nothing.
     """
@@ -182,7 +182,7 @@ def _events(client: docker.DockerClient, repository: str, name: str, silence: fl
 
 
 def _other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
-    """The sentence for an image that this engine's machine can't run, nothing for one that it can."""
+    """The sentence for an image that the engine's machine can't run; None when it can."""
     version = client.version()
     here = f"{version['Os']}/{version['Arch']}"
     if image.machine == here:

@@ -1,4 +1,4 @@
-"""From a bare host to one that can run jobs: engine, base image, images; and what the tests need besides."""
+"""Set-up of a bare host: engine, base image, images; and the programs that tests need."""
 
 import shutil
 import sys

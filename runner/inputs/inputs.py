@@ -124,7 +124,7 @@ class _Draw:
 
     @property
     def deterministic(self) -> bool:
-        """Whether signatures may not draw either (RFC 6979)."""
+        """True when signatures must be deterministic, too (RFC 6979)."""
         return self._seed is not None
 
     def key(self) -> ec.EllipticCurvePrivateKey:
@@ -246,7 +246,7 @@ def _sign(
 
 
 def _filler() -> list[x509.DNSName]:
-    """Names that nobody has: some 600 B."""
+    """Names that nobody has: about 600 B."""
     return [x509.DNSName(f"{number:060}.invalid") for number in range(_FILLING_NAMES)]
 
 

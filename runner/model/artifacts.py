@@ -12,7 +12,7 @@ EVIDENCE_SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointRecord:
-    """What the engine said of one endpoint's container."""
+    """The engine's record of one endpoint's container."""
 
     image: str
     image_id: str
@@ -33,7 +33,7 @@ class EndpointRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """One requested file, compared by the harness when it collected. Sizes in bytes; `received` None: missing."""
+    """One requested file, compared when the harness collected it. Sizes in bytes; `received` None: missing."""
 
     name: str
     size: int

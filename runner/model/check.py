@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at. `what` is what was found, `mend` the sentence that helps where it is not `ok`."""
+    """The result of one check of this host. `what` is the result, `mend` the sentence that helps when it is not `ok`."""
 
     name: str
     ok: bool

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Limit(StrEnum):
-    """What held a transfer back at one moment."""
+    """The factor that limited a transfer at one moment."""
 
     HANDSHAKE = "handshake"  # handshake and request: nothing was asked of the server yet
     RECEIVE_WINDOW = "receive window"  # the client's MAX_DATA or MAX_STREAM_DATA was used up
@@ -20,7 +20,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """The limit of one stretch of a transfer, in seconds since the client's first Initial, seen from the client."""
+    """The limit during one stretch of a transfer, in seconds since the client's first Initial, seen from the client."""
 
     limit: Limit
     start: float
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """An event, or a limit that should not have been one. `code` is stable; the sentence has the numbers."""
+    """An event, or an unexpected limit. `code` is stable; the sentence has the numbers."""
 
     code: str
     sentence: str

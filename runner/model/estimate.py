@@ -1,4 +1,4 @@
-"""What jobs cost: seconds with one lane and bytes on disk. Pure."""
+"""The cost of jobs: seconds with one lane, and bytes on disk. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ MULTICONNECT = "multiconnect"  # wire name: a connection for each file
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a plan costs: seconds with one lane; bytes on disk without captures, of all captures, and of the captures
+    """The cost of a plan: seconds with one lane; bytes on disk without captures, of all captures, and of the captures
     that `--keep-captures median` keeps when no job fails."""
 
     seconds: float
@@ -63,12 +63,12 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
 
 
 def waits(case: CaseRecord) -> bool:
-    """Whether jobs of the case mostly wait, for time-outs or for a distant peer, and so leave the CPU to others."""
+    """True when jobs of the case mostly wait, for timeouts or for a distant peer, and so leave the CPU to other jobs."""
     return case.kind is Kind.TEST_CASE and sum(case.file_sizes) < _LITTLE and _transfer(case) > _WAITING
 
 
 def _transfer(case: CaseRecord) -> float:
-    """Seconds that the endpoints of an average pair take, connections one after the other."""
+    """Seconds that the endpoints of an average pair take, with connections one after the other."""
     rtt = _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
     lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
     connections = _connections(case)
@@ -79,7 +79,7 @@ def _transfer(case: CaseRecord) -> float:
 
 
 def _connections(case: CaseRecord) -> int:
-    """How many connections the client opens."""
+    """The number of connections that the client opens."""
     return len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
 
 

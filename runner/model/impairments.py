@@ -1,4 +1,4 @@
-"""What a link does to packets beside delaying, queueing and losing them at random. The simulator's README says how."""
+"""What a link does to packets besides delay, queueing and random loss. sim/README.md describes how."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

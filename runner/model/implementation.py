@@ -39,5 +39,5 @@ class Implementation:
     parameters: dict[str, str] = field(default_factory=dict)  # of a variant: environment variables (model/variant.py)
 
     def claims(self, role: Role, wire_name: str) -> bool:
-        """Whether the entry doesn't rule the case out. An entry without a list claims everything."""
+        """True when the entry doesn't rule the case out. An entry without a list claims everything."""
         return role in self.roles and (not self.cases.get(role) or wire_name in self.cases[role])

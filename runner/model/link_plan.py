@@ -10,7 +10,7 @@ from runner.units import format_size
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPlan:
-    """One link's part of a plan, begun now. Bytes of IP packets, both directions; seconds of jobs alone."""
+    """One link's part of a plan that begins now. Bytes of IP packets in both directions; seconds of jobs alone."""
 
     link: RealLink
     jobs: int
@@ -27,7 +27,7 @@ class LinkPlan:
 
     @property
     def sentences(self) -> Iterator[str]:
-        """What the user should know before: a budget that doesn't hold, hours in which the link rests."""
+        """Warnings for the user: a budget that is too small for the plan, hours in which the link rests."""
         name, link = self.link.name, self.link
         if self.broken:
             budget = (link.budget_day if self.broken == "day" else link.budget_month) or 0

@@ -1,4 +1,4 @@
-"""Names of stacks, cases, middleboxes and runs: folders carry them, so one rule decides what a name may be."""
+"""Names of stacks, cases, middleboxes and runs. Folders carry them, so one rule decides which names are valid."""
 
 LONGEST_NAME = 120  # characters; the folder `<server>_<client>` must stay below the 255 bytes of a file name
 LARGEST_ITERATION = 1_000_000
@@ -20,5 +20,5 @@ def name_problem(name: str) -> str | None:
 
 
 def iteration_problem(iteration: int) -> str | None:
-    """Why `iteration` is none; None when it is one."""
+    """Why `iteration` is not a valid iteration; None when it is valid."""
     return None if 1 <= iteration <= LARGEST_ITERATION else f"an iteration is a number from 1 to {LARGEST_ITERATION}"

@@ -357,5 +357,5 @@ _CHANGED_IN = {number.key: number.since for number in PAIR_NUMBERS if number.sin
 
 
 def is_current(key: str, definitions: int) -> bool:
-    """Whether `key`, measured by version `definitions`, has today's formula."""
+    """True when `key`, measured by version `definitions`, has today's formula."""
     return definitions >= _CHANGED_IN.get(key, 1)

@@ -27,7 +27,7 @@ class Pause:
         return cls(time(int(match[1]), int(match[2])), time(int(match[3]), int(match[4])), now)
 
     def holds(self, clock: time) -> bool:
-        """Whether no job starts at this time of a day."""
+        """True when no job may start at this time of day."""
         inside = (self.begin <= clock, clock < self.end)
         return all(inside) if self.begin < self.end else any(inside)
 

@@ -9,7 +9,7 @@ from runner.model.run import Kind
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What the loop tells whoever watches. `event`: started, finished, retried, paused, width."""
+    """An event of the loop. `event`: started, finished, retried, paused, width."""
 
     event: str
     done: int

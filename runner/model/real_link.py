@@ -1,4 +1,4 @@
-"""A real link: who stands at its ends, what was bought, and what was seen of it while a job ran. SI units."""
+"""A real link: the hosts at its ends, its tariff, and what was observed while a job ran. SI units."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ class RealLink:
 
 @dataclass(frozen=True, kw_only=True)
 class RealLinkRecord:
-    """What `run.json` says of a real link: enough to know it again, nothing that lets anyone in."""
+    """The record of a real link in `run.json`: enough to recognise it, nothing that gives access."""
 
     name: str
     client: str  # name of the host
@@ -96,7 +96,7 @@ class Clock:
     exchanges: int  # that the estimate rests on
 
     def server_time(self, time: float) -> float:
-        """What the server's clock shows when the client's shows `time`."""
+        """The time on the server's clock when the client's clock shows `time`."""
         return self.at + (time - self.at - self.offset) / (1 + self.drift)
 
     def ahead(self, time: float) -> float:
@@ -106,7 +106,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Probing:
-    """What the light probe saw in one phase of a job. Times in seconds; None: nothing came back."""
+    """The light probe's observations in one phase of a job. Times in seconds; None: no answer came back."""
 
     sent: int
     received: int
@@ -123,7 +123,7 @@ class Probing:
 
 @dataclass(frozen=True, kw_only=True)
 class RealLinkEvidence:
-    """What a job saw of the real link that it ran over."""
+    """What a job observed of the real link."""
 
     name: str
     server_address: str

@@ -12,7 +12,7 @@ RESULT_SCHEMA = 1
 
 
 class Outcome(StrEnum):
-    """Whose fault it was."""
+    """The outcome of a job: whose matter it is."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # the implementation
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicVerdict:
-    """What the public QUIC Interop Runner would have said of the same job. `why`: its reason for a failure."""
+    """The verdict that the public QUIC Interop Runner would give to the same job. `why`: its reason for a failure."""
 
     outcome: Outcome
     why: str = ""
@@ -141,7 +141,8 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What one source says that an endpoint used, beside what a variant asked for."""
+    """The value of one parameter that an endpoint applied, according to one source, beside the value that a variant
+    asked for."""
 
     role: str
     parameter: str  # CCA, IW in packets, ACK_FREQUENCY in ack-eliciting packets per ACK
@@ -165,7 +166,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionTruth:
-    """What the simulator did to one direction. Packets and IP bytes; queue lengths in packets."""
+    """The simulator's counts for one direction. Packets and IP bytes; queue lengths in packets."""
 
     packets_in: int
     bytes_in: int

@@ -1,4 +1,4 @@
-"""A stack that is asked for something else than its defaults: one more row or column beside it."""
+"""A stack with other parameters than its defaults: one more row or column beside it."""
 
 import hashlib
 import re

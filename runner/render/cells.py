@@ -201,7 +201,7 @@ def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
 
 
 def tells_rates(case: CaseRecord) -> bool:
-    """True when the cell's data rates are meaningful: for measurements, and for test cases that transfer at least 1 MB."""
+    """True when the cell's data rates are meaningful: for measurements, and for test cases that transfer 1 MB or more."""
     return case.kind is Kind.MEASUREMENT or sum(case.file_sizes) >= _LONG
 
 

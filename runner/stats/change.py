@@ -50,8 +50,8 @@ def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float]
     midranks.
 
     Exact up to 100 values, ties included: every split of the pooled ranks is counted. Beyond 100 values the normal
-    approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided means: at
-    least as far from the mean as the observed value. Mann and Whitney (1947).
+    approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided means:
+    at least as far from the mean as the observed value. Mann and Whitney (1947).
     """
     pooled = np.concatenate([one, other]).astype(np.float64)
     doubled = _doubled_midranks(pooled)

@@ -13,8 +13,8 @@ _LEAST_GAP = 2.0  # times the wider group's range: by chance in 1 % of samples o
 
 @dataclass(frozen=True, kw_only=True)
 class Modes:
-    """The two groups, in the unit of the values. `gap` lies between the highest value of the lower group and the lowest
-    value of the upper group."""
+    """The two groups, in the unit of the values. `gap` lies between the highest value of the lower group and the
+    lowest value of the upper group."""
 
     lower: int
     upper: int

@@ -36,8 +36,8 @@ def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, oth
     `cells` maps (server, client) to the values of the iterations, above 0; lower is better. `others`: the word for the
     names of the other role. Two names are compared by a paired t test on the logarithms of their cells' medians, with
     one pair for each name of the other role. These differences contain both the variation between names of the other
-    role and the variation between iterations. The interval of a rank counts the names that are significantly better and
-    those that are not significantly worse. All comparisons of this name share the 5 % (Bonferroni), so that the
+    role and the variation between iterations. The interval of a rank counts the names that are significantly better
+    and those that are not significantly worse. All comparisons of this name share the 5 % (Bonferroni), so that the
     interval contains the rank at least 95 % of the time: Mogstad, Romano, Shaikh and Wilhelm, "Inference for Ranks"
     (2024).
     """
@@ -115,8 +115,8 @@ class Correlation:
 def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation | None:
     """Spearman's rank correlation; None when one of the series is constant, or for fewer than 3 pairs.
 
-    The interval is Fisher's z with the variance of Bonett and Wright, "Sample size requirements for estimating Pearson,
-    Kendall and Spearman correlations" (2000).
+    The interval is Fisher's z with the variance of Bonett and Wright, "Sample size requirements for estimating
+    Pearson, Kendall and Spearman correlations" (2000).
     """
     n = len(one)
     if n < 3:

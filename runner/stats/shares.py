@@ -60,8 +60,8 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     """Shares of the variance of log value, from values above 0 by (server, client).
 
     None when the table is too small or has too many empty cells: servers, clients and pairs need one degree of freedom
-    each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with `seed`. A component
-    below 0 counts as 0.
+    each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with `seed`. A
+    component below 0 counts as 0.
     """
     logs = {key: np.log(known) for key, values in cells.items() if (known := [one for one in values if one > 0])}
     squares = _mean_squares(logs) if logs else None

@@ -19,9 +19,9 @@ _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 class Summary:
     """One metric over the iterations of a cell, in the unit of the metric.
 
-    `low` and `high` bound the 95 % interval of the median. They are None for fewer than 6 values, for which no interval
-    of order statistics contains the median that often; only the range exists then. `deviation`, the sample standard
-    deviation, is None for n = 1.
+    `low` and `high` bound the 95 % interval of the median. They are None for fewer than 6 values, for which no
+    interval of order statistics contains the median that often; only the range exists then. `deviation`, the sample
+    standard deviation, is None for n = 1.
     """
 
     n: int

@@ -1,5 +1,5 @@
-"""Compares several groups of times with one reference group: by how much they are shorter or longer, and whether chance
-explains it."""
+"""Compares several groups of times with one reference group: by how much they are shorter or longer, and whether
+chance explains it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ Times = Mapping[str, Sequence[float]]
 class Versus:
     """The difference of one group's median from the reference's median.
 
-    `change` is a fraction of the reference's median, negative for a shorter time, with a 95 % interval when both groups
-    have at least 4 times and none is infinite. It is None when most attempts of one group failed; `lost` then says
-    whether this group is the one. `p`: Mann-Whitney. `q`: p after the correction for all questions asked together; None
-    when there are too few values for any result.
+    `change` is a fraction of the reference's median, negative for a shorter time, with a 95 % interval when both
+    groups have at least 4 times and none is infinite. It is None when most attempts of one group failed; `lost` then
+    says whether this group is the one. `p`: Mann-Whitney. `q`: p after the correction for all questions asked
+    together; None when there are too few values for any result.
     """
 
     change: float | None

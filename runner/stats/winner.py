@@ -17,9 +17,9 @@ class Winner:
     """The best median of `n` values, and the runner-up. A failed attempt counts as infinite time, or as no goodput.
 
     `margin`: by which fraction of the runner-up's median the winner's is better. It has a 95 % interval when both
-    groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the runner-up
-    failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked together; None when
-    there are too few values for any result.
+    groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the
+    runner-up failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked together;
+    None when there are too few values for any result.
     """
 
     name: str

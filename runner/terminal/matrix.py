@@ -166,7 +166,7 @@ def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:
 
 
 def _why(job: Job, result: Result) -> str:
-    """Whose duty it was, the code, and what was seen."""
+    """Role, code, and the actual behaviour."""
     if not result.findings:
         return "no reason was recorded"
     finding = result.findings[0]

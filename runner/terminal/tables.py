@@ -1,4 +1,4 @@
-"""How results look in a terminal: tables, the line of a job, progress. Prints only through the console given."""
+"""Results in a terminal: tables, the line of a job, progress. Prints only through the given console."""
 
 import shlex
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ def result_line(result: Result, kind: Kind) -> str:
 
 
 def link_text(link: LinkParameters) -> str:
-    """All parameters of one direction, the queue always among them; of a real one, what was bought."""
+    """All parameters of one direction, including the queue; for a real link, the advertised data rate."""
     if link.is_real:
         return f"{format_data_rate(link.data_rate)} advertised"
     loss = f", loss {link.loss:g}" if link.loss else ""
@@ -131,7 +131,7 @@ def sample_table(sample: Sample) -> Table:
 
 
 def number_text(number: Number, value: float, definitions: int = DEFINITIONS) -> str:
-    """A value with its unit; says so when it was measured by an older formula."""
+    """A value with its unit. A value by an older formula is marked."""
     scaled = value * UNITS[number.shown_in]
     text = f"{scaled:,.0f}" if number.whole else f"{scaled:,.4g}" if abs(scaled) < 1e4 else f"{scaled:,.0f}"
     older = "" if is_current(number.key, definitions) else "  (older formula)"
@@ -139,7 +139,7 @@ def number_text(number: Number, value: float, definitions: int = DEFINITIONS) ->
 
 
 def truth_table(truth: LinkTruth) -> Table:
-    """What the simulator did to each direction."""
+    """The simulator's counts for each direction."""
     ways = (("forward", truth.forward), ("return", truth.return_))
     # Impairments are rare: a column for what happened, none for what could not.
     rare = [name for name in _IMPAIRED if any(getattr(way, name) for _, way in ways)]
@@ -164,7 +164,7 @@ def truth_table(truth: LinkTruth) -> Table:
 
 
 def readings_table(readings: Iterable[Reading]) -> Table:
-    """What was asked of each endpoint and what it was found to use."""
+    """The parameters that each endpoint was asked for, and those that it applied."""
     signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
     table = Table("role", "parameter", "asked", "found", "in", "", "", box=None)
     for one in readings:
@@ -187,7 +187,7 @@ def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
 
 
 def links_table(plans: Iterable[LinkPlan]) -> Table:
-    """What a plan takes of each real link, and what its budgets leave."""
+    """The volume that a plan takes of each real link, and the rest of its budgets."""
     table = Table("link", "jobs", "volume", "of the day's", "of the month's", "time", "done", box=None)
     for one in plans:
         budgets = ((one.spent_day, one.link.budget_day), (one.spent_month, one.link.budget_month))
@@ -200,7 +200,7 @@ def links_table(plans: Iterable[LinkPlan]) -> Table:
 def show_result(
     console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
 ) -> None:
-    """The verdict of one job, its evidence and its numbers."""
+    """Print the verdict of one job, its evidence and its numbers."""
     console.print(f"[bold]{ends(result.client, result.server)}, {result.case} #{result.iteration}[/bold]")
     console.print(outcome_text(result.outcome))
     if case is not None:
@@ -255,7 +255,7 @@ def show_result(
 
 
 def _show_notes(console: Console, result: Result) -> None:
-    """What is told beside the verdict, and where the public runner's would differ."""
+    """Print notes beside the verdict, and the public runner's verdict where it differs."""
     for note in result.notes:
         section = f" ({note.section})" if note.section else ""
         sentence = f"note {note.code}, {note.role}: {note.requirement}{section} Here: {note.actual}"
@@ -324,7 +324,7 @@ def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
 
 
 def checks_table(checks: Iterable[Check]) -> Table:
-    """What an examination of this host found, with the mend where something is lacking."""
+    """The results of `doctor`, each with its mend if something is missing."""
     table = Table("", "what", "state", "mend", box=None)
     for check in checks:
         sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
@@ -359,7 +359,7 @@ def _short_link(link: LinkParameters) -> str:
 
 
 def show_decoded(console: Console, document: dict[str, Any]) -> None:
-    """What a capture holds, from the document of `runner.decode.to_json`."""
+    """Print the contents of a capture, from the document of `runner.decode.to_json`."""
     for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
         console.print(f"{name.replace('_', ' '):<14} {document[name]}")
     table = Table("connection", "client", "server", "version", "ALPN", "suite", "SNI", "retry", "resumed", box=None)
