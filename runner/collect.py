@@ -225,7 +225,8 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Downloads:
-    """The contents of /downloads: a record of each requested file, names of other files, memory that the files take."""
+    """The contents of /downloads: a record of each requested file, names of other files, memory that the files
+    take."""
 
     files: tuple[FileRecord, ...]
     extra: tuple[str, ...]

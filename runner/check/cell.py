@@ -39,7 +39,8 @@ class Cell:
     def further(self) -> int:
         """How many iterations to run next. A disturbed job has had its attempts already.
 
-        All that may be needed are started together: in parallel they take the time of one, mostly a minute of waiting.
+        All that may be needed are started together: in parallel they take the time of one, mostly a minute of
+        waiting.
         """
         spoiled = [code_of(result) for result in self.results if result.outcome is Outcome.ERROR]
         if len(spoiled) >= TRIES:

@@ -56,8 +56,8 @@ LOSS_FLOW = Flow(echoes=1, rate=0.1 * FORWARD_RATE, ip_length=200, count=10_000)
 def selftest(*, lanes: int, progress: Callable[[str], None]) -> list[Check]:
     """Measure RTT, data rate and loss on the satellite link, in one lane and in `lanes` at once, about 30 s each.
 
-    RTT must be within RTT_ERROR of delay plus serialisation (median of the echoes), the data rate within RATE_ERROR,
-    the loss within its 99 % interval. Raises SetupError when no lanes can be made.
+    RTT must be within RTT_ERROR of delay plus serialisation (median of the echoes), the data rate within
+    RATE_ERROR, the loss within its 99 % interval. Raises SetupError when no lanes can be made.
     """
     client = engine.client()
     progress("building the measuring endpoint")
@@ -146,7 +146,8 @@ def _rate(lanes: int, measured: list[dict[str, Any]]) -> Check:
 
 
 def _loss(lanes: int, measured: list[dict[str, Any]]) -> Check:
-    """Compares the packets that the link dropped with those that didn't arrive: a starved receiver loses packets, too."""
+    """Compares the packets that the link dropped with those that didn't arrive: a starved receiver loses packets,
+    too."""
     half = QUANTILE_99 * (LOSS * (1 - LOSS) / LOSS_FLOW.count) ** 0.5
     fractions = [one["truth"]["dropped_loss"] / one["truth"]["packets_in"] for one in measured]
     worst = max(fractions, key=lambda fraction: abs(fraction - LOSS))

@@ -291,7 +291,8 @@ def mend_of(cell: Cell, finding: Finding) -> str:
 
 
 def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:
-    """A cell that is not decided is an error only when it leaves the check open; an excused cell passes with a note."""
+    """A cell that is not decided is an error only when it leaves the check open; an excused cell passes with a
+    note."""
     tags = {
         Outcome.FAILED: "failure",
         Outcome.ERROR: "error" if is_open else "skipped",

@@ -60,7 +60,8 @@ class CheckOptions:
 
 
 def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
-    """Check one image or local build. Raises UsageError for a missing image or peer, InterruptedRunError after Ctrl-C."""
+    """Check one image or local build. Raises UsageError for a missing image or peer, InterruptedRunError after
+    Ctrl-C."""
     began = time.monotonic()
     catalog = load_catalog(options.implementations)
     width = Width.parse(options.lanes)

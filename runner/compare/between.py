@@ -1,10 +1,11 @@
-"""How much a number differs between runs of the same images: a change must exceed this before it is due to the stack.
+"""How much a number differs between runs of the same images: a change must exceed this before it is due to the
+stack.
 
-Iterations of one run share the conditions of that run, such as the host's load, so they are no replicates of the run.
-Runs made alike with the same images are. For a case and a metric, the cells' means form a table of runs × cells. Its
-analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates the part that
-all cells of a run share from the part that is special to a cell in a run. Means are of logarithms, except for ratios,
-where they are of the values.
+Iterations of one run share the conditions of that run, such as the host's load, so they are no replicates of the
+run. Runs made alike with the same images are. For a case and a metric, the cells' means form a table of runs ×
+cells. Its analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates
+the part that all cells of a run share from the part that is special to a cell in a run. Means are of logarithms,
+except for ratios, where they are of the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,11 +75,11 @@ def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenRuns:
-    """The variation between runs for one case and metric. Variances are of one cell's mean, so they include the noise
-    of its iterations.
+    """The variation between runs for one case and metric. Variances are of one cell's mean, so they include the
+    noise of its iterations.
 
-    `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell in
-    a run. `inside`: the mean noise of the iterations, which is part of both.
+    `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell
+    in a run. `inside`: the mean noise of the iterations, which is part of both.
     """
 
     case: str
@@ -125,8 +126,8 @@ def _inside(before: CellMean, after: CellMean) -> float:
 def between_runs(
     before: RunMeans, after: RunMeans | None, others: Sequence[RunMeans]
 ) -> dict[tuple[str, str], BetweenRuns]:
-    """Variation between runs by case and metric, from `before` and those runs among `others` that were made alike. The
-    judged run `after` is never used. A case is left out when no cell has the same images in two runs."""
+    """Variation between runs by case and metric, from `before` and those runs among `others` that were made alike.
+    The judged run `after` is never used. A case is left out when no cell has the same images in two runs."""
     judged = None if after is None else (after.run.name, after.run.started_unix_s)
     alike = {(before.run.name, before.run.started_unix_s): before}
     for one in others:

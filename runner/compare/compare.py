@@ -1,8 +1,9 @@
 """Compares two runs: numbers by rank test, rates by Fisher's test, verdicts of deterministic cases directly.
 
-Every test that could give a result takes part in one correction for all. A test that could not, because there are too
-few iterations, is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure
-for discrete data", 2005): its smallest possible p depends on the number of iterations, not on their values.
+Every test that could give a result takes part in one correction for all. A test that could not, because there are
+too few iterations, is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons
+procedure for discrete data", 2005): its smallest possible p depends on the number of iterations, not on their
+values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -50,8 +51,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberChange:
-    """One metric of one cell. `p` is the larger p of the rank test and of the test against the variation between runs,
-    where that is known. `q`: p after the correction; None when the test took no part in it."""
+    """One metric of one cell. `p` is the larger p of the rank test and of the test against the variation between
+    runs, where that is known. `q`: p after the correction; None when the test took no part in it."""
 
     server: str
     client: str
@@ -75,7 +76,8 @@ class NumberChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RateChange:
-    """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors don't count."""
+    """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors don't
+    count."""
 
     server: str
     client: str
@@ -154,10 +156,11 @@ def compare(
     least: float = 0.0,
     others: Sequence[RunMeans] = (),
 ) -> Comparison:
-    """Changes from `before` to `after`. A number counts as changed when it differs by the fraction `least` or more.
+    """Changes from `before` to `after`. A number counts as changed when it differs by the fraction `least` or
+    more.
 
-    `others`: further runs, from which the variation between runs of the same images is estimated. Raises UsageError
-    when the two runs differ in a topic that is not in `despite`, or when they share no cell.
+    `others`: further runs, from which the variation between runs of the same images is estimated. Raises
+    UsageError when the two runs differ in a topic that is not in `despite`, or when they share no cell.
     """
     found = differences(before.run, after.run)
     refuse(found, despite)
@@ -215,8 +218,8 @@ def _worth(change: NumberChange, least: float) -> NumberChange:
 
 
 def is_random(case: CaseRecord) -> bool:
-    """True when chance decides in part: in every number, and in a test case with losses, with jitter, or with several
-    iterations."""
+    """True when chance decides in part: in every number, and in a test case with losses, with jitter, or with
+    several iterations."""
     return case.kind is Kind.MEASUREMENT or case.iterations > 1 or case.has_chance
 
 

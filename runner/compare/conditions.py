@@ -17,8 +17,8 @@ _OF_THE_CASE = ("kind", "file_sizes", "timeout", "wire_names", "host", "name_len
 
 
 def differences(before: Run, after: Run) -> dict[str, list[str]]:
-    """By topic, one sentence for each difference between the parts that both runs have. Topics without a difference
-    are left out."""
+    """By topic, one sentence for each difference between the parts that both runs have. Topics without a
+    difference are left out."""
     shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
     found = {
         "link": [sentence for one in shared for sentence in _links(*one)],

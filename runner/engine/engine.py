@@ -166,7 +166,8 @@ def _answers() -> bool:
 
 
 def _runs(program: str) -> bool:
-    """True when the process of the pid file is that program. After a crash its number may belong to another process.
+    """True when the process of the pid file is that program. After a crash its number may belong to another
+    process.
 
     A dead process that nobody waited for still has a name, but no executable.
     """

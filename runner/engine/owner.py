@@ -1,5 +1,5 @@
-"""The owner of a container or volume, and whether its process still lives: a restarted runner removes only what dead
-runners left."""
+"""The owner of a container or volume, and whether its process still lives: a restarted runner removes only what
+dead runners left."""
 
 import os
 import socket

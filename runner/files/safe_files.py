@@ -1,5 +1,5 @@
-"""Reads and removes files in a folder that somebody else may have made: up to a limit, never through a link, and only
-our own.
+"""Reads and removes files in a folder that somebody else may have made: up to a limit, never through a link, and
+only our own.
 
 A run folder may come from anybody. Its names, links, pipes and sizes are input, as any other text is.
 """

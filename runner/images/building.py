@@ -29,10 +29,11 @@ _BUILDER_TALK = (" --->", "Removing intermediate container ")
 def build(
     client: docker.DockerClient, wanted: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
 ) -> dict[str, str]:
-    """Build every image that is missing or stale, `parallel` at once where none waits for another. Returns tag → ID.
+    """Build every image that is missing or stale, `parallel` at once where none waits for another. Returns tag →
+    ID.
 
-    `report` is called from the threads that build. When an image fails, all images that don't start from it are still
-    built; then SetupError says which failed and why. The engine cancels builds when this process ends.
+    `report` is called from the threads that build. When an image fails, all images that don't start from it are
+    still built; then SetupError says which failed and why. The engine cancels builds when this process ends.
     """
     by_tag = {image.tag: image for image in wanted}
     order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})

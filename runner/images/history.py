@@ -40,7 +40,8 @@ class History:
             return {}
 
     def add(self, event: Event) -> None:
-        """Record a build, unless it reused more steps than the recorded one: its time would be too short an estimate."""
+        """Record a build, unless it reused more steps than the recorded one: its time would be too short an
+        estimate."""
         if event.state is not State.BUILT:
             return
         build = Build(seconds=round(event.seconds, 1), steps=event.steps, reused=event.reused)

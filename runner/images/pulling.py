@@ -28,8 +28,8 @@ _LAYER_DONE = ("Pull complete", "Already exists")
 
 
 def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
-    """Why stacks with a published image can't run, by name: one sentence each. Starts no engine; when none answers,
-    every image is missing."""
+    """Why stacks with a published image can't run, by name: one sentence each. Starts no engine; when none
+    answers, every image is missing."""
     published = [stack for stack in stacks if stack.build is None]
     try:
         client = engine.client() if published else None

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The result of one check of this host. `what` is the result, `mend` the sentence that helps when it is not `ok`."""
+    """The result of one check of this host. `what` is the result, `mend` the sentence that helps when it is not
+    `ok`."""
 
     name: str
     ok: bool

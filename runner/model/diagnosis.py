@@ -20,7 +20,8 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """The limit during one stretch of a transfer, in seconds since the client's first Initial, seen from the client."""
+    """The limit during one stretch of a transfer, in seconds since the client's first Initial, seen from the
+    client."""
 
     limit: Limit
     start: float

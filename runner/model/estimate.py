@@ -32,8 +32,8 @@ MULTICONNECT = "multiconnect"  # wire name: a connection for each file
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The cost of a plan: seconds with one lane; bytes on disk without captures, of all captures, and of the captures
-    that `--keep-captures median` keeps when no job fails."""
+    """The cost of a plan: seconds with one lane; bytes on disk without captures, of all captures, and of the
+    captures that `--keep-captures median` keeps when no job fails."""
 
     seconds: float
     records: int
@@ -63,7 +63,8 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
 
 
 def waits(case: CaseRecord) -> bool:
-    """True when jobs of the case mostly wait, for timeouts or for a distant peer, and so leave the CPU to other jobs."""
+    """True when jobs of the case mostly wait, for timeouts or for a distant peer, and so leave the CPU to other
+    jobs."""
     return case.kind is Kind.TEST_CASE and sum(case.file_sizes) < _LITTLE and _transfer(case) > _WAITING
 
 

@@ -1,4 +1,5 @@
-"""The values that a variant's variable accepts, from a text such as `cubic|newreno`, `1..10000 packets` or `5s..1h`."""
+"""The values that a variant's variable accepts, from a text such as `cubic|newreno`, `1..10000 packets` or
+`5s..1h`."""
 
 import re
 from dataclasses import dataclass

@@ -141,8 +141,8 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The value of one parameter that an endpoint applied, according to one source, beside the value that a variant
-    asked for."""
+    """The value of one parameter that an endpoint applied, according to one source, beside the value that a
+    variant asked for."""
 
     role: str
     parameter: str  # CCA, IW in packets, ACK_FREQUENCY in ack-eliciting packets per ACK

@@ -1,4 +1,5 @@
-"""Pages of matrix cells: one page per pair and case, with plots and files. Only pages whose files changed are drawn."""
+"""Pages of matrix cells: one page per pair and case, with plots and files. Only pages whose files changed are
+drawn."""
 
 import json
 from collections.abc import Mapping

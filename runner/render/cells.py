@@ -28,7 +28,8 @@ _LONG = 1_000_000  # bytes
 
 @dataclass(frozen=True)
 class Cell:
-    """One pair in one case. `results` are in the order of iterations; `planned` is the number of planned iterations."""
+    """One pair in one case. `results` are in the order of iterations; `planned` is the number of planned
+    iterations."""
 
     server: str
     client: str
@@ -50,8 +51,8 @@ class Cell:
 
     @cached_property
     def refuted(self) -> tuple[Reading, ...]:
-        """Parameters that an endpoint was asked for and did not apply, in any iteration: the first reading by role and
-        parameter."""
+        """Parameters that an endpoint was asked for and did not apply, in any iteration: the first reading by role
+        and parameter."""
         first: dict[tuple[str, str], Reading] = {}
         for result in self.results:
             for one in result.refuted:
@@ -201,7 +202,8 @@ def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
 
 
 def tells_rates(case: CaseRecord) -> bool:
-    """True when the cell's data rates are meaningful: for measurements, and for test cases that transfer 1 MB or more."""
+    """True when the cell's data rates are meaningful: for measurements, and for test cases that transfer 1 MB or
+    more."""
     return case.kind is Kind.MEASUREMENT or sum(case.file_sizes) >= _LONG
 
 

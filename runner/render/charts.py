@@ -1,7 +1,8 @@
 """Static charts as inline SVG: strips with boxes, scatter plots, lines over time. No script, font or external
 reference.
 
-Groups differ in colour and in the shape of their marks. Coordinates have one decimal, which is enough for any screen.
+Groups differ in colour and in the shape of their marks. Coordinates have one decimal, which is enough for any
+screen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +51,8 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """One row: its name and its values on the common axis. `group` sets their colour; `note` stands at the right end."""
+    """One row: its name and its values on the common axis. `group` sets their colour; `note` stands at the right
+    end."""
 
     label: str
     marks: Sequence[Mark]

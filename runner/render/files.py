@@ -24,7 +24,8 @@ _LINKS = "artifacts"  # the folder of links beside the copies
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """One link of the page. `href` is relative to the job's folder of the site; `size` in bytes, None for a folder.
+    """One link of the page. `href` is relative to the job's folder of the site; `size` in bytes, None for a
+    folder.
 
     `name`, if set, is the file name under which a browser saves it, with the job in it.
     """
@@ -39,9 +40,9 @@ class Download:
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
     """Put the job's small files into `staging` and links to its larger files; return the downloads.
 
-    `final` is the place of `staging` in the finished site: symbolic links are relative to it. If no link can be made,
-    only the small files are offered. The job's folder may come from somebody else: files are offered by known name and
-    type, and no link inside the folder is followed.
+    `final` is the place of `staging` in the finished site: symbolic links are relative to it. If no link can be
+    made, only the small files are offered. The job's folder may come from somebody else: files are offered by
+    known name and type, and no link inside the folder is followed.
     """
     staging.mkdir(parents=True, exist_ok=True)
     links = _Links(artifacts.folder, staging / _LINKS, final / _LINKS)

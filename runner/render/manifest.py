@@ -1,8 +1,8 @@
 """The inputs that a site was drawn from, so that the next drawing repeats only changed pages.
 
-Inputs are compared by name, size and modification time of their files, without reading them. The manifest is the site's
-marker file. It is emptied before a drawing changes anything, and written when everything is done. An interrupted
-drawing leaves it empty, and the next drawing starts from nothing.
+Inputs are compared by name, size and modification time of their files, without reading them. The manifest is the
+site's marker file. It is emptied before a drawing changes anything, and written when everything is done. An
+interrupted drawing leaves it empty, and the next drawing starts from nothing.
 """
 
 import json

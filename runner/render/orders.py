@@ -13,11 +13,11 @@ _LEAST = 0.002  # of a goodput: a smaller difference is no order of its own
 
 
 def other_order(cells: Sequence[Cell], role: str, places: Sequence[Place]) -> str:
-    """Sentences for the stacks of `role` (`server` or `client`) that goodput and delivery time rank differently; empty
-    when both orders agree.
+    """Sentences for the stacks of `role` (`server` or `client`) that goodput and delivery time rank differently;
+    empty when both orders agree.
 
-    Delivery time = first 1-RTT packet + interval of goodput − (last 1-RTT packet − last new byte), each as a median
-    over the stack's cells. The larger of the two other differences is given as the reason.
+    Delivery time = first 1-RTT packet + interval of goodput − (last 1-RTT packet − last new byte), each as a
+    median over the stack's cells. The larger of the two other differences is given as the reason.
     """
     known = {place.name: found for place in places if (found := _medians(cells, role, place.name)) is not None}
     names = [place.name for place in places if place.name in known]

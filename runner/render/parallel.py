@@ -18,8 +18,8 @@ _work: Callable[[Any], Any] | None = None
 def every(things: Sequence[T], work: Callable[[T], R], *, least: int, progress: Progress | None = None) -> list[R]:
     """`work` applied to each item, in order. With fewer than `least` items, or with one core, in this process.
 
-    Processes are forked, so `work` may be any function and sees this process's memory; its return value is pickled.
-    Ctrl-C ends the processes together with this one.
+    Processes are forked, so `work` may be any function and sees this process's memory; its return value is
+    pickled. Ctrl-C ends the processes together with this one.
     """
     cores = len(os.sched_getaffinity(0))
     if cores < 2 or len(things) < least:

@@ -22,8 +22,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def public_result(view: RunView) -> bytes:
-    """`result.json` of the public runner. Jobs for which it has no word (errors, skipped) are left out, as if they had
-    not run.
+    """`result.json` of the public runner. Jobs for which it has no word (errors, skipped) are left out, as if they
+    had not run.
 
     `details` of a measurement: mean ± deviation of the goodput in kbit/s.
     """

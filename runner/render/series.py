@@ -34,8 +34,8 @@ class Frames:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The data behind the plots of one job. `text` is the content of the file for the interactive plot, `document` the
-    same as objects.
+    """The data behind the plots of one job. `text` is the content of the file for the interactive plot, `document`
+    the same as objects.
 
     `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille.
     """
@@ -120,7 +120,8 @@ def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
 
 
 def joined(frames: Frames) -> Frames:
-    """Joins frames of one kind that continue each other within 1/4000 of the time; this is enough for a whole screen."""
+    """Joins frames of one kind that continue each other within 1/4000 of the time; this is enough for a whole
+    screen."""
     if len(frames.time) < 2:
         return frames
     pixel = max(1, int(frames.time[-1]) // _JOINED_FRAMES)

@@ -21,9 +21,9 @@ from runner.store import RunFolder
 def render(folders: Sequence[RunFolder], target: Path, *, progress: Callable[[str], None] | None = None) -> None:
     """Draw the site of `folders`, the newest first, into `target`.
 
-    In an existing site only changed pages are drawn again; files that don't belong to it are removed. Raises UsageError
-    when `target` holds something else, when it can't be written, or when two things have the same name. `progress` gets
-    the name of the page being drawn, many times a second.
+    In an existing site only changed pages are drawn again; files that don't belong to it are removed. Raises
+    UsageError when `target` holds something else, when it can't be written, or when two things have the same name.
+    `progress` gets the name of the page being drawn, many times a second.
     """
     ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
     repeated = {folder.name for folder in ordered if [other.name for other in ordered].count(folder.name) > 1}
@@ -137,8 +137,8 @@ class _Site:
         }
 
     def _module(self, view: RunView, name: str) -> list[str]:
-        """Write the pages of one module and return their paths. The first page of the newest run is also the first page
-        of the site."""
+        """Write the pages of one module and return their paths. The first page of the newest run is also the first
+        page of the site."""
         (module,) = (one for one in modules(view.run) if one.name == name)
         found = []
         for one in module.pages(view):

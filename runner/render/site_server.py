@@ -1,8 +1,9 @@
 """The HTTP server of `./bentpipe serve`: the pages of a site, and files of jobs that images wrote.
 
-A job's file is never sent as a page: it is sent as text or as a download, in a sandbox, whatever its name is. A link
-leads only from a job's folder of the site to the same file of that job. A request whose `Host` is not this server's is
-refused, so that another site can't read this one by pointing its own name to this address (DNS rebinding).
+A job's file is never sent as a page: it is sent as text or as a download, in a sandbox, whatever its name is. A
+link leads only from a job's folder of the site to the same file of that job. A request whose `Host` is not this
+server's is refused, so that another site can't read this one by pointing its own name to this address (DNS
+rebinding).
 """
 
 import http.server
@@ -112,8 +113,8 @@ def _is_own(host: str, names: set[str]) -> bool:
 
 
 def _is_served(site: Path, place: Path) -> bool:
-    """True when `place` is a file or folder of the site that is reached without a link, or by a link to the same file
-    of its job."""
+    """True when `place` is a file or folder of the site that is reached without a link, or by a link to the same
+    file of its job."""
     try:
         parts = place.relative_to(site).parts
     except ValueError:

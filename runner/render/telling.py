@@ -26,7 +26,8 @@ _LIMITS = {
 
 
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
-    """At most six sentences: what ran, results, who decides, limits of transfers, failures, outdated numbers."""
+    """At most six sentences: what ran, the results, who decides, what limited transfers, what failed, what is
+    outdated."""
     found = [words.run_sentence(view.run, view.results.values())]
     found += list(_speed(view))[:1]
     found += list(_deciding(decided))[:1]

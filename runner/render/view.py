@@ -26,8 +26,8 @@ _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
 
 
 class Level(NamedTuple):
-    """A server in one case, over `cells` cells: the median of their median delivery times in seconds and the mean of
-    their mean goodputs in bit/s; None when one of them was measured by an older formula."""
+    """A server in one case, over `cells` cells: the median of their median delivery times in seconds and the mean
+    of their mean goodputs in bit/s; None when one of them was measured by an older formula."""
 
     delivery: float
     goodput: float | None
@@ -72,8 +72,8 @@ class StoredRun(RunFolder):
 
     @cached_property
     def levels(self) -> Levels:
-        """The levels that pages of later runs show. They need not read this run's results when an earlier drawing kept
-        the levels."""
+        """The levels that pages of later runs show. They need not read this run's results when an earlier drawing
+        kept the levels."""
         found: dict[str, dict[str, list[Cell]]] = {}
         for cell in self.table.values():
             known = "goodput" in cell.summaries and "ttlb" in cell.summaries
@@ -100,8 +100,8 @@ class StoredRun(RunFolder):
 
 @dataclass
 class RunView:
-    """One run as its pages see it. `folders`: all runs of the site, the newest first. `sparks`: sparklines by cell,
-    once drawn."""
+    """One run as its pages see it. `folders`: all runs of the site, the newest first. `sparks`: sparklines by
+    cell, once drawn."""
 
     folder: StoredRun
     folders: Sequence[StoredRun]
@@ -181,7 +181,8 @@ class RunView:
 
     @cached_property
     def changes(self) -> Comparison | None:
-        """Changes since `previous`; None without a previous run, or when the two share nothing that can be compared."""
+        """Changes since `previous`; None without a previous run, or when the two share nothing that can be
+        compared."""
         if self.previous is None:
             return None
         try:

@@ -1,4 +1,5 @@
-"""Tests and estimates for two groups of values: whether they differ, by how much, and the correction for many tests."""
+"""Tests and estimates for two groups of values: whether they differ, by how much, and the correction for many
+tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float]
     midranks.
 
     Exact up to 100 values, ties included: every split of the pooled ranks is counted. Beyond 100 values the normal
-    approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided means:
-    at least as far from the mean as the observed value. Mann and Whitney (1947).
+    approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided
+    means: at least as far from the mean as the observed value. Mann and Whitney (1947).
     """
     pooled = np.concatenate([one, other]).astype(np.float64)
     doubled = _doubled_midranks(pooled)
@@ -68,10 +69,11 @@ def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float]
 def shift_interval(
     before: Sequence[float] | NDArray[np.float64], after: Sequence[float] | NDArray[np.float64]
 ) -> tuple[float, float] | None:
-    """The 95 % interval of the shift from `before` to `after`: all shifts that the rank test doesn't reject at 5 %.
+    """The 95 % interval of the shift from `before` to `after`: all shifts that the rank test doesn't reject at 5
+    %.
 
-    None when there are so few values that the test rejects no shift. Exact up to 100 values if the two distributions
-    differ by a shift alone. Hodges and Lehmann (1963), section 6.
+    None when there are so few values that the test rejects no shift. Exact up to 100 values if the two
+    distributions differ by a shift alone. Hodges and Lehmann (1963), section 6.
     """
     old, new = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     place = _refuted(old.size, new.size)
@@ -125,8 +127,8 @@ def _approximate(doubled: NDArray[np.int64], size: int, distance: int) -> float:
 
 
 def least_p(before: int, after: int) -> float:
-    """The smallest p that the rank test can give for these group sizes: every value of one group exceeds every other
-    value."""
+    """The smallest p that the rank test can give for these group sizes: every value of one group exceeds every
+    other value."""
     return min(1.0, 2 / comb(before + after, before)) if before and after else 1.0
 
 
@@ -141,8 +143,8 @@ def least_n(p: float) -> int:
 def rate_test(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Two-sided p of Fisher's exact test of the hypothesis that two rates, each (successes, attempts), are equal.
 
-    Fisher, "On the Interpretation of χ² from Contingency Tables" (1922): the sum over all tables with these margins
-    that are at most as likely as the observed table.
+    Fisher, "On the Interpretation of χ² from Contingency Tables" (1922): the sum over all tables with these
+    margins that are at most as likely as the observed table.
     """
     probabilities, seen = _tables(before, after)
     # The factor lets equal probabilities count as equal whatever their rounding.

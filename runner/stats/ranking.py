@@ -16,10 +16,11 @@ _ROUNDING = 1e-12  # of a logarithm
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One name of a ranking. `summary` is over the medians of its cells. Ranks count from 1 and have a 95 % interval.
+    """One name of a ranking. `summary` is over the medians of its cells. Ranks count from 1 and have a 95 %
+    interval.
 
-    `why_not`: the reason, in words, why this rank can't be distinguished from chance. There is no interval then, and
-    the rank is only the position in the order of the medians.
+    `why_not`: the reason, in words, why this rank can't be distinguished from chance. There is no interval then,
+    and the rank is only the position in the order of the medians.
     """
 
     name: str
@@ -33,13 +34,13 @@ class Place:
 def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, others: str) -> list[Place]:
     """Names of role `place` (0 server, 1 client), best first, by the median of their cells over the other role.
 
-    `cells` maps (server, client) to the values of the iterations, above 0; lower is better. `others`: the word for the
-    names of the other role. Two names are compared by a paired t test on the logarithms of their cells' medians, with
-    one pair for each name of the other role. These differences contain both the variation between names of the other
-    role and the variation between iterations. The interval of a rank counts the names that are significantly better
-    and those that are not significantly worse. All comparisons of this name share the 5 % (Bonferroni), so that the
-    interval contains the rank at least 95 % of the time: Mogstad, Romano, Shaikh and Wilhelm, "Inference for Ranks"
-    (2024).
+    `cells` maps (server, client) to the values of the iterations, above 0; lower is better. `others`: the word for
+    the names of the other role. Two names are compared by a paired t test on the logarithms of their cells'
+    medians, with one pair for each name of the other role. These differences contain both the variation between
+    names of the other role and the variation between iterations. The interval of a rank counts the names that are
+    significantly better and those that are not significantly worse. All comparisons of this name share the 5 %
+    (Bonferroni), so that the interval contains the rank at least 95 % of the time: Mogstad, Romano, Shaikh and
+    Wilhelm, "Inference for Ranks" (2024).
     """
     medians = {key: float(np.median(values)) for key, values in cells.items() if len(values)}
     names, opposite = (sorted({key[index] for key in medians}) for index in (place, 1 - place))

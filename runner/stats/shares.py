@@ -1,9 +1,9 @@
 """The share of a number's variance that is due to servers, to clients, and to the pair of both.
 
 The model is a crossed design with random effects: log value = mean + server + client + pair + residual. Only mean
-squares of the cells' means are needed, so that cells with many iterations weigh no more than others and cells may be
-missing (unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components" (1992), chapters
-4 and 5.
+squares of the cells' means are needed, so that cells with many iterations weigh no more than others and cells may
+be missing (unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components" (1992),
+chapters 4 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,9 +59,9 @@ _LEAST_VARIANCE = 1e-12  # of a logarithm: a millionth of the value, far below w
 def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Shares | None:
     """Shares of the variance of log value, from values above 0 by (server, client).
 
-    None when the table is too small or has too many empty cells: servers, clients and pairs need one degree of freedom
-    each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with `seed`. A
-    component below 0 counts as 0.
+    None when the table is too small or has too many empty cells: servers, clients and pairs need one degree of
+    freedom each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with
+    `seed`. A component below 0 counts as 0.
     """
     logs = {key: np.log(known) for key, values in cells.items() if (known := [one for one in values if one > 0])}
     squares = _mean_squares(logs) if logs else None

@@ -20,8 +20,8 @@ class Summary:
     """One metric over the iterations of a cell, in the unit of the metric.
 
     `low` and `high` bound the 95 % interval of the median. They are None for fewer than 6 values, for which no
-    interval of order statistics contains the median that often; only the range exists then. `deviation`, the sample
-    standard deviation, is None for n = 1.
+    interval of order statistics contains the median that often; only the range exists then. `deviation`, the
+    sample standard deviation, is None for n = 1.
     """
 
     n: int
@@ -123,8 +123,8 @@ def rate_text(attempts: Attempts) -> str:
 
 
 def median_iteration(results: Sequence[Result]) -> int | None:
-    """The number of the succeeded iteration that has the median delivery time. For an even count it is the slower of
-    the middle two.
+    """The number of the succeeded iteration that has the median delivery time. For an even count it is the slower
+    of the middle two.
 
     Without any delivery time it is the first iteration that succeeded; None when no iteration succeeded.
     """

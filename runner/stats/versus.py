@@ -19,8 +19,8 @@ class Versus:
     """The difference of one group's median from the reference's median.
 
     `change` is a fraction of the reference's median, negative for a shorter time, with a 95 % interval when both
-    groups have at least 4 times and none is infinite. It is None when most attempts of one group failed; `lost` then
-    says whether this group is the one. `p`: Mann-Whitney. `q`: p after the correction for all questions asked
+    groups have at least 4 times and none is infinite. It is None when most attempts of one group failed; `lost`
+    then says whether this group is the one. `p`: Mann-Whitney. `q`: p after the correction for all questions asked
     together; None when there are too few values for any result.
     """
 
@@ -40,8 +40,8 @@ class Versus:
 
 
 def versus(questions: Sequence[Times], reference: str) -> list[dict[str, Versus]]:
-    """For each question, compares every other group with the group named `reference`. A question without values of the
-    reference has no result.
+    """For each question, compares every other group with the group named `reference`. A question without values of
+    the reference has no result.
 
     All rank tests that could give a result are corrected together (Benjamini-Hochberg).
     """
@@ -81,8 +81,8 @@ def _versus(times: Sequence[float], reference: Sequence[float]) -> Versus:
 
 
 def _interval(times: Sequence[float], reference: Sequence[float], change: float | None) -> tuple[float, float] | None:
-    """The interval of the change: the exact interval of the rank test's shift of logarithms, widened to contain the
-    change of the medians."""
+    """The interval of the change: the exact interval of the rank test's shift of logarithms, widened to contain
+    the change of the medians."""
     if change is None or not all(isfinite(one) and one > 0 for one in (*times, *reference)):
         return None
     found = shift_interval(np.log(np.asarray(reference)), np.log(np.asarray(times)))

@@ -14,12 +14,13 @@ Groups = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """The best median of `n` values, and the runner-up. A failed attempt counts as infinite time, or as no goodput.
+    """The best median of `n` values, and the runner-up. A failed attempt counts as infinite time, or as no
+    goodput.
 
     `margin`: by which fraction of the runner-up's median the winner's is better. It has a 95 % interval when both
     groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the
-    runner-up failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked together;
-    None when there are too few values for any result.
+    runner-up failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked
+    together; None when there are too few values for any result.
     """
 
     name: str
@@ -52,10 +53,11 @@ class Winner:
 
 
 def winners(questions: Sequence[tuple[Groups, bool]]) -> list[Winner | None]:
-    """The best group of each question; None where no median counts. Each question says whether the lowest value wins.
+    """The best group of each question; None where no median counts. Each question says whether the lowest value
+    wins.
 
-    All rank tests that could give a result are corrected together (Benjamini-Hochberg). The runner-up is chosen by the
-    same values that test it, so a small q between two of many still means: the two best of many.
+    All rank tests that could give a result are corrected together (Benjamini-Hochberg). The runner-up is chosen by
+    the same values that test it, so a small q between two of many still means: the two best of many.
     """
     found = [_winner(groups, lowest=lowest) for groups, lowest in questions]
     able = [
@@ -105,8 +107,8 @@ def _counts(value: float) -> bool:
 def _interval(
     best: Sequence[float], other: Sequence[float], margin: float | None, *, lowest: bool
 ) -> tuple[float, float] | None:
-    """The interval of the margin: the exact interval of the rank test's shift of logarithms, widened to contain the
-    margin of the medians."""
+    """The interval of the margin: the exact interval of the rank test's shift of logarithms, widened to contain
+    the margin of the medians."""
     if margin is None or not all(map(_counts, (*best, *other))):
         return None
     found = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))

@@ -175,8 +175,8 @@ def _matrix_cell(key: tuple[str, str, str], view: RunView) -> MatrixCell:
 
 
 def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
-    """The numbers that the script can show instead: by `metric/statistic` a list over all cells, row by row; null when
-    unknown."""
+    """The numbers that the script can show instead: by `metric/statistic` a list over all cells, row by row; null
+    when unknown."""
     cells = [one.cell if one.cell is not None and SHOWN in one.values else None for one in every]
     found: dict[str, Any] = {"labels": [cell.label if cell is not None else None for cell in cells]}
     for key in SWITCHABLE:

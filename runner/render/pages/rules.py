@@ -1,5 +1,5 @@
-"""The page *Rules*: broken protocol rules by rule and stack, with the jobs that prove them, whatever their cases are
-about."""
+"""The page *Rules*: broken protocol rules by rule and stack, with the jobs that prove them, whatever their cases
+are about."""
 
 from collections import defaultdict
 from typing import Any
