@@ -23,6 +23,7 @@ from runner.engine.priority import cgroup_parent
 from runner.errors import LaneError
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
+WATCHDOG_ROLE = "watchdog"  # of the containers that remove what a dead runner left
 _CALL_SECONDS = 60
 _BLOCK = 1 << 20
 _FRAME = struct.Struct(">B3xI")
@@ -307,6 +308,13 @@ class Engine:
         with self._call("list containers") as api:
             found = api.containers(all=True, filters={"label": LABEL_OWNER})
         return [(container["Id"], container["Labels"]) for container in found]
+
+    def watched(self) -> frozenset[str]:
+        """The values of `LABEL_LANES` of the runners over which a watchdog runs."""
+        wanted = {"label": f"{LABEL_ROLE}={WATCHDOG_ROLE}", "status": "running"}
+        with self._call("list watchdogs") as api:
+            found = api.containers(filters=wanted)
+        return frozenset(container["Labels"].get(LABEL_LANES, "") for container in found)
 
     def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
         """Name and labels of every volume that some bentpipe made."""

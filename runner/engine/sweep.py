@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from runner.engine.containers import LABEL_OWNER, Engine
+from runner.engine.containers import LABEL_LANES, LABEL_OWNER, Engine
 from runner.engine.owner import Owner
 from runner.errors import LaneError
 
@@ -12,12 +12,14 @@ Belongs = Callable[[Mapping[str, str]], bool]
 def sweep(engine: Engine) -> int:
     """Remove containers and volumes of runners of this machine that are dead. Returns how many were removed.
 
-    What can't be removed, perhaps because another runner sweeps too, is left to the next sweep.
+    Those over which a watchdog still runs are left to it: it knows better whether the runner lives, which may be on a
+    copy of this machine. What can't be removed, perhaps because another runner sweeps too, is left to the next sweep.
     """
+    watched = engine.watched()
 
     def is_orphan(labels: Mapping[str, str]) -> bool:
         owner = Owner.parse(labels.get(LABEL_OWNER, ""))
-        return owner is not None and owner.is_dead()
+        return owner is not None and owner.is_dead() and labels.get(LABEL_LANES) not in watched
 
     removed, _ = _remove(engine, is_orphan)
     return removed

@@ -26,6 +26,7 @@ from runner.lanes.request import LaneJob, ProbeResult
 from runner.lanes.resident import Holder
 from runner.lanes.served import Served
 from runner.lanes.supervised import Bell
+from runner.lanes.watchdog import Watchdog
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 
@@ -49,13 +50,14 @@ class Lanes:
 
     @classmethod
     def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "Lanes":
-        """Connect to this host's engine, remove what killed runners left, start the plumber.
+        """Connect to this host's engine, remove what killed runners left, start watchdog and plumber.
 
-        Raises SetupError without an engine, LaneError when it can't start the plumber.
+        Raises SetupError without an engine, LaneError when it can't start these two.
         """
         opened = cls(client or host_engine.connect(), run_name, lanes=lanes)
         try:
             opened.sweep()
+            Watchdog(opened._engine, opened._prefix, opened._stop).start()
             opened._start_plumber()
         except BaseException:
             opened.close()

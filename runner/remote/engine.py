@@ -124,6 +124,9 @@ class RemoteEngine(Engine):
     def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
         return self._patiently(super().labelled_containers)
 
+    def watched(self) -> frozenset[str]:
+        return self._patiently(super().watched)
+
     def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
         return self._patiently(super().labelled_volumes)
 

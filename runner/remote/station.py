@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.engine.containers import ContainerSpec, Engine, Volume
+from runner.engine.containers import WATCHDOG_ROLE, ContainerSpec, Engine, Volume
 from runner.errors import LaneError
 from runner.lanes.endpoint import CAPABILITIES, Endpoint
 from runner.lanes.holders import CAPTURE_LIMIT, TOOLS, bounded
@@ -71,7 +71,7 @@ class Station:
         own = self._watchdog
         spec = ContainerSpec(
             image=TOOLS,
-            role="watchdog",
+            role=WATCHDOG_ROLE,
             command=(*_PYTHON, _WATCHDOG, str(round(life)), str(LEASE_SECONDS), own, *self._names()),
             host={
                 "network_mode": "none",

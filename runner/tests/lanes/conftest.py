@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -20,6 +21,19 @@ LINK = LinkParameters(data_rate=50_000_000, delay=0.01, queue_packets=100, loss=
 SIZES = (30_000, 5)
 
 Ask = Callable[..., LaneJob]
+
+
+def containers_of(engine: docker.DockerClient, **labels: str) -> list[dict[str, Any]]:
+    """Containers with these labels, as the engine lists them; docker-py fails when one of them vanishes."""
+    wanted = [f"bentpipe.{name}={value}" for name, value in labels.items()]
+    found: list[dict[str, Any]] = engine.api.containers(all=True, filters={"label": wanted})
+    return found
+
+
+def made_by(engine: docker.DockerClient, run: str) -> list[str]:
+    """Names of containers and volumes of a run."""
+    volumes = engine.volumes.list(filters={"label": f"bentpipe.run={run}"})
+    return [str(volume.id) for volume in volumes] + [found["Names"][0] for found in containers_of(engine, run=run)]
 
 
 @pytest.fixture(scope="session")

@@ -116,6 +116,18 @@ def test_a_process_that_has_ended_is_dead() -> None:
     assert owner.is_dead()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace with another name needs root")
+def test_a_copy_of_this_machine_with_another_name_is_another_machine() -> None:
+    """Copies of a virtual machine have one machine-id: one of them swept the living containers of another."""
+    code = "from runner.engine.owner import Owner; print(Owner.current())"
+    there = ["unshare", "--uts", "sh", "-c", 'hostname copied && exec "$@"', "sh", sys.executable, "-c", code]
+    printed = subprocess.run(there, capture_output=True, text=True, check=True).stdout
+    owner = Owner.parse(printed.strip())
+    assert owner is not None and owner.boot == Owner.current().boot
+    assert owner.machine != Owner.current().machine
+    assert not owner.is_dead(), "its process can't be seen from here"
+
+
 @pytest.mark.parametrize("text", ["", "a:b", "a:b:c:d", "a:b:1:2:3"])
 def test_a_label_of_another_form_names_nobody(text: str) -> None:
     assert Owner.parse(text) is None

@@ -4,9 +4,6 @@ import io
 import json
 import re
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.engine import containers
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
 from runner.engine.owner import Owner
@@ -33,22 +28,9 @@ from runner.lanes.wiring import CLIENT, SERVER, SIM, pair_wiring_script
 from runner.model.artifacts import Artifacts
 from runner.model.implementation import Role
 from runner.store import load_evidence
-from runner.tests.lanes.conftest import Ask
+from runner.tests.lanes.conftest import Ask, containers_of, made_by
 
 pytestmark = pytest.mark.docker
-
-
-def _containers(engine: docker.DockerClient, **labels: str) -> list[dict[str, Any]]:
-    """Containers with these labels, as the engine lists them; docker-py fails when one of them vanishes."""
-    wanted = [f"bentpipe.{name}={value}" for name, value in labels.items()]
-    found: list[dict[str, Any]] = engine.api.containers(all=True, filters={"label": wanted})
-    return found
-
-
-def _made_by(engine: docker.DockerClient, run: str) -> list[str]:
-    """Names of containers and volumes of a run."""
-    volumes = engine.volumes.list(filters={"label": f"bentpipe.run={run}"})
-    return [str(volume.id) for volume in volumes] + [found["Names"][0] for found in _containers(engine, run=run)]
 
 
 def test_a_job_leaves_files_captures_and_truth(lanes: Lanes, ask: Ask) -> None:
@@ -122,7 +104,7 @@ def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.Do
     """While it waits it asks the simulator's port again and again; TCP must never connect it to itself."""
     lanes.run(ask())
     time.sleep(1)
-    waiting = [found["Id"] for found in _containers(engine, run="tests", role="sim-holder")]
+    waiting = [found["Id"] for found in containers_of(engine, run="tests", role="sim-holder")]
     assert waiting, "the next lane is prepared"
     for container in waiting:
         made = engine.api.exec_create(container, "cat /proc/sys/net/ipv4/ip_local_reserved_ports")
@@ -150,7 +132,7 @@ def test_the_next_job_finds_a_lane_as_new(
     def look(lanes: Lanes, name: str) -> tuple[list[str], set[str]]:
         job = ask(client="look", name=name)
         assert lanes.run(job).error == {}
-        holders = [found["Id"] for found in _containers(engine, run="litter", role="client-holder")]
+        holders = [found["Id"] for found in containers_of(engine, run="litter", role="client-holder")]
         printed = (job.folder / "client" / "output.log").read_text()
         lines = re.sub(r"^\d+: eth0@if\d+", "eth0", printed, flags=re.MULTILINE).splitlines()  # the cable is another
         return sorted(lines), set(holders)  # sorted: it prints to two streams
@@ -235,56 +217,12 @@ def test_stop_ends_a_running_job_soon(engine: docker.DockerClient, ask: Ask) -> 
     assert evidence.error["code"] == "stopped"
 
 
-CHILD = """
-    import os, sys
-    from pathlib import Path
-    from runner.inputs import inputs
-    from runner.lanes.lanes import Lanes
-    from runner.lanes.request import EndpointSpec, LaneJob
-    from runner.model.implementation import Role
-    from runner.model.job import Job
-    from runner.tests.lanes.conftest import LINK, STRANGER
-    with Lanes.open("tests-child", lanes=1) as lanes:
-        print(os.getpid(), flush=True)
-        lanes.run(LaneJob(
-            job=Job(server="s", client="c", case="hang", iteration=1), folder=Path(sys.argv[1]),
-            client=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.CLIENT, testcase="hang")),
-            server=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.SERVER, testcase="fetch")),
-            forward=LINK, return_=LINK, seed=1, timeout=60, files=inputs.served_files(1, (10,)),
-        ))
-"""
-
-
-@pytest.mark.usefixtures("stranger")
-def test_what_a_killed_runner_left_is_swept_and_nothing_else(
-    engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
-) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CHILD), str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert child.stdout is not None
-    assert int(child.stdout.readline()) == child.pid
-
-    deadline = time.monotonic() + 10
-    while not any(name.endswith("-client") for name in _made_by(engine, "tests-child")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(_made_by(engine, "tests-child")) > 8, "three holders, plumber, simulator, two endpoints, volumes"
-    lanes.sweep()
-    assert len(_made_by(engine, "tests-child")) > 8, "its owner lives"
-    child.kill()
-    child.wait()
-    assert lanes.sweep() > 8
-    assert _made_by(engine, "tests-child") == []
-    owners = {found["Labels"][LABEL_OWNER] for found in _containers(engine, run="tests")}
-    assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
-
-
 def test_close_leaves_nothing(engine: docker.DockerClient, ask: Ask) -> None:
     with Lanes.open("tests-close", lanes=1, client=engine) as own:
         own.run(ask())
-        mine = _containers(engine, run="tests-close")
+        mine = containers_of(engine, run="tests-close")
         assert len({found["Labels"][LABEL_LANES] for found in mine}) == 1
-    assert _made_by(engine, "tests-close") == []
+    assert made_by(engine, "tests-close") == []
 
 
 def test_an_image_that_is_missing_is_a_harness_error(lanes: Lanes, ask: Ask) -> None:

@@ -1,0 +1,83 @@
+"""Removes every container and volume of a runner that has died, by the engine's own socket.
+
+    lane_watchdog.py LEASE LABEL OWN_NAME      LABEL as name=value
+
+The runner is dead when standard input ends, or when no byte has come there for LEASE seconds: its host may have lost
+power, and after a restart of the engine nobody writes to standard input.
+"""
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+from typing import Any
+from urllib.parse import quote
+
+SOCKET = "/docker.sock"
+LONGEST_ANSWER = 1 << 24  # bytes
+CALM = 3.0  # s without anything to remove: a call of the runner may still be under way in the engine
+
+
+def ask(method: str, path: str) -> tuple[int, bytes]:
+    """Status and body of the engine's answer; status 0 without an answer."""
+    try:
+        with socket.socket(socket.AF_UNIX) as engine:
+            engine.settimeout(60)
+            engine.connect(SOCKET)
+            engine.sendall(f"{method} /v1.41/{path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+            answer = b""
+            while len(answer) < LONGEST_ANSWER and (block := engine.recv(65536)):
+                answer += block
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split(b" ", 2)[1]), body
+    except (OSError, IndexError, ValueError):
+        return 0, b""
+
+
+def listed(kind: str, label: str) -> list[dict[str, Any]] | None:
+    """Containers or volumes with the label, as the engine lists them; None when it doesn't answer."""
+    words = quote(json.dumps({"label": [label]}))
+    status, body = ask("GET", f"{kind}?filters={words}" + ("&all=1" if kind.startswith("containers") else ""))
+    if status != 200:
+        return None
+    found: Any = json.loads(body)
+    things: list[dict[str, Any]] = found if kind.startswith("containers") else found["Volumes"] or []
+    return things
+
+
+def watch(lease: float) -> None:
+    """Return when the runner is dead."""
+    while select.select([0], [], [], lease)[0]:
+        if not os.read(0, 4096):
+            return
+
+
+def left_over(label: str, own: str) -> list[str] | None:
+    """Paths of what is still there, this container left out; None when the engine doesn't answer."""
+    containers, volumes = listed("containers/json", label), listed("volumes", label)
+    if containers is None or volumes is None:
+        return None
+    paths = [f"containers/{one['Id']}?force=1&v=1" for one in containers if f"/{own}" not in one["Names"]]
+    return paths + [f"volumes/{one['Name']}?force=1" for one in volumes]
+
+
+def main(lease: str, label: str, own: str) -> None:
+    print("watchdog ready" if ask("GET", "_ping")[0] == 200 else "watchdog without an engine", flush=True)
+    watch(float(lease))
+    calm = time.monotonic() + CALM
+    while time.monotonic() < calm:
+        paths = left_over(label, own)
+        for path in paths or ():
+            ask("DELETE", path)
+        if paths is None or paths:
+            calm = time.monotonic() + CALM
+        time.sleep(0.3)
+    while True:
+        ask("DELETE", f"containers/{own}?force=1&v=1")
+        time.sleep(5)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,114 @@
+"""Runners that are killed: what they leave goes within seconds, and what others need stays."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+
+from runner.config.catalog import ROOT
+from runner.engine import containers
+from runner.engine.containers import LABEL_LANES, LABEL_OWNER
+from runner.engine.owner import Owner
+from runner.engine.sweep import remove_own, sweep
+from runner.lanes.lanes import Lanes
+from runner.lanes.watchdog import Watchdog
+from runner.tests.lanes.conftest import containers_of, made_by
+
+pytestmark = pytest.mark.docker
+
+CHILD = """
+    import os, sys
+    from pathlib import Path
+    from runner.inputs import inputs
+    from runner.lanes.lanes import Lanes
+    from runner.lanes.request import EndpointSpec, LaneJob
+    from runner.model.implementation import Role
+    from runner.model.job import Job
+    from runner.tests.lanes.conftest import LINK, STRANGER
+    with Lanes.open("tests-child", lanes=1) as lanes:
+        print(os.getpid(), flush=True)
+        lanes.run(LaneJob(
+            job=Job(server="s", client="c", case="hang", iteration=1), folder=Path(sys.argv[1]),
+            client=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.CLIENT, testcase="hang")),
+            server=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.SERVER, testcase="fetch")),
+            forward=LINK, return_=LINK, seed=1, timeout=60, files=inputs.served_files(1, (10,)),
+        ))
+"""
+
+
+def _child_at_work(engine: docker.DockerClient, folder: Path) -> subprocess.Popen[str]:
+    """A runner of its own whose client and server run."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert child.stdout is not None
+    assert int(child.stdout.readline()) == child.pid
+    _until(lambda: any(name.endswith("-client") for name in made_by(engine, "tests-child")), seconds=20)
+    assert len(made_by(engine, "tests-child")) > 8, "three holders, plumber, simulator, two endpoints, volumes"
+    return child
+
+
+def _until(holds: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.usefixtures("stranger")
+def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
+    engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
+) -> None:
+    child = _child_at_work(engine, tmp_path)
+    child.kill()
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+    _until(lambda: made_by(engine, "tests-child") == [], seconds=20)
+    owners = {found["Labels"][LABEL_OWNER] for found in containers_of(engine, run="tests")}
+    assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
+    assert lanes.sweep() == 0
+
+
+@pytest.mark.usefixtures("stranger")
+def test_what_dead_runners_left_without_a_watchdog_is_swept_and_nothing_else(
+    engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
+) -> None:
+    child = _child_at_work(engine, tmp_path)
+    (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
+    engine.api.remove_container(watchdog["Id"], force=True)
+    lanes.sweep()
+    assert len(made_by(engine, "tests-child")) > 7, "its owner lives"
+    child.kill()
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+    assert lanes.sweep() > 7
+    assert made_by(engine, "tests-child") == []
+    owners = {found["Labels"][LABEL_OWNER] for found in containers_of(engine, run="tests")}
+    assert str(Owner.current()) in owners
+
+
+def test_what_a_watchdog_guards_is_not_swept(engine: docker.DockerClient) -> None:
+    """As when a copy of this machine, alike to the last digit, uses the same engine: there its runner may live."""
+    dead = replace(Owner.current(), pid=2**22 + 1)
+    assert dead.is_dead()
+    run = containers.Engine(engine, {LABEL_OWNER: str(dead), LABEL_LANES: "bentpipe-test-copied"})
+    stop = threading.Event()
+    try:
+        run.create_volume("bentpipe-test-copied-volume", role="test")
+        Watchdog(run, "bentpipe-test-copied", stop).start()
+        sweep(run)
+        assert "bentpipe-test-copied-volume" in dict(run.labelled_volumes())
+    finally:
+        stop.set()
+        remove_own(run, {LABEL_LANES: "bentpipe-test-copied"})
+    assert "bentpipe-test-copied-volume" not in dict(run.labelled_volumes())
+    run.close()
