@@ -107,6 +107,7 @@ class GuestExperiment:
         folder, out = self._job.folder, self._work / "out"
         for name in (CLIENT, SERVER, SIM):
             (folder / name).mkdir(parents=True, exist_ok=True)
+        captures = _hashes(out / SIM)
         for path in (out / SIM).iterdir():
             shutil.move(path, folder / SIM / path.name)
         shutil.copyfile(self._work / "console", folder / SIM / "console.log")
@@ -151,6 +152,7 @@ class GuestExperiment:
                 host_s=ended.host_s,
                 cpu_s=ended.cpu_s,
                 memory_left=report.memory_left,
+                captures=captures,
             ),
         )
 
@@ -218,6 +220,16 @@ def _output(path: Path) -> str:
     for block in _blocks(path) if path.is_file() else ():
         output.feed(block)
     return output.text()
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    captures = {CLIENT: folder / "left.pcap", SERVER: folder / "right.pcap"}
+    return {role: _hash(path) for role, path in captures.items() if path.is_file()}
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _udp_ports(out: Path) -> tuple[int, ...]:

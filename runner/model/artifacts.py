@@ -53,6 +53,7 @@ class GuestEvidence:
     host_s: float = 0.0
     cpu_s: float = 0.0  # of this host
     memory_left: int = 0  # bytes at the end, of what the guest has
+    captures: dict[str, str] = field(default_factory=dict)  # SHA-256 of each as it was captured, by the role beside it
 
     @property
     def speed(self) -> float:
