@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from runner.campaign import clocks, repeats
 from runner.campaign.matrix import choose, run_matrix
 from runner.campaign.retention import Retention
 from runner.campaign.session import MatrixOptions
@@ -195,15 +196,23 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
     metavar="N",
     help="Make N runs, NAME-1 to NAME-N, which tell `compare` how much runs of the same images differ.",
 )
+@click.option(
+    "--repeat-check",
+    is_flag=True,
+    help="In virtual time: run every job again with the same seed, as NAME-again, and say which packets differ first. "
+    "Exit code 1 when some do.",
+)
 @yes_option
 @cas_option
 @click.pass_obj
-def run(implementations: Path, /, strict: bool, repeat_runs: int | None, **options: Any) -> None:
+def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_check: bool, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
     from runner.campaign.path_matrix import is_path_run, run_paths  # noqa: PLC0415 - docker is slow to import
 
     paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
     asked = MatrixOptions(implementations=implementations, **options)
+    if repeat_check:
+        sys.exit(0 if _run_twice(asked, repeat_runs) else 1)
     outcomes: set[Outcome] = set()
     repeated = repetitions(asked, repeat_runs)
     for one in repeated:
@@ -217,6 +226,23 @@ def run(implementations: Path, /, strict: bool, repeat_runs: int | None, **optio
             out.print(sentence, soft_wrap=True)
     failed, undecided = Outcome.FAILED in outcomes, Outcome.ERROR in outcomes
     sys.exit((1 if failed else 3 if undecided else 0) if strict else 0)
+
+
+def _run_twice(asked: MatrixOptions, repeat_runs: int | None) -> bool:
+    """Run everything twice with one seed; whether all packets are the same."""
+    asked = replace(asked, name=asked.name or runs.run_path(None).name, keep_captures="all")
+    path = runs.run_path(asked.name)
+    if clocks.chosen(asked.clock, path) != clocks.VIRTUAL:
+        raise UsageError("--repeat-check: packets repeat in virtual time alone; add --clock virtual.")
+    if repeat_runs is not None:
+        raise UsageError("--repeat-check and --repeat-runs: leave out one of the two; the seeds of the second differ.")
+    run_matrix(asked, out=out, err=err)
+    first = RunFolder.open(path)
+    run_matrix(repeats.again(asked, first.run), out=out, err=err)
+    found = list(repeats.compare_packets(first, RunFolder.open(runs.run_path(f"{asked.name}-again"))))
+    for sentence in repeats.sentences(found):
+        out.print(sentence, soft_wrap=True, markup=False)
+    return all(one.same is not False for one in found)
 
 
 @main.command()

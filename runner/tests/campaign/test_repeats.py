@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from runner.campaign.repeats import Repeat, compare_job
 from runner.model.artifacts import Artifacts, GuestEvidence
 from runner.model.job import Job
-from runner.repeats import Repeat, compare_job
 from runner.store import load_evidence, save_evidence
 
 JOB = Job(server="aioquic", client="aioquic", case="handshake", iteration=1)
@@ -87,7 +87,7 @@ def test_a_byte_that_differs_is_named_by_its_place(repeat: Callable[[Change], Re
 
 
 def test_a_packet_that_one_run_alone_has(repeat: Callable[[Change], Repeat]) -> None:
-    difference = repeat(lambda packets: packets.pop()).difference
+    difference = repeat(lambda packets: packets.__delitem__(-1)).difference
     assert difference is not None
     assert difference.what == "the first run alone has this packet"
 

@@ -1,11 +1,13 @@
 """Two runs of the same jobs with one seed → whether their packets are the same, and which of them differ first."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from runner.campaign.session import MatrixOptions
 from runner.decode.difference import Difference, first_difference
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
+from runner.model.run import Run
 from runner.store import RunFolder, load_evidence
 
 
@@ -16,6 +18,15 @@ class Repeat:
     job: Job
     same: bool | None
     difference: Difference | None = None  # None too when the captures are not kept
+
+
+def again(options: MatrixOptions, run: Run) -> MatrixOptions:
+    """The options that repeat `run`, which these began or resumed, beside it and with its seed."""
+    options = replace(options, name=f"{options.name}-again", seed=run.seed, clock=run.clock)
+    if options.servers or options.clients or options.cases or options.iterations:
+        return options
+    most = max(job.iteration for job in run.order)
+    return replace(options, servers=run.servers, clients=run.clients, cases=tuple(run.cases), iterations=most)
 
 
 def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:
@@ -48,3 +59,21 @@ def compare_job(job: Job, before: Artifacts, after: Artifacts) -> Repeat:
 
 def _hashes(evidence: Evidence | None) -> dict[str, str]:
     return evidence.guest.captures if evidence is not None and evidence.guest is not None else {}
+
+
+def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
+    """How many jobs repeated, and of each other one the packet that differs first."""
+    known = [one for one in repeats if one.same is not None]
+    yield f"{sum(one.same is True for one in known)} of {len(known)} jobs left the same packets twice."
+    if len(known) < len(repeats):
+        yield f"{len(repeats) - len(known)} more can't be compared: one of their two runs left no captures."
+    for one in known:
+        if one.same is False:
+            yield f"{one.job}: {_told(one.difference)}"
+
+
+def _told(difference: Difference | None) -> str:
+    if difference is None:
+        return "other packets; its captures are not kept, which would show them"
+    where = f"packet {difference.number} at the {difference.side}, {difference.time:.6f} s after the first"
+    return f"{where}: {difference.what}"
