@@ -61,8 +61,6 @@ def test_a_job_in_virtual_time_leaves_the_evidence_of_a_lane(lanes: GuestHost, a
         assert (job.folder / name).stat().st_size, name
 
 
-# A known gap (issue 22): after other guests have run, two runs with one seed differ now and then; alone they are equal.
-@pytest.mark.xfail(reason="issue 22: packets differ now and then", strict=False)
 def test_the_same_seed_gives_the_same_packets(lanes: GuestHost, ask: Ask) -> None:
     def hashes(name: str) -> list[str]:
         job = ask(name=name)
