@@ -35,7 +35,7 @@ DEFINITIONS = (
         "From mean squares of the cells' means (unweighted means, Henderson's method 3; Searle, Casella and McCulloch, "
         "1992); below 0 counts as 0. Residual is what iterations of one cell differ by; with one iteration each it "
         "can't be told from the pair. Interval: 95 %, generalised (Weerahandi, 1993), with the run's seed. "
-        "It says how much of the difference between numbers of this matrix goes with whom; other stacks, other shares.",
+        "The shares hold for the stacks of this matrix; other stacks have other shares.",
     ),
     Definition(
         "median over the opposite role",
@@ -53,7 +53,7 @@ DEFINITIONS = (
     Definition(
         "congestion controller",
         "median of the cells' median delivery times, by the controller that the server's entry or variant names",
-        "What it is called, not how it is built: the same name differs between stacks. n counts cells.",
+        "By name only: controllers of the same name differ between stacks. n counts cells.",
     ),
     Definition(
         "Spearman's ρ of two measurements",

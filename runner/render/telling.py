@@ -61,7 +61,7 @@ def _speed(view: RunView) -> Iterator[str]:
         first, last_one = ordered[-1], ordered[0]
         goodput = BY_KEY["goodput"]
         yield (
-            f"No measurement was asked for, yet {words.amount(len(measured), 'cell')} of its test cases moved enough "
+            f"No measurement ran, but {words.amount(len(measured), 'cell')} of its test cases transferred enough "
             f"to have a goodput: from {goodput.text(last_one.summaries['goodput'].median)} ({last_one.client} → "
             f"{last_one.server}, {last_one.case.name}) to {goodput.text(first.summaries['goodput'].median)} "
             f"({first.client} → {first.server}, {first.case.name})."
@@ -88,7 +88,7 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
         return
     if once and who == pairing:
         yield (
-            f"Who decides in {one.case.name} this run can't tell: {100 * shares.pair.share:.0f}{NARROW}% of the "
+            f"Who decides in {one.case.name} is not known from this run: {100 * shares.pair.share:.0f}{NARROW}% of the "
             "difference in delivery time is neither the server's nor the client's, and with one iteration of each pair "
             "chance is in it. More iterations would tell."
         )
@@ -96,8 +96,9 @@ def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
     interval = f"95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}"
     if parts[who].low < max(part.share for name, part in parts.items() if name != who):
         yield (
-            f"Who decides in {one.case.name} this run can't tell: of the difference in delivery time the {who} has "
-            f"{100 * parts[who].share:.0f}{NARROW}% ({interval}), {rest}. More stacks would narrow that."
+            f"Who decides in {one.case.name} is not known from this run: of the difference in delivery time "
+            f"the {who} has "
+            f"{100 * parts[who].share:.0f}{NARROW}% ({interval}), {rest}. More stacks would narrow the interval."
         )
         return
     yield (
@@ -120,7 +121,7 @@ def _limits(view: RunView) -> Iterator[str]:
     if codes:
         code, jobs = codes.most_common(1)[0]
         often = f"; the most frequent diagnosis, {code.replace('-', ' ')}, is in {jobs:,} of {len(limited):,} transfers"
-    yield f"What held transfers back, by time: {', '.join(named)}{often}."
+    yield f"Limits of the transfers, by time: {', '.join(named)}{often}."
 
 
 def _wrong(view: RunView) -> Iterator[str]:

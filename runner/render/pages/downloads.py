@@ -23,7 +23,7 @@ def pages(view: RunView) -> Pages:
         (
             "downloads/run.json",
             run_document(view.folder, exports.cell_records(view)),
-            "Everything: the plan, all results as they are stored, cells that have two modes; in SI units.",
+            "The whole run: plan, all stored results, cells with two modes; in SI units.",
         ),
         ("downloads/run.schema.json", run_document_schema(), "JSON Schema of run.json."),
         (

@@ -69,7 +69,7 @@ def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
     assert known is not None
     wide = replace(known, server=Share(share=0.51, low=0.0, high=0.98), client=Share(share=0.49, low=0.0, high=0.9))
     _, _, who, *_ = telling.sentences(view, [replace(view.decided[0], shares=wide)])
-    assert "this run can't tell" in who
+    assert "is not known from this run" in who
     assert "0 to 98" in who
 
 
@@ -80,7 +80,7 @@ def test_with_one_iteration_of_each_pair_nobody_is_told_to_decide_as_a_pair(tmp_
     none, whole = Share(share=0.0, low=0.0, high=0.5), Share(share=1.0, low=0.6, high=1.0)
     once = replace(known, server=none, client=none, pair=whole, residual=None)
     _, _, who, *_ = telling.sentences(view, [replace(view.decided[0], shares=once)])
-    assert "this run can't tell" in who
+    assert "is not known from this run" in who
     assert "More iterations would tell" in who
 
 
