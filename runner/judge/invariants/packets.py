@@ -135,19 +135,21 @@ def headers(side: Side) -> Iterator[Broken]:
     """Reserved bits, fixed bits, lengths of connection IDs and packet numbers."""
     capture = side.capture
     rows = side.sent_read[capture.packets["first_byte"][side.sent_read] != NULL]
-    first, short = capture.packets["first_byte"][rows], capture.type[rows] == ONE_RTT
+    first_byte, short = capture.packets["first_byte"][rows], capture.type[rows] == ONE_RTT
     for chosen, bits, rule in ((~short, 0x0C, "17.2-reserved-bits-long"), (short, 0x18, "17.3.1-reserved-bits-short")):
-        wrong = rows[chosen & (first & bits != 0)]
+        wrong = rows[chosen & (first_byte & bits != 0)]
         if len(wrong):
             yield Broken(rule=f"rfc9000-{rule}", actual=f"{len(wrong)} such packets", packets=shown(wrong))
-    yield from _fixed_bits(side, rows[first & 0x40 == 0])
-    for name in ("dcid", "scid"):
-        for value in side.ids(name, rows[~short]):
+    yield from _fixed_bits(side, rows[first_byte & 0x40 == 0])
+    # The destination of later packets is the peer's choice.
+    first = rows[~short][:1] if side.is_client else rows[:0]
+    for name, chosen in (("scid", rows[~short]), ("dcid", first)):
+        for value in side.ids(name, chosen):
             if len(value) > _LONGEST_ID:
                 yield Broken(
                     rule="rfc9000-17.2-id-too-long",
                     actual=f"{len(value)} bytes",
-                    packets=shown(side.with_id(name, value, rows)),
+                    packets=shown(side.with_id(name, value, chosen)),
                 )
 
 
