@@ -12,7 +12,7 @@ from runner.diagnose import Explanation
 from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
 from runner.errors import CaptureError
 from runner.judge.disturbance import disturbed, load_truth
-from runner.judge.evidence import gaps, missing_secrets, unread_types
+from runner.judge.evidence import gaps, missed_datagrams, missing_secrets, unread_types
 from runner.judge.invariants import protocol_findings
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
@@ -54,7 +54,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     traces = _Traces.read(artifacts, record, evidence, truth)
     closed = _gaps(traces, case, record)
     base = _with_traces(base, traces, readings_of=(artifacts, evidence), numbers=not closed)
-    if spoiled := _spoiled(evidence, truth, record):
+    if spoiled := _spoiled(evidence, truth, record) or _missed(traces.missed):
         return base.ending(Outcome.ERROR, spoiled)
     failures = tuple(_execution(evidence, record, artifacts))
     missing = _no_packets(traces)
@@ -166,6 +166,14 @@ def _spoiled(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) ->
         return replace(stumbled, log_tail=evidence.error.get("printed", ""))
     disturbance = disturbed(evidence, truth, record)
     return harness("disturbed", disturbance.why, disturbance.role) if disturbance else None
+
+
+def _missed(datagrams: int) -> Finding | None:
+    """Why captures that lack packets prove nothing, None when they are whole."""
+    if not datagrams:
+        return None
+    told = "1 datagram" if datagrams == 1 else f"{datagrams} datagrams"
+    return harness("disturbed", f"the receiver's capture lacks {told} that the link delivered")
 
 
 def _protocol(evidence: Evidence, record: CaseRecord) -> str:
@@ -295,6 +303,8 @@ class _Traces:
     violations: tuple[Finding, ...] = ()
     explanation: Explanation = field(default_factory=Explanation)
     problem: str = ""
+    missed: int = 0
+    """Datagrams that the link delivered and that no capture has."""
 
     @property
     def protected(self) -> ProtectedPackets | None:
@@ -331,8 +341,16 @@ class _Traces:
         document = plots | marks(why, origin_ns=int(plots["origin_unix_ns"]), window=window)
         store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
         invariants = (*_invariants(client_side, server_side, found, record), *_spoofed(truth))
-        violations = protocol_findings(client_side, server_side)
-        return cls(facts=found, sample=numbers, invariants=invariants, violations=violations, explanation=why)
+        missed = missed_datagrams(client_side, server_side, truth)
+        violations = () if missed else protocol_findings(client_side, server_side)
+        return cls(
+            facts=found,
+            sample=numbers,
+            invariants=invariants,
+            violations=violations,
+            explanation=why,
+            missed=missed,
+        )
 
 
 def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:

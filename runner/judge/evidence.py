@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable
 
-from runner.model.result import Finding
+import numpy as np
+
+from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.result import Finding, LinkTruth
 from runner.trace import TraceFacts, UnreadPackets
+from runner.trace.vantage import NULL, Recording, Vantage
 
 # A secret that opens some packets is the right one. What it doesn't open is damaged or was never authentic, and the
 # peer can't open it either (RFC 9001 §5.2, §9.5). Above this share the fault may be the decoder's own.
@@ -102,3 +106,31 @@ def _actual(group: UnreadPackets) -> str:
 def unread_types(missing: Iterable[UnreadPackets]) -> frozenset[str]:
     """The types of packets that are missing."""
     return frozenset(group.type for group in missing)
+
+
+def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> int:
+    """How many datagrams the receivers' captures lack although the link delivered them.
+
+    No counter of the kernel tells it when a capture begins too late. What was sent after the last datagram that is in
+    both captures is not counted: it may have arrived when the captures had ended.
+    """
+    recording = Recording(client_side, server_side)
+    if truth is None or recording.client is None or recording.server is None:
+        return 0
+    missed = 0
+    for sender, link in ((CLIENT, truth.return_), (SERVER, truth.forward)):
+        near, far = (recording.client, recording.server)[:: 1 if sender == CLIENT else -1]
+        sent = _before_last_arrival(near, far, sender)
+        arrived = int((far.datagrams["sender"] == sender).sum())
+        missed += max(0, sent - arrived - (link.packets_in - link.packets_out))
+    return missed
+
+
+def _before_last_arrival(near: Vantage, far: Vantage, sender: int) -> int:
+    """How many datagrams `sender` had sent when the last one left that is in both captures."""
+    mine = near.packets["sender"] == sender
+    seen = mine & (near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)
+    if not seen.any():
+        return 0
+    last = int(near.packets["datagram"][np.flatnonzero(seen)[-1]])
+    return int((near.datagrams["sender"][: last + 1] == sender).sum())
