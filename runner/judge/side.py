@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from runner.decode.schema import CLIENT, MTU, PACKET_TYPES
+from runner.decode.protection import VERSIONS
+from runner.decode.schema import CLIENT, MTU, PACKET_TYPES, SERVER
 from runner.trace.intervals import Bools, Ints
 from runner.trace.scope import ROLES, Scope
-from runner.trace.vantage import NULL, Vantage
+from runner.trace.vantage import NULL, Columns, Vantage
 
 INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
 """Positions in PACKET_TYPES."""
@@ -139,7 +140,7 @@ class Side:
     @cached_property
     def own_read(self) -> bool:
         """Every packet that the endpoint sent was opened."""
-        return len(self.sent_read) == len(self.sent)
+        return self._all_read(self.capture.packets, self.sent)
 
     @cached_property
     def peer_read(self) -> bool:
@@ -147,8 +148,16 @@ class Side:
         if self.far is None:
             return False
         packets = self.far.packets
-        theirs = (packets["connection"] == self.scope.number) & (packets["sender"] == 1 - self.sender)
-        return bool(theirs.any()) and bool((packets["decrypted"][theirs] == 1).all())
+        theirs = np.flatnonzero((packets["connection"] == self.scope.number) & (packets["sender"] == 1 - self.sender))
+        return bool(len(theirs)) and self._all_read(packets, theirs)
+
+    def _all_read(self, packets: Columns, rows: Ints) -> bool:
+        """Whether these were opened; of a version that was refused nobody has keys (RFC 9000 §6)."""
+        unread = rows[packets["decrypted"][rows] == 0]
+        if not len(unread):
+            return True
+        refused = bool(self.scope.count(SERVER, "version_negotiation"))
+        return refused and not np.isin(packets["version"][unread], (*VERSIONS, NULL)).any()
 
     @cached_property
     def whole(self) -> bool:

@@ -10,7 +10,8 @@ from runner.trace.intervals import Bools, Ints
 from runner.trace.vantage import APPLICATION, NULL, find
 
 _ECT1, _ECT0, _CE = 1, 2, 3  # codepoints of the IP header (RFC 3168 §5)
-_QUIET_NS = 100_000_000  # longer than any usual max_ack_delay
+_ACK_DELAY_MS = 25  # max_ack_delay of who does not say it (RFC 9000 §18.2)
+_TIMER_NS = 20_000_000  # how late a timer may be
 _DELAY_TOLERANCE_US = 20_000  # of clocks and rounding
 
 
@@ -66,30 +67,36 @@ def _missing(first: Ints, last: Ints, known: Ints) -> Bools:
 
 
 def acks_of_acks(side: Side) -> Iterator[Broken]:
-    """Nobody answers ACKs with ACKs: nothing ack-eliciting came for a while, and yet an ACK-only packet left."""
+    """Nobody answers ACKs with ACKs: what an ACK-only packet acknowledges anew asked for nothing, and nothing that did
+    ask had arrived for a while, whose acknowledgment it could repeat."""
     if not side.sound:
         return
     capture = side.capture
     rows = side.ack_frames()
     rows = rows[capture.vantage.ack_space[rows] == APPLICATION]
-    bearing = np.unique(capture.acks["packet"][rows])
-    if len(bearing) < 2:
+    numbers, arrived = _numbers(capture, side.got, APPLICATION)
+    if not len(rows) or not len(numbers):
         return
+    loud = capture.eliciting[arrived]
+    asked = np.concatenate(([0], np.cumsum(loud)))
+    largest = capture.acks["largest"][rows]
+    known = np.maximum.accumulate(np.concatenate(([-1], largest)))[:-1]
+    low, high = np.searchsorted(numbers, known, side="right"), np.searchsorted(numbers, largest, side="right")
+    packets = capture.acks["packet"][rows]
+    wrong = (high > low) & (asked[np.maximum(high, low)] == asked[low])
+    wrong &= ~capture.eliciting[packets] & ~capture.closing[packets]
     peers = np.flatnonzero(
         (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
     )
-    loud = capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)
-    louder, quiet = side.time(peers[loud]), peers[~loud]
-    if not len(louder) or not len(quiet):
-        return
-    times = side.time(bearing)
-    last_loud = louder[np.maximum(np.searchsorted(louder, times[1:], side="right") - 1, 0)]
-    between = np.searchsorted(quiet, bearing[1:]) - np.searchsorted(quiet, bearing[:-1])
-    wrong = ~capture.eliciting[bearing[1:]] & ~capture.closing[bearing[1:]]
-    wrong &= (last_loud < times[:-1] - _QUIET_NS) & (between > 0)
+    louder = side.time(peers[capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)])
+    times = side.time(packets)
+    delay = side.parameters.get("max_ack_delay", _ACK_DELAY_MS)
+    wait = (delay if isinstance(delay, int) else _ACK_DELAY_MS) * 1_000_000 + _TIMER_NS
+    recent = np.searchsorted(louder, times, side="right") - np.searchsorted(louder, times - wait)
+    wrong &= recent == 0
     if wrong.any():
         yield Broken(
-            rule="rfc9000-13.2.1-ack-of-acks", actual=f"{int(wrong.sum())} packets", packets=shown(bearing[1:][wrong])
+            rule="rfc9000-13.2.1-ack-of-acks", actual=f"{int(wrong.sum())} packets", packets=shown(packets[wrong])
         )
 
 

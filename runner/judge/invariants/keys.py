@@ -133,9 +133,10 @@ def versions(side: Side) -> Iterator[Broken]:
             packets=shown(rows[version == VERSION_2]),
         )
     handshakes = side.of_type(HANDSHAKE)
-    negotiated = packets["version"][side.of_type(HANDSHAKE, got=True) if side.is_client else handshakes]
+    # The server's Initial packets have the negotiated version, once it has chosen it.
+    negotiated = packets["version"][side.of_type(INITIAL, got=side.is_client)]
     if len(handshakes) and len(negotiated):
-        wrong = handshakes[packets["version"][handshakes] != negotiated[0]]
+        wrong = handshakes[packets["version"][handshakes] != negotiated[-1]]
         if len(wrong):
             yield Broken(rule="rfc9369-4.1-handshake-version", actual=f"{len(wrong)} packets", packets=shown(wrong))
     early = side.of_type(EARLY)
@@ -174,8 +175,8 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
         )
     if finished is not None and not len(done):
         rows = side.of_type(ONE_RTT)
-        late = rows[side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS]
-        if len(late) and not capture.closing[rows].any():
+        late = rows[(side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS) & ~capture.closing[rows]]
+        if len(late):
             yield Broken(
                 rule="rfc9001-4.1.2-handshake-done-missing", actual="none", packets=(finished, *shown(late[:1]))
             )

@@ -8,11 +8,14 @@ import numpy as np
 from runner.judge.invariants.packets import shown
 from runner.judge.side import ONE_RTT, Broken, Side
 from runner.trace.intervals import Ints
+from runner.trace.vantage import APPLICATION
 
 _FULL = 1200
 _FACTOR = 3  # RFC 9000 §8.1
 _ANSWERED_NS = 1_000_000_000
 _A_FEW = 5  # datagrams
+_READ_NS = 100_000_000  # after the acknowledgment: a response is not delayed (RFC 9000 §8.2.2)
+_AFTER_READING = 3  # packets
 
 Address = tuple[str, int]
 
@@ -128,15 +131,40 @@ def _responses(side: Side, routes: _Routes, got: Ints, responses: Ints) -> Itera
         if rule and rule not in told:
             told.add(rule)
             yield Broken(rule=f"rfc9000-{rule}", actual=value.hex(), packets=(packet,))
-    closes = side.capture.closing[side.sent_read].any() or side.capture.closing[side.got].any()
-    sent = side.of_type(ONE_RTT)
+    yield from _unanswered(side, asked, given)
+
+
+def _unanswered(side: Side, asked: dict[bytes, list[int]], given: dict[bytes, int]) -> Iterator[Broken]:
+    """A challenge that the endpoint has read, for it acknowledged the packet, or had a second for it; it went on
+    sending, and never responded."""
+    if not side.sound:
+        return
+    frames, sent = side.capture.frames, side.of_type(ONE_RTT)
+    closes = [rows[side.capture.closing[rows]] for rows in (side.sent_read, side.got)]
+    closed = min((int(rows[0]) for rows in closes if len(rows)), default=None)
+    sent = sent if closed is None else sent[sent < closed]
     for value, rows in asked.items():
+        if value in given:
+            continue
         packet = int(frames["packet"][rows[0]])
-        later = sent[side.time(sent) > side.at(packet) + _ANSWERED_NS]
-        close = side.got[side.capture.closing[side.got]]
-        if value not in given and side.sound and len(later) >= _A_FEW and not (closes and (close < later[0]).any()):
-            yield Broken(rule="rfc9000-8.2.2-challenge-unanswered", actual=value.hex(), packets=(packet,))
+        answer = _acknowledgment(side, packet)
+        late = sent[side.time(sent) > side.at(packet) + _ANSWERED_NS]
+        after = sent[side.time(sent) > side.at(answer) + _READ_NS] if answer is not None else late
+        if len(late) >= _A_FEW or len(after) >= _AFTER_READING:
+            shows = (packet,) if answer is None else (packet, answer)
+            yield Broken(rule="rfc9000-8.2.2-challenge-unanswered", actual=value.hex(), packets=shows)
             return
+
+
+def _acknowledgment(side: Side, packet: int) -> int | None:
+    """The first packet in which the endpoint acknowledged one of the peer's 1-RTT packets."""
+    capture = side.capture
+    mine = side.ack_frames()
+    mine = mine[capture.vantage.ack_space[mine] == APPLICATION]
+    frame, first, last = capture.ranges
+    number = int(capture.packets["packet_number"][packet])
+    holds = frame[np.isin(frame, mine) & (first <= number) & (number <= last)]
+    return int(capture.acks["packet"][holds].min()) if len(holds) else None
 
 
 def unvalidated(side: Side) -> Iterator[Broken]:

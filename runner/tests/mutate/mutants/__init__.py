@@ -1,6 +1,28 @@
 """All mutants, by family. To import this package registers them."""
 
-from runner.tests.mutate.mutants import application, connection, frames, identities, packets, parameters, streams, versions
+from runner.tests.mutate.mutants import (
+    application,
+    connection,
+    frames,
+    identities,
+    packets,
+    parameters,
+    paths,
+    streams,
+    versions,
+)
 from runner.tests.mutate.registry import MUTANTS, Mutant
 
-__all__ = ["MUTANTS", "Mutant", "application", "connection", "frames", "packets", "parameters", "streams", "versions"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "application",
+    "connection",
+    "frames",
+    "identities",
+    "packets",
+    "parameters",
+    "paths",
+    "streams",
+    "versions",
+]

@@ -6,7 +6,6 @@ from runner.tests.mutate.mutation import Mutation, Sent
 from runner.tests.mutate.packets import Kind
 from runner.tests.mutate.recording import CLIENT, SERVER, Datagram
 from runner.tests.mutate.registry import mutant
-from runner.tests.mutate.tls import P
 
 LATE = {"rfc9000-5.1.2-retired-id-used": "the first connection ID may be retired by then"}
 MOVES = ("rebind-port", "rebind-addr", "connectionmigration")
@@ -122,11 +121,6 @@ def _moves_early(m: Mutation) -> None:
     _moved(datagram)
 
 
-@mutant("rfc9000-9-migration-disabled", CLIENT, cases=("connectionmigration",))
-def _disabled(m: Mutation) -> None:
-    m.set_parameter(P.DISABLE_MIGRATION, b"", SERVER)
-
-
 @mutant("rfc9000-10.2.2-sent-while-draining")
 def _draining(m: Mutation) -> None:
     closes = m.frames(F.CLOSE, F.CLOSE_APPLICATION, sender=m.peer)
@@ -208,14 +202,16 @@ def _amplification(m: Mutation) -> None:
         sent = edits.insert_packet(m.recording, *sent, frame(F.PING), after_s=0.00001, size=1200)
 
 
-@mutant("rfc9002-6.2.1-backoff", CLIENT)
+@mutant("rfc9002-6.2.1-backoff", CLIENT, cases=("longrtt",))
 def _backoff(m: Mutation) -> None:
-    datagram, packet = m.packets(Kind.INITIAL)[0]
-    sent: Sent = (datagram, packet)
-    m.need(datagram.arrived, "it was lost")
-    first = min(each.seen[CLIENT].time_ns for each in m.recording.datagrams if each.sender == SERVER and each.arrived)
-    before = [each for each, _ in m.packets() if each.sent_ns < first]
-    m.need(before == [datagram], "the first flight has more than one datagram")
-    gap = (first - datagram.sent_ns) / 1e9
-    for _ in range(4):
-        sent = edits.insert_packet(m.recording, *sent, *packet.frames, after_s=gap / 6)
+    """The probes follow each other at equal distances, for more of them than the timer would allow."""
+    arrivals = [each.seen[CLIENT].time_ns for each in m.recording.datagrams if each.sender == SERVER and each.arrived]
+    before = [each for each in m.packets(Kind.INITIAL) if each[0].sent_ns < min(arrivals)]
+    m.need(before, "no Initial packet before an answer")
+    first, packet = before[0]
+    gap = (min(arrivals) - before[-1][0].sent_ns) / 1e9 / 4
+    m.need(gap > 0.11 and before[-1][0].arrived, "too little time to probe")
+    sent: Sent = before[-1]
+    for _ in range(3):
+        sent = edits.insert_packet(m.recording, *sent, *packet.frames, after_s=gap)
+    del first

@@ -1,4 +1,4 @@
-"""Connection IDs as a whole: empty, too long, too short, given up; and the tokens of Initial packets (RFC 9000 §5.1, §7.2)."""
+"""Connection IDs as a whole: empty, too long, too short, given up; tokens of Initial packets (RFC 9000 §5.1, §7.2)."""
 
 from runner.tests.mutate import edits
 from runner.tests.mutate.frames import F, frame, new_connection_id
@@ -176,9 +176,7 @@ def speak_first(m: Mutation, version: int, sent: list[Sent]) -> None:
     for _, packet in m.pick([sent], "no Initial packet"):
         keys = packet.keys
         assert keys is not None
-        dcid = next(
-            dcid for dcid, known in m.connection.initial if known[CLIENT].secret == keys.secret
-        )
+        dcid = next(dcid for dcid, known in m.connection.initial if known[CLIENT].secret == keys.secret)
         packet.keys, packet.version = initial_keys(dcid, version)[CLIENT], version
         packet.first = packet.first & ~0x30 | (0x10 if version == V2 else 0)
         packet.changed = True

@@ -120,30 +120,30 @@ def _unreceived(m: Mutation) -> None:
     m.replace((datagram, packet), old, old.but(ranges=(*old.ranges[:at], joined, *old.ranges[at + 2 :])))
 
 
-@mutant("rfc9000-13.2.1-ack-of-acks")
+@mutant("rfc9000-13.2.1-ack-of-acks", cases=("longrtt", "blackhole", "lossy", "ackloss"))
 def _ack_of_acks(m: Mutation) -> None:
-    def only_acks(frames: list[Frame]) -> bool:
-        return all(each.is_ack for each in frames)
-
-    theirs = m.packets(
-        Kind.ONE_RTT, sender=m.peer, where=lambda datagram, packet: datagram.arrived and only_acks(packet.frames)
+    """In a pause the peer sends PADDING alone, and the role acknowledges it."""
+    there = sorted(
+        each.seen[m.role].time_ns for each, _ in m.packets(sender=m.peer) if m.role in each.seen and each.arrived
     )
-    candidates = []
-    for datagram, packet in m.hosts():
-        acks = [each for each in packet.frames if each.is_ack]
-        newer = [each for each in theirs if each[0].seen[m.role].time_ns > datagram.sent_ns]
-        if acks and newer and newer[0][1].number == acks[0].ranges[0][1] + 1:
-            candidates.append((datagram, packet, acks[0], newer[0]))
-    datagram, packet, old, (theirs_datagram, _) = m.pick(candidates, "no packet of ACKs alone")
-    high = old.ranges[0][1] + 1
-    new = old.but(ranges=((old.ranges[0][0], high), *old.ranges[1:]), delay=0)
-    wait = (theirs_datagram.seen[m.role].time_ns - datagram.sent_ns) / 1e9 + 0.0001
-    until = datagram.sent_ns + wait * 1e9
-    m.need(
-        not any(datagram.sent_ns < each.sent_ns <= until for each, _ in m.packets()),
-        "it sends something else before that",
-    )
-    m.send_after((datagram, packet), new, after_s=wait)
+    other = Mutation(m.recording, m.connection, m.peer, m.rng)
+    pauses = []
+    for datagram, packet in other.hosts():
+        arrival = datagram.seen[m.role].time_ns
+        following = min((each for each in there if each > arrival), default=0)
+        own = [each for each in m.packets(Kind.ONE_RTT) if each[0].sent_ns < arrival + 55_000_000]
+        acks = [each for each in own if any(one.is_ack for one in each[1].frames)]
+        busy = any(0 < each.sent_ns - datagram.sent_ns < 60_000_000 for each, _ in other.packets())
+        if following > arrival + 60_000_000 and acks and own[-1][0].arrived and not busy:
+            pauses.append((datagram, packet, own[-1], acks[-1]))
+    datagram, packet, last, acknowledging = m.pick(pauses, "no pause")
+    quiet, new = other.send_after((datagram, packet), padding(20), after_s=0.055)
+    old = next(each for each in acknowledging[1].frames if each.is_ack)
+    m.need(old.ranges[0][1] < new.number, "it was acknowledged before")
+    reply = frame(F.ACK, delay=0)
+    ranges = ((new.number, new.number), *old.ranges) if old.ranges[0][1] + 1 < new.number else None
+    reply = reply.but(ranges=ranges or ((old.ranges[0][0], new.number), *old.ranges[1:]))
+    m.send_after(last, reply, after_s=(quiet.seen[m.role].time_ns - last[0].sent_ns) / 1e9 + 0.001)
 
 
 @mutant("rfc9000-13.2.5-ack-delay-too-long")
@@ -257,10 +257,24 @@ def _server_token(m: Mutation) -> None:
 
 @mutant("rfc9000-17.2.3-early-after-1rtt", CLIENT, cases=("zerortt",))
 def _early_late(m: Mutation) -> None:
-    first = m.pick(arrived(m, Kind.ZERO_RTT), "no 0-RTT")
-    early = first[1]
-    datagram, packet = m.pick(m.hosts(confirmed=False))
+    _, early = m.pick(arrived(m, Kind.ZERO_RTT), "no 0-RTT")
+    after = [each for each in arrived(m, Kind.ONE_RTT) if each[0].sent_ns < m.closed_ns]
+    datagram, packet = m.pick(after[:-1], "no 1-RTT packet before the end")
     sent, new = m.send_after((datagram, packet), frame(F.PING))
     new.kind, new.keys, new.first = Kind.ZERO_RTT, early.keys, early.first & ~3 | 3
     new.version, new.dcid, new.scid = early.version, early.dcid, early.scid
     del sent
+
+
+@mutant("rfc9000-17.1-number-truncated", cases=("multiplexing", "mtublackhole", "lossy", "transfer"))
+def _truncated(m: Mutation) -> None:
+    """No ACK comes, and the packet numbers have one byte all the same."""
+    least = 128  # half the range of one byte
+    long = [each for each in arrived(m, Kind.ONE_RTT) if each[1].number >= least]
+    m.need(long, "too few packets")
+    for datagram, packet, old in m.frames(F.ACK, F.ACK_ECN, sender=m.peer):
+        if packet.kind is Kind.ONE_RTT:
+            m.replace((datagram, packet), old, padding(len(old.encode())))
+    _, packet = m.pick(long)
+    packet.first &= ~3
+    packet.changed = True

@@ -1,7 +1,7 @@
 """Retry, Version Negotiation, key updates and version 2 (RFC 9000 §17.2, RFC 9001 §5 and §6, RFC 9369)."""
 
 from runner.tests.mutate import edits
-from runner.tests.mutate.frames import F
+from runner.tests.mutate.frames import F, frame
 from runner.tests.mutate.mutants.packets import arrived
 from runner.tests.mutate.mutation import Mutation, Sent
 from runner.tests.mutate.packets import Kind
@@ -167,12 +167,12 @@ def _update_early(m: Mutation) -> None:
     along={"rfc9001-6.2-ack-with-old-keys": "the peer didn't follow twice"},
 )
 def _update_twice(m: Mutation) -> None:
+    """A second update at once, before anything of the first one can be acknowledged."""
     sent = m.packets(Kind.ONE_RTT, where=lambda _, packet: packet.keys is not None and packet.keys.generation == 1)
     m.need(len(sent) > 2 and sent[0][0].arrived, "no key update")
-    second = sent[1][0]
-    _update_all(
-        m, (m.role, m.peer), {m.role: second.sent_ns, m.peer: second.seen.get(m.peer, second.seen[m.role]).time_ns}
-    )
+    second, _ = m.send_after(sent[0], frame(F.PING), after_s=0.00002)
+    reply = second.seen.get(m.peer, second.seen[m.role]).time_ns
+    _update_all(m, (m.role, m.peer), {m.role: second.sent_ns, m.peer: reply})
 
 
 @mutant("rfc9001-6.2-ack-with-old-keys", cases=("keyupdate",))
