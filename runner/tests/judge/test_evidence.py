@@ -10,8 +10,12 @@ from runner.config.catalog import Catalog, load_catalog
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.result import Outcome, Result
+from runner.tests.conftest import RECORDINGS
 from runner.tests.judge.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
 from runner.tests.judge.key_logs import CUTS
+from runner.tests.mutate.recording import Recording as Mutated
+from runner.tests.recordings.conformance import SHORT_CHAIN
+from runner.tests.recordings.nouns import changed
 
 Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())
@@ -92,3 +96,18 @@ def test_what_can_not_be_read_does_not_fail(catalog: Catalog, recorded: Copy) ->
     for case in ("ecn", "keyupdate", "multiplexing"):
         result = _judge(catalog, artifacts, case)
         assert (result.outcome, result.findings[0].code) == (Outcome.ERROR, "secrets-missing")
+
+
+@pytest.mark.parametrize("lost", [0, 7], ids=["the-first", "one-amid"])
+def test_a_capture_that_lacks_a_delivered_datagram_proves_nothing(catalog: Catalog, tmp_path: Path, lost: int) -> None:
+    recording = Mutated.load(RECORDINGS / "quinn_quinn" / "amplificationlimit" / "1")
+    case = catalog.cases["amplificationlimit"]
+    record = changed(case.record(), SHORT_CHAIN)
+    whole = analyse(JOB, Artifacts(recording.save(tmp_path / "whole")), case, record)
+    assert whole.outcome is Outcome.SUCCEEDED
+    arrived = [each for each in recording.datagrams if each.sender == "client" and each.arrived]
+    recording.lose(arrived[lost])
+    result = analyse(JOB, Artifacts(recording.save(tmp_path / "cut")), case, record)
+    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
+    assert "lacks 1 datagram" in result.findings[0].actual
+    assert result.violations == ()
