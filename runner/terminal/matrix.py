@@ -16,7 +16,6 @@ from runner.model.path import ends
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.tables import STYLES
-from runner.units import format_data_rate
 
 _COLUMN = 12  # characters of a terminal that a column of the matrix needs
 _LISTED = 40  # reasons; a run in which everything fails has thousands
@@ -97,7 +96,7 @@ class _Grid:
         chosen = {job.case for job in results}
         names = ", ".join(f"{run.cases[name].abbreviation} {name}" for name in run.cases if name in chosen)
         signs = " · ".join(f"{sign} {outcome.value}" for outcome, (sign, _) in STYLES.items())
-        self.legend = f"{signs}; goodput: median of the iterations. {names}"
+        self.legend = f"{signs}; time: median delivery time. {names}"
 
     def styled(self, client: str, server: str) -> Iterator[str]:
         """Lines of one matrix cell for a terminal."""
@@ -128,18 +127,18 @@ class _Grid:
                 yield outcome, cases
 
     def _numbers(self, client: str, server: str) -> Iterator[str]:
-        """Per measurement of pairs, the median goodput of the iterations that succeeded."""
+        """Per measurement, the median delivery time of the iterations that succeeded: rankings go by it."""
         jobs = self._cells.get((client, server), {})
         for name, case in self._run.cases.items():
             if case.kind is Kind.MEASUREMENT:
                 known = [
-                    result.sample.goodput
+                    result.sample.ttlb
                     for job, result in jobs.items()
                     if job.case == name and result.outcome is Outcome.SUCCEEDED and result.sample is not None
-                    if result.sample.goodput is not None
+                    if result.sample.ttlb is not None
                 ]
                 if known:
-                    yield f"{case.abbreviation} {format_data_rate(median(known))}"
+                    yield f"{case.abbreviation} {median(known):.2f} s"
 
 
 def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
