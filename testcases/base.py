@@ -10,7 +10,7 @@ from typing import TypeVar
 from runner.model.artifacts import Evidence
 from runner.model.impairments import NO_PATH_IMPAIRMENTS
 from runner.model.implementation import Role
-from runner.model.protocol import HTTP09, HTTP3, HTTP3_WIRE_NAME
+from runner.model.protocol import HTTP09, OVER_TCP, WIRE_NAMES
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord, Kind, LinkParameters
 from runner.model.scenario import Link, RealScenario, Scenario
@@ -79,17 +79,15 @@ class Case:
     """One question to a pair.
 
     `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds,
-    from the client's start to its end. Checks run in order; all findings are kept. `preconditions` say
-    whether the question was put at all, such as whether a loss hit: their findings make the job an error.
-    `capabilities` say whether the pair does what the question is about, where a wire name can't tell: their findings
-    make the job unsupported. `protocols`, by ALPN: over what it can be asked, the preferred one first; a pair is asked
-    over the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks an image
-    in these alone, lest it be told of the faults of its peer. `may_miss`: types of packets that the case does not ask
-    about, so that they need not be decrypted for a verdict; that of other packets that can't be is an error.
-    make the job unsupported. `notes` are told beside a verdict and never change it: what rests on less than a MUST of
-    an RFC or the plain word of the contract. `protocols`, by ALPN: over what it can be asked, the preferred one first;
-    a pair is asked over the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks
-    an image in these alone, lest it be told of the faults of its peer.
+    from the client's start to its end. Checks run in order; all findings are kept. `over_tcp` are the checks in place
+    of `checks` when the pair is asked over TCP. `preconditions` say whether the question was put at all, such as
+    whether a loss hit: their findings make the job an error. `capabilities` say whether the pair does what the question
+    is about, where a wire name can't tell: their findings make the job unsupported. `notes` are told beside a verdict
+    and never change it: what rests on less than a MUST of an RFC or the plain word of the contract. Capabilities and
+    notes are about QUIC. `protocols`, by ALPN: over what it can be asked, the preferred one first; a pair is asked over
+    the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks an image in these
+    alone, lest it be told of the faults of its peer. `may_miss`: types of packets that the case does not ask about, so
+    that they need not be decrypted for a verdict; that of other packets that can't be is an error.
     """
 
     name: str
@@ -106,6 +104,7 @@ class Case:
     wire_name_server: str | None = None
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()
+    over_tcp: tuple[Check, ...] = ()
     may_miss: frozenset[str] = frozenset({"0rtt"})
     exercises: tuple[str, ...] = ()  # beginnings of rule ids: a case fails by the rules that its traffic is about
     notes: tuple[Check, ...] = ()
@@ -133,10 +132,14 @@ class Case:
     def _emulated(self) -> tuple[Link, ...]:
         return () if isinstance(self.scenario, RealScenario) else (self.scenario.forward, self.scenario.return_)
 
+    def checks_over(self, protocol: str) -> tuple[Check, ...]:
+        """The checks of a job that runs over this protocol."""
+        return self.over_tcp if protocol in OVER_TCP else self.checks
+
     def wire(self, role: Role, protocol: str | None = None) -> str:
         """The value of TESTCASE for this role, over the preferred protocol or the given one."""
-        if protocol == HTTP3:
-            return HTTP3_WIRE_NAME
+        if protocol in WIRE_NAMES:
+            return WIRE_NAMES[protocol]
         return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
 
     def record(self) -> CaseRecord:

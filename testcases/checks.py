@@ -64,6 +64,19 @@ class Handshakes:
             yield proven(finding, *_beginnings(case))
 
 
+def a_connection_completed(case: CaseEvidence) -> Iterator[Finding]:
+    """TLS was set up at least once (RFC 8446 §2)."""
+    if not any(connection.handshake_completed for connection in case.facts.connections):
+        finding = Finding(
+            code="handshake-count",
+            requirement="The files arrive over TLS on a TCP connection of this pair.",
+            expected="at least 1 completed handshake",
+            actual="none",
+            section="RFC 8446 §2",
+        )
+        yield proven(finding, *_beginnings(case))
+
+
 def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
     """As many connections as files completed their handshake, or more: one that is given up may be begun anew.
 
@@ -265,6 +278,9 @@ COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_
 # Retry is the server's own choice (RFC 9000 §8.1.2), such as for a ClientHello in two datagrams; the contract rules it
 # out in `handshake` alone.
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
+
+# What is asked of a pair over TCP: the kernel's own rules are not in question.
+OVER_TCP = (files_are_equal, alpn_as_asked, a_connection_completed)
 
 # What every case tells beside a verdict.
 NOTES = (close_code_of_http09,)

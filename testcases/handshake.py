@@ -1,5 +1,6 @@
 """H: one handshake on the default link."""
 
+from runner.model.protocol import HTTP09, OVER_TCP
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
@@ -26,5 +27,7 @@ CASE = Case(
         "rfc9001-5",
         "rfc9001-8",
     ),
+    protocols=(HTTP09, *OVER_TCP),
+    over_tcp=checks.OVER_TCP,
     checks=(*checks.ONE_CONNECTION, checks.no_retry),
 )

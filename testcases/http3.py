@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME
+from runner.model.protocol import HTTP3, WIRE_NAMES
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.trace import ConnectionFacts
@@ -85,7 +85,7 @@ CASE = Case(
     abbreviation="3",
     kind=Kind.TEST_CASE,
     description="Files of 5, 10 and 500 KiB arrive over HTTP/3.",
-    wire_name=HTTP3_WIRE_NAME,
+    wire_name=WIRE_NAMES[HTTP3],
     protocols=(HTTP3,),
     scenario=DEFAULT,
     files=(5 * KIB, 10 * KIB, 500 * KIB),

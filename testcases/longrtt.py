@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP09, OVER_TCP
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
@@ -41,5 +42,7 @@ CASE = Case(
     scenario=LONGRTT,
     files=(1 * KIB,),
     capabilities=(probes,),
+    protocols=(HTTP09, *OVER_TCP),
+    over_tcp=checks.OVER_TCP,
     checks=checks.ONE_CONNECTION,
 )

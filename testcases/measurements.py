@@ -18,7 +18,8 @@ def measurement(
 ) -> Case:
     """A transfer on `scenario`, several iterations. Sent as `transfer`, so that no image can special-case it.
 
-    A pair that shares only HTTP/3 is measured over that, sent as `http3`; its result says so.
+    A pair that shares only HTTP/3 is measured over that, sent as `http3`; one of TCP over HTTP/2 or HTTP/1.1, sent as
+    `h2` or `h1`. Its result says so.
     """
     return Case(
         name=name,
@@ -31,5 +32,6 @@ def measurement(
         checks=(checks.files_are_equal, checks.Handshakes(1), checks.alpn_as_asked),
         timeout=timeout,
         iterations=iterations,
+        over_tcp=checks.OVER_TCP,
         protocols=PROTOCOLS,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP09, OVER_TCP
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
@@ -75,6 +76,8 @@ CASE = Case(
         "rfc9000-4",
         "rfc9000-19.8",
     ),
+    protocols=(HTTP09, *OVER_TCP),
+    over_tcp=checks.OVER_TCP,
     checks=(*checks.ONE_CONNECTION, credit_was_kept),
     notes=(streams_were_concurrent,),
 )

@@ -1,5 +1,6 @@
 """L2: a transfer on a link that loses 2 % of the packets."""
 
+from runner.model.protocol import HTTP09, OVER_TCP
 from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
@@ -17,5 +18,7 @@ CASE = Case(
     files=(2 * MIB,),
     iterations=5,
     preconditions=(Hit("dropped_loss", return_=False),),
+    protocols=(HTTP09, *OVER_TCP),
+    over_tcp=checks.OVER_TCP,
     checks=checks.ONE_CONNECTION,
 )

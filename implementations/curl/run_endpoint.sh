@@ -1,10 +1,21 @@
 #!/bin/bash
 set -eu
+# shellcheck source=/dev/null
+. /tcp-setup.sh
 
-# OpenSSL's NewReno from 10 packets of 1200 bytes: CCA and IW can't change it.
-echo "applied: cca=newreno iw=10"
+# --parallel without --parallel-immediate: transfers wait for the first connection and share it. Over HTTP/1.1 they would
+# not, and take one after the other. curl writes SSLKEYLOGFILE itself.
+case $TESTCASE in
+    h1) protocol=(--http1.1) ;;
+    h2) protocol=(--http2 --parallel --parallel-max 100 --fail-early) ;;
+    *) protocol=(--http3-only --parallel --parallel-max 100 --fail-early) ;;
+esac
+case $TESTCASE in
+    h1 | h2) tcp_setup ;;
+    # OpenSSL's NewReno from 10 packets of 1200 bytes: CCA and IW can't change it.
+    *) echo "applied: cca=newreno iw=10" ;;
+esac
 
-# --parallel without --parallel-immediate: transfers wait for the first connection and share it. curl writes SSLKEYLOGFILE itself.
 # shellcheck disable=SC2086  # both are lists separated by spaces
-exec curl --http3-only --parallel --parallel-max 100 --fail --fail-early --silent --show-error --cacert /certs/ca.pem \
+exec curl "${protocol[@]}" --fail --silent --show-error --cacert /certs/ca.pem \
     --output-dir /downloads --remote-name-all ${CLIENT_PARAMS:-} $REQUESTS

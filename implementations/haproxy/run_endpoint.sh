@@ -1,15 +1,25 @@
 #!/bin/bash
 set -eu
+# shellcheck source=/dev/null
+. /tcp-setup.sh
 
 case ${CCA:-} in
     newreno | cubic) cca=$CCA ;;
     *) cca=cubic ;;
 esac
-# Compiled in: 10 packets of 1252 bytes over IPv4, of 1232 over IPv6.
-echo "applied: cca=$cca iw=10"
+tls="ssl crt /run/server.pem"
+case $TESTCASE in
+    h1) tcp_setup; bind=("*:443" "[::]:443 v6only"); tls="$tls alpn http/1.1" ;;
+    h2) tcp_setup; bind=("*:443" "[::]:443 v6only"); tls="$tls alpn h2" ;;
+    *)
+        # Compiled in: 10 packets of 1252 bytes over IPv4, of 1232 over IPv6.
+        echo "applied: cca=$cca iw=10"
+        bind=("quic4@:443" "quic6@:443 v6only")
+        tls="$tls alpn h3 quic-cc-algo $cca"
+        ;;
+esac
 
 cat /certs/cert.pem /certs/priv.key > /run/server.pem
-tls="ssl crt /run/server.pem alpn h3 quic-cc-algo $cca"
 
 cat > /run/haproxy.cfg << END
 global
@@ -25,9 +35,9 @@ defaults
     timeout connect 5s
     timeout client 60s
     timeout server 60s
-frontend quic
-    bind quic4@:443 $tls
-    bind quic6@:443 v6only $tls
+frontend https
+    bind ${bind[0]} $tls
+    bind ${bind[1]} $tls
     default_backend files
 backend files
     server nginx unix@/run/files.sock

@@ -14,7 +14,7 @@ from runner.errors import BentpipeError, SetupError, UsageError
 from runner.images import images, pulling, setup
 from runner.images.history import Build, History
 from runner.model.implementation import Implementation
-from runner.model.protocol import HTTP09
+from runner.model.protocol import HTTP09, HTTP1
 from runner.units import format_duration, format_size
 
 
@@ -113,7 +113,7 @@ _NARROW = 132  # columns of a terminal below which tables leave out what another
 
 def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
     """The stacks that are built here, within 80 columns. `sizes`: by tag, None when nobody knows."""
-    table = Table(box=None, caption=LEGEND, caption_justify="left")
+    table = Table(box=None, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
     for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
         table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
     for stack in stacks:
@@ -123,7 +123,8 @@ def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | Non
     return table
 
 
-LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · CCA: congestion controller · IW: initial window, packets"
+_SHORT = {HTTP09: "hq", HTTP1: "h1"}
+LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · h1: HTTP/1.1 · CCA: congestion controller · IW: initial window, packets"
 
 
 def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
@@ -150,7 +151,7 @@ def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] |
 
 
 def _protocols(stack: Implementation) -> str:
-    return " ".join("hq" if name == HTTP09 else name for name in stack.alpn)
+    return " ".join(_SHORT.get(name, name) for name in stack.speaks)
 
 
 def _roles(stack: Implementation) -> str:

@@ -153,10 +153,12 @@ class Report:
                 if kept:
                     claimed[role] = tuple(sorted({*claimed.get(role, ()), *kept}))
         names = {name for cases in claimed.values() for name in cases}
-        alpn = [protocol for protocol, there in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if there]
+        speaks = [
+            protocol for protocol, there in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if there
+        ]
         if listed is not None:
             untried = any("http3" not in asked[role] or len(asked[role]) == 1 for role in listed.roles)
-            alpn += [protocol for protocol in listed.alpn if protocol not in alpn and untried]
+            speaks += [protocol for protocol in listed.speaks if protocol not in speaks and untried]
         facts = self.facts
         rates = [f"{place}: {cell.rate}" for place, cell in self.cells.items() if cell.rate]
         return {
@@ -166,7 +168,7 @@ class Report:
                 "version": facts.version if facts else "",
                 **({"language": listed.language} if listed and listed.language else {}),
                 "roles": [role.value for role in Role if role in claimed],
-                "alpn": alpn,
+                "speaks": speaks,
                 "cases": {role.value: list(claimed[role]) for role in Role if claimed.get(role)},
                 **({"note": "; ".join(rates)} if rates else {}),
             }

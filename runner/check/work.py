@@ -27,7 +27,7 @@ from runner.lanes.lanes import Lanes
 from runner.lanes.request import EndpointSpec
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
-from runner.model.protocol import HTTP3_WIRE_NAME, PROTOCOLS
+from runner.model.protocol import HTTP3, OVER_QUIC, WIRE_NAMES
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind, Run
 from runner.plan import runs
@@ -231,14 +231,14 @@ class _Check:
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
         """The subject as a stack. `able`: the first cases that each role passed; empty before they were run."""
         facts = self._subject.facts
-        only_h3 = {role: (HTTP3_WIRE_NAME,) for role, cases in able.items() if cases == {"http3"}}
+        only_h3 = {role: (WIRE_NAMES[HTTP3],) for role, cases in able.items() if cases == {"http3"}}
         return Implementation(
             name=self._subject.name,
             image=self._subject.image,
             url=facts.url if facts else "",
             version=facts.version if facts else "",
             roles=roles,
-            alpn=PROTOCOLS,
+            speaks=OVER_QUIC,
             cases={role: names for role, names in only_h3.items() if role in roles},
         )
 

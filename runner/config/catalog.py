@@ -11,14 +11,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 import testcases
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation, Role
 from runner.model.knob import FORMS, Knob
 from runner.model.path import BROWSER, ORIGIN, SIDES, PathEntry, Side
-from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
 from testcases.base import Case
 
@@ -30,6 +29,7 @@ CATALOG_SCHEMA = 1
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 Truth = Annotated[bool, Field(strict=True)]
+Protocol = Literal["hq-interop", "h3", "h2", "http/1.1"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -53,10 +53,14 @@ class _InitialWindow(BaseModel):
 class _Entry(BaseModel):
     """One implementation as its submitter writes it. Without `build`, its image is a published one that is pulled.
 
+    `like`: the entry of the same image, whose fields this one has where it doesn't say otherwise: a stack that speaks
+    QUIC and TCP has an entry for each, since they are different transports.
+
     `withdrawn`: the image is the last one known, and its registry may not have it any more; `note` says more.
     """
 
     model_config = ConfigDict(extra="forbid")
+    like: str | None = None
     image: str = Field(min_length=1)
     build: str | None = None
     withdrawn: Truth = False
@@ -65,7 +69,7 @@ class _Entry(BaseModel):
     version: str = ""
     language: str = ""
     roles: list[Role] = Field(min_length=1)
-    alpn: list[str] = Field(default=list(PROTOCOLS), min_length=1)
+    speaks: list[Protocol] = Field(default=["hq-interop", "h3"], min_length=1)
     cases: dict[Role, list[str]] = {}
     congestion_controllers: _CongestionControl | None = None
     initial_window: _InitialWindow | None = None
@@ -103,12 +107,32 @@ class _Path(BaseModel):
     knobs: Annotated[dict[str, str], AfterValidator(_knobs)] = Field(default={}, description=f"such as {FORMS}")
 
 
+_SHARED = ("image", "build", "url", "version", "language", "roles")  # by entries of one image
+
+
+def _completed(entries: Any) -> Any:
+    """The entries with what those have that are `like` another one of the file."""
+    if not isinstance(entries, dict):
+        return entries
+    whole = {}
+    for name, entry in entries.items():
+        whole[name] = entry
+        other = entry.get("like") if isinstance(entry, dict) else None
+        if other is None:
+            continue
+        model = entries.get(other)
+        if not isinstance(model, dict) or "like" in model:
+            raise ValueError(f"{name} is like '{other}', which is no entry of this file with an image of its own")
+        whole[name] = {field: model[field] for field in _SHARED if field in model} | entry
+    return whole
+
+
 class _File(BaseModel):
     """implementations.json."""
 
     model_config = ConfigDict(extra="forbid")
     schema_: Whole = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
-    implementations: dict[str, _Entry] = Field(min_length=1)
+    implementations: Annotated[dict[str, _Entry], BeforeValidator(_completed)] = Field(min_length=1)
     paths: dict[str, _Path] = {}
 
 
@@ -126,16 +150,19 @@ class Catalog:
     absent: Mapping[str, str] = field(default_factory=dict)
 
     def select_implementations(self, names: Iterable[str], role: Role) -> tuple[str, ...]:
-        """The named stacks, in catalogue order; all that aren't absent when none is named.
+        """The named stacks, in catalogue order; when none is named, all that speak QUIC and aren't absent.
 
         Raises UsageError with the choices for a name that isn't known, SetupError for one that is absent.
         """
         able = [name for name, entry in self.implementations.items() if role in entry.roles]
         chosen = _select(names, able, what=role.value, option=f"--{role.value}")
-        for name in chosen if split(names) else ():
+        if not split(names):
+            chosen = tuple(name for name in chosen if not self.implementations[name].is_over_tcp)
+            return tuple(name for name in chosen if name not in self.absent)
+        for name in chosen:
             if name in self.absent:
                 raise SetupError(self.absent[name])
-        return tuple(name for name in chosen if name not in self.absent)
+        return chosen
 
     def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
         """The named cases, by name or abbreviation; all of emulated links when none is named.
@@ -200,6 +227,7 @@ def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
 
 
 Document = TypeVar("Document", bound=BaseModel)
+_RENAMED = {"alpn": "speaks"}
 _FORMS = {
     "model_type": "write an object, { … }",
     "dict_type": "write an object, { … }",
@@ -247,8 +275,8 @@ def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
     around = _properties(schema, place[:-1])
     if first["type"] == "extra_forbidden":
         known = list(around)
-        near = get_close_matches(place[-1], known, n=1)
-        return f"{field} is not known: " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}.")
+        near = _RENAMED.get(place[-1]) or next(iter(get_close_matches(place[-1], known, n=1)), None)
+        return f"{field} is not known: " + (f"did you mean {near}?" if near else f"there are {', '.join(known)}.")
     if first["type"] == "missing":
         return f"{field} is missing."
     expected = _FORMS.get(first["type"], first["msg"].removeprefix("Value error, "))
@@ -296,7 +324,7 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
         version=entry.version,
         language=entry.language,
         roles=tuple(entry.roles),
-        alpn=tuple(entry.alpn),
+        speaks=tuple(entry.speaks),
         cases={role: tuple(names) for role, names in entry.cases.items()},
         congestion_control=control.default if control else "",
         congestion_controls=tuple(control.options) if control else (),

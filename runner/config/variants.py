@@ -1,5 +1,6 @@
 """`--variant STACK:NAME=VALUE,…`: parsed once, checked against the catalogue, and put beside its stack."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -177,7 +178,8 @@ def _beside(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
     """`names` with the variant after its stack and that stack's other variants."""
     if variant.name in names:
         return names
-    family = [at for at, name in enumerate(names) if name == variant.stack or name.startswith(f"{variant.stack}+")]
+    stem = re.compile(rf"{re.escape(variant.stack)}(\+[a-z-]+=.*)?")  # a stack's own name may hold a plus
+    family = [at for at, name in enumerate(names) if stem.fullmatch(name)]
     return (*names[: family[-1] + 1], variant.name, *names[family[-1] + 1 :])
 
 

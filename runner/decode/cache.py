@@ -57,8 +57,8 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kernel_drops: int | None = None) -> Trace:
     """The tables in `folder` when they were made from these very files by this decoder; else decode and keep them."""
-    key = _key(capture, key_logs, kernel_drops)
-    if _stored_key(folder) == key:
+    key = _key((capture,), key_logs, kernel_drops)
+    if stored_key(folder) == key:
         try:
             return load_tables(folder)
         except CaptureError:
@@ -68,9 +68,15 @@ def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kern
     return trace
 
 
-def _key(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -> str:
-    digest = hashlib.sha256(f"{DECODER_VERSION} {kernel_drops} {capture.name}".encode())
-    for path in (capture, *key_logs):
+def pair_key(captures: tuple[Path, Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
+    """The key of tables that are made of two captures together."""
+    return _key(captures, key_logs, kernel_drops)
+
+
+def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
+    names = " ".join(capture.name for capture in captures)
+    digest = hashlib.sha256(f"{DECODER_VERSION} {kernel_drops} {names}".encode())
+    for path in (*captures, *key_logs):
         try:
             digest.update(hashlib.sha256(path.read_bytes()).digest())
         except OSError as error:
@@ -80,7 +86,8 @@ def _key(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -> s
     return digest.hexdigest()
 
 
-def _stored_key(folder: Path) -> str | None:
+def stored_key(folder: Path) -> str | None:
+    """The key under which a folder's tables were saved; None without tables."""
     try:
         metadata = pq.read_schema(folder / f"{_LAST}.parquet").metadata or {}
     except (OSError, pa.ArrowException):

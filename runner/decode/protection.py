@@ -111,6 +111,27 @@ class Protection:
             return None
 
 
+class RecordProtection:
+    """The keys of one sender for TLS 1.3 records (RFC 8446 §5.2, §7.3), between two key updates."""
+
+    __slots__ = ("_decrypt", "_iv", "_secret", "_suite")
+
+    def __init__(self, suite: Suite, secret: bytes) -> None:
+        self._suite = suite
+        self._secret = secret
+        self._decrypt = suite.aead(_expand_label(suite.hash, secret, b"key", suite.key_length)).decrypt
+        self._iv = int.from_bytes(_expand_label(suite.hash, secret, b"iv", 12))
+
+    def open(self, sequence: int, ciphertext: bytes, header: bytes) -> bytes:
+        """The plaintext with its content type and padding. Raises InvalidTag when these aren't its keys."""
+        return self._decrypt((self._iv ^ sequence).to_bytes(12), ciphertext, header)
+
+    def next_generation(self) -> "RecordProtection":
+        """The keys after a KeyUpdate (RFC 8446 §7.2)."""
+        secret = _expand_label(self._suite.hash, self._secret, b"traffic upd", len(self._secret))
+        return RecordProtection(self._suite, secret)
+
+
 def _header_protection(suite: Suite, key: bytes) -> Callable[[bytes], bytes]:
     if suite is CHACHA20:
 

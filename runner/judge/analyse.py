@@ -8,7 +8,9 @@ from pathlib import Path
 from runner import store
 from runner.decode import Trace, cached_decode, job_invariants, load_tables, on_server_clock
 from runner.decode.flood import flood
+from runner.decode.tcp import cached_decode_tcp
 from runner.diagnose import Explanation
+from runner.diagnose.over_tcp import over_tcp
 from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
 from runner.errors import CaptureError
 from runner.judge.disturbance import disturbed, load_truth
@@ -20,7 +22,7 @@ from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
 from runner.model.codes import another_attempt_helps
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.model.protocol import HTTP09, protocol_of
+from runner.model.protocol import HTTP09, OVER_TCP, protocol_of
 from runner.model.result import Finding, Invariant, LinkTruth, Outcome, ProtectedPackets, Result, Sample
 from runner.model.run import CaseRecord
 from runner.trace import TraceFacts, UnreadPackets, facts, series
@@ -51,7 +53,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return base.ending(Outcome.UNSUPPORTED, unsupported)
     if flooded := flood(artifacts, record, evidence, truth):
         return base.ending(Outcome.FAILED, flooded)
-    traces = _Traces.read(artifacts, record, evidence, truth)
+    traces = _Traces.read(artifacts, record, evidence, truth, tcp=base.protocol in OVER_TCP)
     closed = _gaps(traces, case, record)
     base = _with_traces(base, traces, readings_of=(artifacts, evidence), numbers=not closed)
     if spoiled := _spoiled(evidence, truth, record) or _missed(traces.missed):
@@ -61,7 +63,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     if traces.facts is None or (missing is not None and not failures):
         return base.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or filter(None, (missing,))))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=base.protocol)
-    if not closed:
+    if not closed and base.protocol not in OVER_TCP:
         base = replace(base, public=public_verdict(record, traces.facts, evidence))
     if failures:
         keys = bool(artifacts.key_logs) and not closed and missing is None
@@ -97,12 +99,13 @@ def with_record(base: Result, evidence: Evidence) -> Result:
 
 def _judge(base: Result, case: Case, context: CaseEvidence) -> Result:
     """The verdict of packets alone."""
-    base = replace(base, notes=tuple(_found((*NOTES, *case.notes), context)))
-    if unable := tuple(_found(case.capabilities, context)):
-        return base.ending(Outcome.UNSUPPORTED, *unable)
+    if context.protocol not in OVER_TCP:
+        base = replace(base, notes=tuple(_found((*NOTES, *case.notes), context)))
+        if unable := tuple(_found(case.capabilities, context)):
+            return base.ending(Outcome.UNSUPPORTED, *unable)
     if unasked := tuple(_found(case.preconditions, context)):
         return base.ending(Outcome.ERROR, *unasked)
-    findings = tuple(_found(case.checks, context)) or exercised(base.violations, case)
+    findings = tuple(_found(case.checks_over(context.protocol), context)) or exercised(base.violations, case)
     return base.ending(Outcome.FAILED, *findings) if findings else base
 
 
@@ -117,7 +120,7 @@ def _judge_without(
 ) -> Result:
     """The verdict when packets that the case asks about can't be read: what is wrong all the same, or none."""
     unread = unread_types(closed)
-    standing = tuple(check for check in case.checks if reads_of(check).isdisjoint(unread))
+    standing = tuple(check for check in case.checks_over(context.protocol) if reads_of(check).isdisjoint(unread))
     if findings := tuple(_found(standing, context)):
         return base.ending(Outcome.FAILED, *findings)
     return base.ending(Outcome.ERROR, *missing_secrets(context.facts, closed, key_logs=key_logs))
@@ -128,7 +131,8 @@ def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Findin
     with them, what the case's own question finds, if it could be put."""
     asked = keys and not any(_found((*case.capabilities, *case.preconditions), context))
     told = set()
-    for finding in _found((*(case.checks if asked else ()), *OPEN), context):
+    open_ = () if context.protocol in OVER_TCP else OPEN
+    for finding in _found((*(case.checks_over(context.protocol) if asked else ()), *open_), context):
         if finding.packets and (finding.code, finding.actual) not in told:
             told.add((finding.code, finding.actual))
             yield finding
@@ -218,15 +222,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
     if server.exit_code is not None and not server.stopped_by_us:
         yield _exit_finding("server", server, "runs until it gets SIGTERM", artifacts)
     elif evidence.server_ready is False:
-        yield Finding(
-            code="server-not-ready",
-            requirement="The server listens on UDP port 443 and answers unknown versions (RFC 9000 §6.1).",
-            expected="Version Negotiation within 10 s",
-            actual=_instead_of_ready(evidence.server_udp_ports),
-            role="server",
-            section="RFC 9000 §6.1",
-            log_tail=log_tail(artifacts, "server"),
-        )
+        yield _not_ready(evidence, record, artifacts)
     yield from client_end(evidence, record, artifacts)
 
 
@@ -268,6 +264,25 @@ def client_end(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
         yield _exit_finding("client", client, "exits with 0 when all files have arrived", artifacts)
 
 
+def _not_ready(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Finding:
+    if _protocol(evidence, record) in OVER_TCP:
+        requirement, expected = "The server listens on TCP port 443.", "a listening socket within 10 s"
+        actual, section = "none", "endpoint contract, What an image must do"
+    else:
+        requirement = "The server listens on UDP port 443 and answers unknown versions (RFC 9000 §6.1)."
+        expected, section = "Version Negotiation within 10 s", "RFC 9000 §6.1"
+        actual = _instead_of_ready(evidence.server_udp_ports)
+    return Finding(
+        code="server-not-ready",
+        requirement=requirement,
+        expected=expected,
+        actual=actual,
+        role="server",
+        section=section,
+        log_tail=log_tail(artifacts, "server"),
+    )
+
+
 def _instead_of_ready(ports: tuple[int, ...]) -> str:
     if not ports:
         return "no answer, and it has no UDP socket"
@@ -305,20 +320,23 @@ class _Traces:
     problem: str = ""
     missed: int = 0
     """Datagrams that the link delivered and that no capture has."""
+    tcp: bool = False
+    """Most packets of TCP have no protection at all."""
 
     @property
     def protected(self) -> ProtectedPackets | None:
         """How much of the captures could be read."""
-        if self.facts is None:
+        if self.facts is None or (self.tcp and not self.facts.unread_packets):
             return None
         return ProtectedPackets(packets=self.facts.protected_packets, unread=self.facts.unread_packets)
 
     @classmethod
-    def read(cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None) -> "_Traces":
+    def read(
+        cls, artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None, *, tcp: bool
+    ) -> "_Traces":
         """Decode, establish facts, measure, diagnose, and write `series.json`."""
         try:
-            client_side = _decode(artifacts.client_capture, artifacts, artifacts.client_tables, evidence)
-            server_side = _decode(artifacts.server_capture, artifacts, artifacts.server_tables, evidence)
+            client_side, server_side = (_decode_tcp if tcp else _decode_quic)(artifacts, evidence)
         except CaptureError as error:
             return cls(problem=str(error))
         if client_side is None or server_side is None:
@@ -337,12 +355,13 @@ class _Traces:
             return_=record.return_,
         )
         why = explained(client_side, server_side, found, numbers, record=record, truth=truth)
+        why = over_tcp(why) if tcp else why
         window = window_of(artifacts.folder / "server" / "qlog", server_side)
         document = plots | marks(why, origin_ns=int(plots["origin_unix_ns"]), window=window)
         store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
         invariants = (*_invariants(client_side, server_side, found, record), *_spoofed(truth))
         missed = missed_datagrams(client_side, server_side, truth)
-        violations = () if missed else protocol_findings(client_side, server_side)
+        violations = () if missed or tcp else protocol_findings(client_side, server_side)
         return cls(
             facts=found,
             sample=numbers,
@@ -350,6 +369,7 @@ class _Traces:
             violations=violations,
             explanation=why,
             missed=missed,
+            tcp=tcp,
         )
 
 
@@ -388,6 +408,24 @@ def _invariants(client_side: Trace, server_side: Trace, found: TraceFacts, recor
     )
 
 
+def _decode_quic(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None, Trace | None]:
+    """The traces of both sides as QUIC."""
+    return (
+        _decode(artifacts.client_capture, artifacts, artifacts.client_tables, evidence),
+        _decode(artifacts.server_capture, artifacts, artifacts.server_tables, evidence),
+    )
+
+
+def _decode_tcp(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None, Trace | None]:
+    """The traces of both sides as TCP."""
+    captures = artifacts.client_capture, artifacts.server_capture
+    folders = artifacts.client_tables, artifacts.server_tables
+    if all(capture.is_file() for capture in captures):
+        return cached_decode_tcp(captures, artifacts.key_logs, folders, kernel_drops=evidence.capture_drops)
+    client_side, server_side = (load_tables(folder) if folder.is_dir() else None for folder in folders)
+    return client_side, server_side
+
+
 def _decode(capture: Path, artifacts: Artifacts, tables: Path, evidence: Evidence) -> Trace | None:
     """The trace of a capture, or of its tables when the capture was not kept; None without both."""
     if capture.is_file():
@@ -419,7 +457,7 @@ def _no_packets(traces: _Traces) -> Finding | None:
         return Finding(
             code="no-connection",
             requirement="Verdicts come from packets.",
-            expected="a QUIC connection in the captures",
+            expected="a connection in the captures",
             actual="none could be read",
         )
     return None

@@ -1,5 +1,6 @@
 """What every lane is made of: holders whose namespaces others join, volumes of the endpoints, simulated links."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -10,6 +11,8 @@ from runner.lanes.resident import Holder
 from runner.lanes.segment import Segment
 from runner.lanes.supervised import Bell, Supervised
 from runner.lanes.wiring import CLIENT
+
+_LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # of /proc/net/tcp
 
 
 def together(pool: Executor, *calls: Callable[[], object]) -> None:
@@ -136,6 +139,11 @@ class LaneBase:
     def execute(self, role: str, command: list[str]) -> tuple[int, str]:
         """Run a command in the holder of `role`. Returns exit code and what it printed."""
         return self._holders[role].execute(command)
+
+    def listens(self, role: str, port: int) -> bool:
+        """Whether somebody in the namespace of `role` accepts TCP on `port`."""
+        _, table = self.execute(role, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])
+        return any(int(found, 16) == port for found in _LISTENS.findall(table))
 
     def archive(self, role: str, path: str) -> Iterator[bytes]:
         """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError without it."""

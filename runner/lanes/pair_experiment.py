@@ -15,6 +15,8 @@ from runner.lanes.served import Served
 from runner.lanes.wiring import CLIENT, SERVER
 from runner.model.artifacts import Evidence
 
+_HTTPS = 443
+_LOOK = 0.05  # s between looks at the server's sockets
 _CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
 
 
@@ -46,6 +48,7 @@ class PairExperiment(LaneExperiment):
             seed=job.seed,
             path=job.path,
             flood=flood_limit([file.size for file in job.files]),
+            lose_all=job.over_tcp,
         )
         return [lambda: link.start(arguments)]
 
@@ -54,11 +57,22 @@ class PairExperiment(LaneExperiment):
             self._server.start()
         if self._job.wait_for_server:
             with self._stages.stage("server ready"):
-                self._server_ready = self._lane.wait_for_server(self._server.supervised, timeout=SERVER_READY_SECONDS)
+                self._server_ready = self._wait_until_ready()
             if not self._server_ready and not self._server.supervised.ended:
                 self._server_udp_ports = self._lane.udp_ports(SERVER)
             return self._server_ready
         return not self._server.supervised.ended
+
+    def _wait_until_ready(self) -> bool:
+        server, lane = self._server.supervised, self._lane
+        if not self._job.over_tcp:
+            return lane.wait_for_server(server, timeout=SERVER_READY_SECONDS)
+        deadline = self._stages.wall() + SERVER_READY_SECONDS
+        while not (ready := lane.listens(SERVER, _HTTPS)):
+            if server.ended or self._stages.wall() > deadline:
+                break
+            lane.bell.wait(lambda: server.ended, timeout=_LOOK)
+        return ready
 
     def _run_client(self) -> None:
         client, server, lane = self._client.supervised, self._server.supervised, self._lane

@@ -9,6 +9,7 @@ from runner.inputs.inputs import environment, request_urls, served_files
 from runner.lanes.request import EndpointSpec, LaneJob
 from runner.model.implementation import Role
 from runner.model.job import Job, job_seed
+from runner.model.protocol import OVER_TCP
 from runner.model.run import Run
 
 
@@ -45,4 +46,5 @@ def pair_request(
         seed=job_seed(run.seed, job),
         timeout=case.timeout,
         files=files,
+        over_tcp=run.protocol(job) in OVER_TCP,
     )

@@ -21,7 +21,6 @@ READY_FILE = "/logs/ready"
 _HEADERS = 128  # bytes of each packet at the client: addresses, ports, sequence numbers
 _STOP_SECONDS = 10.0
 _READY_LOOK = 1.0  # s that one command in a holder may wait
-_LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # of /proc/net/tcp
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 
 
@@ -108,11 +107,6 @@ class PathLane(LaneBase):
         rounds = round(_READY_LOOK / 0.05)
         loop = f"for _ in $(seq {rounds}); do [ -e {READY_FILE} ] && exit 0; sleep 0.05; done; exit 1"
         return self.execute(side.value, ["sh", "-c", loop])[0] == 0
-
-    def listens(self, role: str, port: int) -> bool:
-        """Whether somebody in the namespace of `role` accepts TCP on `port`."""
-        _, table = self.execute(role, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])
-        return any(int(found, 16) == port for found in _LISTENS.findall(table))
 
     @property
     def link_died(self) -> bool:

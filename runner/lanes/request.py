@@ -59,7 +59,8 @@ class LaneJob(Request):
     return_: LinkParameters
     path: PathImpairments = NO_PATH_IMPAIRMENTS
     chain_length: int = 1  # certificates in cert.pem
-    wait_for_server: bool = True  # until it answers with Version Negotiation
+    wait_for_server: bool = True  # until it answers with Version Negotiation, over TCP until it listens
+    over_tcp: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

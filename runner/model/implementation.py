@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from runner.model.protocol import PROTOCOLS
+from runner.model.protocol import OVER_QUIC, OVER_TCP
 
 
 class Role(StrEnum):
@@ -26,7 +26,7 @@ class Implementation:
     note: str = ""
     language: str = ""
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
-    alpn: tuple[str, ...] = PROTOCOLS  # not declared: either, the image answers
+    speaks: tuple[str, ...] = OVER_QUIC  # by ALPN; not declared: either, the image answers
     cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared, ask the image
     congestion_control: str = ""  # the default controller as its developers name it
     congestion_controls: tuple[str, ...] = ()  # what `CCA` may ask for
@@ -37,6 +37,11 @@ class Implementation:
     initial_window_settable: bool = False
     variant_of: str = ""  # the stack beside which it stands; empty: it is one itself
     parameters: dict[str, str] = field(default_factory=dict)  # of a variant: environment variables (model/variant.py)
+
+    @property
+    def is_over_tcp(self) -> bool:
+        """Whether it speaks over TCP alone."""
+        return all(protocol in OVER_TCP for protocol in self.speaks)
 
     def claims(self, role: Role, wire_name: str) -> bool:
         """True when the entry doesn't rule the case out. An entry without a list claims everything."""

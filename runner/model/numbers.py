@@ -85,7 +85,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="ms",
         group=_TIME,
         formula="t(client receives HANDSHAKE_DONE) − t(client's first packet)",
-        note="Handshake confirmed, RFC 9001 §4.1.2.",
+        note="Handshake confirmed, RFC 9001 §4.1.2. Over TCP: the client receives the first record that the server "
+        "sends under its application keys (RFC 8446 §7.1).",
     ),
     Number(
         key="first_server_1rtt",
@@ -115,7 +116,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         formula="goodput = 8 · file size / (t(last 1-RTT packet of the server) − t(first 1-RTT packet of the server))",
         note="Both packets on the client-side trace, whatever they carry: the formula of the public interop runner and "
         "of the thesis (eq. 4.1), for comparison with published matrices. A server that sends a 1-RTT packet before "
-        "the request arrives is charged the wait. Over HTTP/3 the file counts, not its framing.",
+        "the request arrives is charged the wait. Over HTTP/3 the file counts, not its framing. Over TCP the interval "
+        "goes from the first TLS record under the server's application keys to the last byte of the response.",
         since=2,
     ),
     Number(

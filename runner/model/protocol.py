@@ -2,11 +2,17 @@
 
 HTTP09 = "hq-interop"  # HTTP/0.9 over QUIC, contract.md: the response is the bare file
 HTTP3 = "h3"  # RFC 9114: the response is framed
-PROTOCOLS = (HTTP09, HTTP3)
+HTTP2 = "h2"  # RFC 9113, over TLS and TCP
+HTTP1 = "http/1.1"  # RFC 9112, over TLS and TCP
+OVER_QUIC = (HTTP09, HTTP3)
+OVER_TCP = (HTTP2, HTTP1)
+PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
+"""The one that is asked for first comes first."""
 
-HTTP3_WIRE_NAME = "http3"  # the one value of TESTCASE that asks for HTTP/3
+WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
+"""The value of TESTCASE that asks for the protocol, whatever the case; over HTTP/0.9 each case has its own."""
 
 
 def protocol_of(wire_name: str) -> str:
     """The protocol that an endpoint speaks when TESTCASE is `wire_name`."""
-    return HTTP3 if wire_name == HTTP3_WIRE_NAME else HTTP09
+    return next((protocol for protocol, name in WIRE_NAMES.items() if name == wire_name), HTTP09)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
 from runner.model.job import Job
 from runner.model.path import PathEntry
-from runner.model.protocol import HTTP3, HTTP3_WIRE_NAME, protocol_of
+from runner.model.protocol import WIRE_NAMES, protocol_of
 from runner.model.real_link import RealLinkRecord
 
 RUN_SCHEMA = 1
@@ -147,10 +147,10 @@ class Run:
         return self.protocols.get(protocol_key(job), self.cases[job.case].protocol)
 
     def wire_names(self, job: Job) -> dict[str, str]:
-        """TESTCASE by role. What runs over HTTP/3 although its case does not is sent as that: stacks know one name."""
-        case = self.cases[job.case]
-        if self.protocol(job) == HTTP3 != case.protocol:
-            return dict.fromkeys(case.wire_names, HTTP3_WIRE_NAME)
+        """TESTCASE by role. What runs over another protocol than its case asks for is sent as that protocol's name."""
+        case, protocol = self.cases[job.case], self.protocol(job)
+        if protocol != case.protocol and protocol in WIRE_NAMES:
+            return dict.fromkeys(case.wire_names, WIRE_NAMES[protocol])
         return case.wire_names
 
 

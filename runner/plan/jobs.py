@@ -84,9 +84,9 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
     if protocol(catalog, job) is not None:
         return None
     case, server, client = catalog.cases[job.case], *_pair(catalog, job)
-    shared = [name for name in server.alpn if name in client.alpn]
+    shared = [name for name in server.speaks if name in client.speaks]
     if not shared:
-        return f"{job.server} speaks {', '.join(server.alpn)}, {job.client} speaks {', '.join(client.alpn)}"
+        return f"{job.server} speaks {', '.join(server.speaks)}, {job.client} speaks {', '.join(client.speaks)}"
     possible = [name for name in case.protocols if name in shared]
     if not possible:
         asked = " or ".join(case.protocols)
@@ -105,7 +105,7 @@ def protocol(catalog: Catalog, job: Job) -> str | None:
     """The ALPN over which the pair is asked: the case's first that both speak and claim. None: unsupported."""
     case, server, client = catalog.cases[job.case], *_pair(catalog, job)
     for name in case.protocols:
-        spoken = name in server.alpn and name in client.alpn
+        spoken = name in server.speaks and name in client.speaks
         wire_server, wire_client = case.wire(Role.SERVER, name), case.wire(Role.CLIENT, name)
         if spoken and server.claims(Role.SERVER, wire_server) and client.claims(Role.CLIENT, wire_client):
             return name

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.decode.schema import CLIENT, SERVER, Trace
-from runner.model.protocol import HTTP3
+from runner.model.protocol import HTTP09
 from runner.model.result import Sample
 from runner.model.run import LinkParameters
 from runner.trace.bounds import Line, rate_bound, slow_start_bound
@@ -82,7 +82,7 @@ def _origin(transfer: Transfer) -> int:
 
 def _stream_sizes(transfer: Transfer, facts: TraceFacts) -> list[int]:
     """Bytes of each response stream where frames stand between the file's bytes; empty where the file stands alone."""
-    framed = any(connection.alpn == HTTP3 for connection in facts.connections)
+    framed = any(connection.alpn not in (None, HTTP09) for connection in facts.connections)
     sizes: list[int] = transfer.layout.size.tolist() if framed else []
     return sizes
 

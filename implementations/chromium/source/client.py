@@ -1,4 +1,4 @@
-"""Chromium as a client: its download manager fetches every URL of REQUESTS over HTTP/3.
+"""Chromium as a client: its download manager fetches every URL of REQUESTS over HTTP/3, HTTP/2 or HTTP/1.1.
 
 Exit code 0 when every file has arrived whole, 1 otherwise.
 """
@@ -30,11 +30,13 @@ for (const url of %s) {
 
 
 def command(origins: set[str]) -> list[str]:
-    """The command line of a browser that speaks QUIC to `origins`, host:port, and nothing else to anybody."""
+    """The command line of a browser that speaks what TESTCASE asks for to `origins`, host:port, and nothing else."""
     key_log = os.environ.get("SSLKEYLOGFILE")
+    asked = os.environ["TESTCASE"]
     return [
         BINARY,
-        f"--origin-to-force-quic-on={','.join(sorted(origins))}",
+        *(["--disable-quic"] if asked in ("h1", "h2") else [f"--origin-to-force-quic-on={','.join(sorted(origins))}"]),
+        *(["--disable-http2"] if asked == "h1" else []),
         *([f"--ssl-key-log-file={key_log}"] if key_log else []),
         f"--log-net-log={NET_LOG}",
         f"--net-log-max-size-mb={_NET_LOG_MIB}",
@@ -109,7 +111,6 @@ def main() -> int:
     if not urls:
         print("REQUESTS is empty", file=sys.stderr)
         return 1
-    print("applied: cca=cubic iw=32", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     browser = Browser(command({f"{url.hostname}:{url.port or 443}" for url in map(urlsplit, urls)}), BROWSER_LOG)
     downloads = Downloads(browser, urls)

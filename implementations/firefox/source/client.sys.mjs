@@ -1,5 +1,5 @@
 /**
- * Firefox as a client: its download manager fetches every URL of REQUESTS over HTTP/3.
+ * Firefox as a client: its download manager fetches every URL of REQUESTS over HTTP/3, HTTP/2 or HTTP/1.1.
  *
  * Exit code 0 when every file has arrived whole, 1 otherwise.
  */
@@ -8,6 +8,10 @@ import { Downloads } from "resource://gre/modules/Downloads.sys.mjs";
 import { NetUtil } from "resource://gre/modules/NetUtil.sys.mjs";
 
 const CONTROLLERS = ["newreno", "cubic"]; // in the order of network.http.http3.cc_algorithm
+
+/** What a response has to come over, by TESTCASE. */
+const PROTOCOLS = { h1: "http/1.1", h2: "h2" };
+const protocol = PROTOCOLS[Services.env.get("TESTCASE")] ?? "h3";
 
 /** Nobody listens there, so the answer is there at once. */
 const REFUSED = "https://127.0.0.1:2/";
@@ -32,10 +36,12 @@ async function run(urls) {
   if (!urls.length) {
     return ["REQUESTS is empty"];
   }
-  const controller = CONTROLLERS[Services.prefs.getIntPref("network.http.http3.cc_algorithm")];
-  dump(`applied: cca=${controller} iw=10\n`);
   await trust("/certs/ca.pem");
-  await openAlternativeServices();
+  if (protocol === "h3") {
+    const controller = CONTROLLERS[Services.prefs.getIntPref("network.http.http3.cc_algorithm")];
+    dump(`applied: cca=${controller} iw=10\n`);
+    await openAlternativeServices();
+  }
   const outcomes = await Promise.allSettled(urls.map(fetchFile));
   return outcomes.filter((outcome) => outcome.status === "rejected").map((outcome) => outcome.reason);
 }
@@ -54,7 +60,7 @@ function openAlternativeServices() {
   return new Promise((resolve) => NetUtil.asyncFetch({ uri: REFUSED, loadUsingSystemPrincipal: true }, resolve));
 }
 
-/** Save a file to /downloads. Throws when it isn't whole, or came otherwise than over HTTP/3. */
+/** Save a file to /downloads. Throws when it isn't whole, or came over another protocol than was asked for. */
 async function fetchFile(url) {
   const name = new URL(url).pathname.split("/").pop();
   let channel;
@@ -73,7 +79,7 @@ async function fetchFile(url) {
   } catch (error) {
     throw new Error(`${name}: ${error.message}`);
   }
-  if (channel.responseStatus !== 200 || channel.protocolVersion !== "h3") {
+  if (channel.responseStatus !== 200 || channel.protocolVersion !== protocol) {
     throw new Error(`${name}: status ${channel.responseStatus} over ${channel.protocolVersion}`);
   }
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runner.judge.crossing.packets import TCP, UDP, Packet, offsets
+from runner.decode.ip_packets import TCP, UDP, Packet, offsets
 from runner.trace.intervals import new_bytes
 
 

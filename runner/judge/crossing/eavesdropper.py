@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.judge.crossing.packets import TCP, UDP, Packet, offsets
+from runner.decode.ip_packets import TCP, UDP, Packet, offsets
 from runner.model.path import Sight
 
 _NEAR = 40  # bytes between two addresses of one hidden header: IPv6's hold 16 each

@@ -10,11 +10,11 @@ from typing import Any
 from runner import store
 from runner.config.path_material import PORTS, secret, served
 from runner.decode import decode_capture
+from runner.decode.ip_packets import TCP, UDP, Packet, read_packets
 from runner.errors import CaptureError
 from runner.judge.analyse import client_end, harness, with_record
 from runner.judge.crossing.connections import Ends, Exchange, connections, exchange
 from runner.judge.crossing.eavesdropper import Private, Recorded, sights
-from runner.judge.crossing.packets import TCP, UDP, Packet, read_packets
 from runner.judge.disturbance import disturbed, load_truth
 from runner.judge.readback import applied_lines
 from runner.model.artifacts import Artifacts, Evidence

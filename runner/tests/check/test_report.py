@@ -82,7 +82,7 @@ def test_a_role_that_answers_127_is_left_out_of_the_entry(tmp_path: Path) -> Non
             "url": "https://example.org/stack",
             "version": "1.0",
             "roles": ["server"],
-            "alpn": ["hq-interop", "h3"],
+            "speaks": ["hq-interop", "h3"],
             "cases": {"server": ["handshake", "http3"]},
         }
     }
@@ -108,14 +108,14 @@ def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
         version="0.9",
         language="C",
         roles=(Role.CLIENT, Role.SERVER),
-        alpn=("hq-interop", "h3"),
+        speaks=("hq-interop", "h3"),
         cases={Role.SERVER: ("handshake", "retry")},
     )
     asked = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED))
     (entry,) = replace(asked, listed=listed).entry().values()
     assert entry["cases"] == {"server": ["handshake", "retry"]}  # as client it claims every case, and still does
     assert entry["roles"] == ["client", "server"]
-    assert entry["alpn"] == ["hq-interop", "h3"]
+    assert entry["speaks"] == ["hq-interop", "h3"]
     assert entry["language"] == "C"
     refused = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.UNSUPPORTED, finding("unsupported")))
     (entry,) = replace(refused, listed=listed).entry().values()

@@ -56,6 +56,37 @@ def test_absent_stack_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
         catalogue.select_implementations(("here,away",), Role.CLIENT)
 
 
+def test_stacks_over_tcp_run_by_name_alone(tmp_path: Path) -> None:
+    catalogue = _catalogue(tmp_path / "i.json", both={"speaks": ["h3", "h2"]}, tcp={"speaks": ["h2", "http/1.1"]})
+    chosen = catalogue.select_implementations((), Role.CLIENT)
+    assert "both" in chosen
+    assert not [name for name in chosen if catalogue.implementations[name].is_over_tcp]
+    assert catalogue.select_implementations(("tcp",), Role.CLIENT) == ("tcp",)
+
+
+def test_an_entry_like_another_has_its_image_and_says_what_differs(tmp_path: Path) -> None:
+    entries: dict[str, dict[str, object]] = {"web": {"version": "1.2"}, "web+h2": {"like": "web", "speaks": ["h2"]}}
+    catalogue = _catalogue(tmp_path / "i.json", **entries)
+    web, tcp = catalogue.implementations["web"], catalogue.implementations["web+h2"]
+    assert (tcp.image, tcp.url, tcp.version, tcp.roles) == (web.image, web.url, web.version, web.roles)
+    assert (tcp.speaks, web.speaks) == (("h2",), ("hq-interop", "h3"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"like": "nobody"}, "mine is like 'nobody', which is no entry of this file with an image of its own"),
+        ({"like": "mine"}, "mine is like 'mine', which is no entry"),
+        ({"alpn": ["h3"]}, "field 'implementations.mine.alpn' is not known: did you mean speaks?"),
+        ({"speaks": ["h4"]}, "field 'implementations.mine.speaks.0' is \"h4\""),
+    ],
+)
+def test_a_mistake_about_protocols_is_told(tmp_path: Path, entry: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        _catalogue(tmp_path / "i.json", mine=entry)
+    assert sentence in str(refused.value)
+
+
 # Table 4.1
 NEWRENO, CUBIC, BBR = (
     ("aioquic", "kwik", "neqo", "quant"),

@@ -151,7 +151,7 @@ def test_what_only_a_server_is_told_makes_no_column(catalog: Catalog) -> None:
 def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -> None:
     grown, _, _ = placed(catalog, "fast:IW=32")
     stack, variant = grown.implementations["fast"], grown.implementations["fast+iw=32"]
-    assert (variant.image, variant.cases, variant.alpn) == (stack.image, stack.cases, stack.alpn)
+    assert (variant.image, variant.cases, variant.speaks) == (stack.image, stack.cases, stack.speaks)
     assert (variant.variant_of, variant.parameters) == ("fast", {"IW": "32"})
     mine = [name for name in grown.implementations if name.partition("+")[0] in ("fast", "fixed", "stranger")]
     assert mine == ["fast", "fast+iw=32", "fixed", "stranger"]

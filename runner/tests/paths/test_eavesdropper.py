@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.decode import decode_capture
+from runner.decode.ip_packets import read_packets
 from runner.judge.crossing.eavesdropper import Private, Recorded, sights
-from runner.judge.crossing.packets import read_packets
 from runner.model.path import Sight
 from runner.tests.conftest import RECORDINGS
 from runner.tests.paths.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture

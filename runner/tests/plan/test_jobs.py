@@ -81,8 +81,8 @@ def test_job_seeds_differ_by_job_and_run_but_repeat() -> None:
 def test_a_pair_without_a_common_protocol_is_unsupported_by_declaration(catalog: Catalog, tmp_path: Path) -> None:
     text = (
         '{"schema": 1, "implementations": {'
-        '"a": {"image": "a", "url": "u", "roles": ["server"], "alpn": ["h3"]},'
-        '"b": {"image": "b", "url": "u", "roles": ["client"], "alpn": ["hq-interop"]}}}'
+        '"a": {"image": "a", "url": "u", "roles": ["server"], "speaks": ["h3"]},'
+        '"b": {"image": "b", "url": "u", "roles": ["client"], "speaks": ["hq-interop"]}}}'
     )
     path = tmp_path / "implementations.json"
     path.write_text(text)
@@ -98,9 +98,11 @@ def mixed(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Catalog
     """Stacks that speak both protocols, one of them, or both without `transfer`."""
     entries: dict[str, dict[str, object]] = {
         "both": {},
-        "old": {"alpn": ["hq-interop"]},
-        "web": {"alpn": ["h3"], "cases": {"client": ["http3"], "server": ["http3"]}},
-        "browser": {"alpn": ["hq-interop", "h3"], "cases": {"client": ["handshake", "http3"]}},
+        "old": {"speaks": ["hq-interop"]},
+        "web": {"speaks": ["h3"], "cases": {"client": ["http3"], "server": ["http3"]}},
+        "tcp": {"speaks": ["h2", "http/1.1"]},
+        "old-tcp": {"speaks": ["http/1.1"], "cases": {"client": ["h1"]}},
+        "browser": {"speaks": ["hq-interop", "h3"], "cases": {"client": ["handshake", "http3"]}},
     }
     path = tmp_path_factory.mktemp("mixed") / "implementations.json"
     common: dict[str, object] = {"image": "i", "url": "u", "roles": ["client", "server"]}
@@ -120,7 +122,17 @@ def mixed(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Catalog
         ("web", "web", "http3", "h3"),
         ("both", "browser", "handshake", "hq-interop"),
         ("both", "browser", "terrestrial", "h3"),  # both protocols are shared, but its client knows no `transfer`
-        ("web", "both", "handshake", "web and both share h3 only, and handshake is asked over hq-interop"),
+        (
+            "web",
+            "both",
+            "handshake",
+            "web and both share h3 only, and handshake is asked over hq-interop or h2 or http/1.1",
+        ),
+        ("tcp", "tcp", "sat", "h2"),
+        ("tcp", "tcp", "handshake", "h2"),
+        ("tcp", "old-tcp", "transferloss", "http/1.1"),
+        ("tcp", "tcp", "retry", "tcp and tcp share h2, http/1.1 only, and retry is asked over hq-interop"),
+        ("both", "tcp", "sat", "both speaks hq-interop, h3, tcp speaks h2, http/1.1"),
         ("old", "both", "http3", "old and both share hq-interop only, and http3 is asked over h3"),
         ("old", "web", "sat", "old speaks hq-interop, web speaks h3"),
         ("both", "browser", "transfer", "browser declares no support of 'transfer' as client"),

@@ -1,10 +1,10 @@
-"""Packets of an Ethernet capture of ours as plain records, TCP's sequence numbers among them."""
+"""Packets of an Ethernet capture of ours as plain records, with where their headers are in the file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.decode.capture import open_capture
+from runner.decode.capture import CaptureFile, open_capture
 
 TCP, UDP = 6, 17
 _SYN, _ACK = 0x02, 0x10
@@ -13,13 +13,14 @@ _ETHERNET = 14  # bytes of its header
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One IP packet. `number` as Wireshark counts, time in seconds since 1970, `payload` above TCP or UDP, in bytes.
+    """One IP packet. `number` as Wireshark counts, `time_ns` since 1970, `payload` above TCP or UDP, in bytes.
 
-    `payload_at` is where the payload begins in the file; ports are 0 where there are none.
+    `ip_at`, `upper_at` and `payload_at` are where the headers and the payload begin in the file; ports are 0 where
+    there are none.
     """
 
     number: int
-    time: float
+    time_ns: int
     source: bytes
     destination: bytes
     protocol: int
@@ -29,8 +30,21 @@ class Packet:
     flags: int
     length: int  # of the IP packet
     payload: int  # by the headers; a capture may have kept less
+    ip_at: int
+    upper_at: int
     payload_at: int
     end: int  # of what was captured
+    ecn: int  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
+
+    @property
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self.time_ns / 1e9
+
+    @property
+    def is_ipv4(self) -> bool:
+        """Whether it has a header of IPv4."""
+        return len(self.source) == 4
 
     @property
     def syn(self) -> bool:
@@ -56,7 +70,12 @@ def offsets(segments: Sequence[Packet]) -> list[int]:
 def read_packets(path: Path) -> tuple[bytes, list[Packet]]:
     """The file's bytes and its IP packets. Raises CaptureError when it is no capture."""
     file, _ = open_capture(path)
-    return file.data, list(_packets(file.data, file.records()))
+    return file.data, packets_of(file)
+
+
+def packets_of(file: CaptureFile) -> list[Packet]:
+    """The IP packets of a capture, in the file's order."""
+    return list(_packets(file.data, file.records()))
 
 
 def _packets(data: bytes, records: Iterator[tuple[int, int, int, int, int]]) -> Iterator[Packet]:
@@ -68,9 +87,11 @@ def _packets(data: bytes, records: Iterator[tuple[int, int, int, int, int]]) -> 
         if version == 4:
             size, protocol, length = (data[ip] & 15) * 4, data[ip + 9], int.from_bytes(data[ip + 2 : ip + 4])
             source, destination = data[ip + 12 : ip + 16], data[ip + 16 : ip + 20]
+            ecn = data[ip + 1] & 3
         elif version == 6 and end - ip >= 40:
             size, protocol, length = 40, data[ip + 6], int.from_bytes(data[ip + 4 : ip + 6]) + 40
             source, destination = data[ip + 8 : ip + 24], data[ip + 24 : ip + 40]
+            ecn = data[ip + 1] >> 4 & 3
         else:
             continue
         upper = ip + size
@@ -83,6 +104,6 @@ def _packets(data: bytes, records: Iterator[tuple[int, int, int, int, int]]) -> 
                 header = (data[upper + 12] >> 4) * 4
         payload = max(0, length - size - header)
         yield Packet(
-            number, time_ns / 1e9, source, destination, protocol, *ports, sequence, flags, length, payload,
-            min(end, upper + header), min(end, ip + length),
+            number, time_ns, source, destination, protocol, *ports, sequence, flags, length, payload, ip, upper,
+            min(end, upper + header), min(end, ip + length), ecn,
         )  # fmt: skip

@@ -1,0 +1,23 @@
+#!/bin/bash
+# Sourced by the run_endpoint.sh of stacks over TCP. Needs NET_ADMIN, which lanes give.
+
+tcp_setup() {
+    local family route available controller=${CCA:-cubic}
+    available=$(< /proc/sys/net/ipv4/tcp_available_congestion_control)
+    # CUBIC, Linux' own default (RFC 9438), not what this host may have instead: rows of two hosts must be comparable.
+    if [[ " $available " != *" $controller "* ]]; then
+        echo "the kernel has no congestion controller '$controller', only: $available" >&2
+        controller=$(< /proc/sys/net/ipv4/tcp_congestion_control)
+    fi
+
+    # Linux remembers RTT, threshold and window of finished connections by address; the next job would begin with them.
+    ip tcp_metrics flush all
+
+    for family in -4 -6; do
+        while read -r route; do
+            # shellcheck disable=SC2086  # a route is words
+            ip "$family" route change $route congctl "$controller" ${IW:+initcwnd "$IW"}
+        done < <(ip "$family" route show | grep -w via | sed -E 's/ (congctl|initcwnd) [^ ]+//g')
+    done
+    echo "applied: cca=$controller iw=${IW:-10}"
+}
