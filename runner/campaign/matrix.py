@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -141,7 +142,7 @@ def _execute(
     out: Console,
 ) -> dict[Job, Result]:
     """Probe, then run."""
-    run = folder.run
+    run, say = folder.run, partial(out.print, soft_wrap=True, markup=False)
     with ExitStack() as stack:
         deployment: Deployment
         if run.clock == clocks.VIRTUAL:
@@ -149,7 +150,7 @@ def _execute(
             deployment = stack.enter_context(Guests.open(run, lanes=width.all, scratch=scratch))
             not_compliant: Mapping[tuple[str, Role], str] = {}  # images are probed in real time
         else:
-            emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.all))
+            emulated = stack.enter_context(Emulated.open(run, lanes=1 if links else width.all, say=say))
             not_compliant, deployment = emulated.probe(folder.path / "compliance.json", todo), emulated
         for (name, role), reason in not_compliant.items():
             out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")

@@ -1,6 +1,7 @@
 """`run --path`, from options to results: set-up, plan, lanes, loop. As `matrix.py` does for pairs."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -138,8 +139,8 @@ def presets(run: Run, todo: tuple[Job, ...]) -> dict[Job, Result]:
 def _execute(
     folder: RunFolder, todo: tuple[Job, ...], *, options: MatrixOptions, width: Width, out: Console
 ) -> dict[Job, Result]:
-    run = folder.run
-    with PathEmulated.open(run, lanes=width.all, material=material) as deployment, RunWatch(out) as watch:
+    run, say = folder.run, partial(out.print, soft_wrap=True, markup=False)
+    with PathEmulated.open(run, lanes=width.all, material=material, say=say) as deployment, RunWatch(out) as watch:
         return work_off(
             Campaign(
                 folder=folder,

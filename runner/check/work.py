@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -200,8 +201,9 @@ class _Check:
         """Probe and run. Returns the problems that only showed while it ran."""
         entry = self._entry(self._subject.roles(), {})
         folder = self._open(entry)
+        say = partial(self._out.print, soft_wrap=True, markup=False)
         # The same lanes from the probe to the last job: a new one costs as much as a job.
-        with folder.locked(), Lanes.open(folder.run.name, lanes=self._width.all) as lanes:
+        with folder.locked(), Lanes.open(folder.run.name, lanes=self._width.all, say=say) as lanes:
             problems = self._ask(entry, lanes)
         return problems + self._output_problems()
 

@@ -1,7 +1,7 @@
 """The jobs of a run in lanes: from the run's record to what a lane is asked to do."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,13 +26,20 @@ class Emulated:
     @classmethod
     @contextmanager
     def open(
-        cls, run: Run, *, lanes: int, specs: Mapping[tuple[str, Role], EndpointSpec] | None = None
+        cls,
+        run: Run,
+        *,
+        lanes: int,
+        specs: Mapping[tuple[str, Role], EndpointSpec] | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> Iterator["Emulated"]:
         """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one.
 
+        `say`: told a sentence when the engine goes away, and when it is back.
+
         `specs`: endpoints that are no plain images, by stack and role; a job's environment is added to theirs.
         """
-        with Lanes.open(run.name, lanes=lanes) as opened:
+        with Lanes.open(run.name, lanes=lanes, say=say) as opened:
             yield cls(run, opened, specs or {})
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed

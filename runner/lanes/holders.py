@@ -121,3 +121,13 @@ def plumber() -> ContainerSpec:
             "log_config": {"Type": "none", "Config": {}},
         },
     )
+
+
+def engine_test() -> ContainerSpec:
+    """A container that does nothing: an engine that starts it works."""
+    return ContainerSpec(
+        image=TOOLS,
+        role="engine-test",
+        command=("true",),
+        host={"network_mode": "none", "cap_drop": ["ALL"], "pids_limit": 16, **bounded(_MEMORY)},
+    )

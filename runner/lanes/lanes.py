@@ -1,68 +1,64 @@
-"""The lanes of one runner: N jobs at once, each in its own world, and nothing left behind."""
+"""The lanes of one runner. A job that the engine spoiled by its end is run again when the engine is back."""
 
-import itertools
-import secrets
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import docker
 
 from runner.engine import engine as host_engine
-from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
-from runner.engine.owner import Owner
-from runner.engine.priority import raise_weight
-from runner.engine.sweep import remove_own, sweep
-from runner.errors import LaneError
-from runner.lanes.experiment import downloads_quota
-from runner.lanes.holders import plumber
-from runner.lanes.lane import Lane, Shape
-from runner.lanes.pair_experiment import PairExperiment, shape_of
-from runner.lanes.path_experiment import PathExperiment
-from runner.lanes.path_lane import PathLane
+from runner.errors import LaneError, SetupError
+from runner.files.safe_files import remove_tree
+from runner.lanes.lane_set import LaneSet
 from runner.lanes.path_request import PathJob
-from runner.lanes.probe import PROBE_SECONDS, PROBE_SHAPE, Probe
+from runner.lanes.probe import PROBE_SECONDS
 from runner.lanes.request import LaneJob, ProbeResult
-from runner.lanes.resident import Holder
-from runner.lanes.served import Served
-from runner.lanes.supervised import Bell
-from runner.lanes.watchdog import Watchdog
-from runner.model.artifacts import Evidence
+from runner.model.artifacts import EndpointRecord, Evidence
 from runner.model.implementation import Role
+from runner.units import format_duration
 
-_CALLS_PER_LANE = 6  # engine calls that one lane makes at once
+PATIENCE_SECONDS = 180.0  # for an engine that went away: an upgrade of Docker takes a minute or two
+_PAUSE_SECONDS = 1.0
+_MOST_LOSSES = 5  # of the engine in one job
+_KILLED = (137, 143)  # exit codes of a process that SIGKILL or SIGTERM ended
+
+Answer = TypeVar("Answer")
 
 
 class Lanes:
-    """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end."""
+    """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end.
 
-    def __init__(self, client: docker.DockerClient, run_name: str, *, lanes: int) -> None:
-        self._prefix = f"bentpipe-{secrets.token_hex(4)}"
-        labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: run_name, LABEL_LANES: self._prefix}
-        self._engine = Engine(client, labels)
+    `say`: told a sentence when the engine is away, and when it is back.
+    """
+
+    def __init__(self, lane_set: LaneSet, run_name: str, *, lanes: int, say: Callable[[str], None]) -> None:
+        self._set = lane_set
+        self._run_name = run_name
+        self._lanes = lanes
+        self._say = say
         self._stop = threading.Event()
-        self._numbers = itertools.count(1)
-        self._pool = ThreadPoolExecutor(_CALLS_PER_LANE * lanes, thread_name_prefix="engine")
-        self._background = ThreadPoolExecutor(lanes, thread_name_prefix="lanes")
-        self._lock = threading.Lock()
-        self._spares: list[Lane] = []
-        self._served = Served(self._engine, self._prefix)
+        self._replacing = threading.Lock()
+        self._lost: list[LaneSet] = []  # sets whose engine ended
+        self._failure: SetupError | None = None  # why there will be no other set
 
     @classmethod
-    def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "Lanes":
-        """Connect to this host's engine, remove what killed runners left, start watchdog and plumber.
+    def open(
+        cls,
+        run_name: str,
+        *,
+        lanes: int,
+        client: docker.DockerClient | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> "Lanes":
+        """Connect to this host's engine, remove what killed runners left, get ready.
 
-        Raises SetupError without an engine, LaneError when it can't start these two.
+        Raises SetupError without an engine, LaneError when it doesn't start containers.
         """
-        opened = cls(client or host_engine.connect(), run_name, lanes=lanes)
-        try:
-            opened.sweep()
-            Watchdog(opened._engine, opened._prefix, opened._stop).start()
-            opened._start_plumber()
-        except BaseException:
-            opened.close()
-            raise
-        return opened
+        return cls(LaneSet.open(run_name, lanes=lanes, client=client), run_name, lanes=lanes, say=say)
 
     def __enter__(self) -> "Lanes":
         return self
@@ -70,101 +66,117 @@ class Lanes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def _start_plumber(self) -> None:
-        made = self._engine.create(f"{self._prefix}-plumber", plumber())
-        self._plumber = Holder(self._engine, made, Bell(self._stop))
-        self._plumber.start()
-        raise_weight()
+        if error is None:
+            self.close()
+        else:
+            with suppress(LaneError):  # the error of the jobs tells more
+                self.close()
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last.
 
-        What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written.
+        What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written,
+        SetupError when the engine went away and did not come back.
         """
-        lane, fit = self._take(shape_of(job)), False
-        try:
-            evidence = PairExperiment(job, lane, self._served, self._plumber).run()
-            fit = not evidence.error
-            return evidence
-        finally:
-            lane.release(fit=fit)
-            with self._lock:
-                self._spares.append(lane)
-            # It is made as new at once: while this job is being judged that costs no time.
-            self._background.submit(self._prepare, lane)
+        return self._outlive_engine(lambda lanes: lanes.run(job), _may_be_spoiled, lambda: _empty(job.folder))
 
     def run_path(self, job: PathJob) -> Evidence:
         """The same for one job over a path, in a lane of its own kind, which is made for it."""
-        lane = PathLane(
-            self._engine,
-            self._pool,
-            Bell(self._stop),
-            name=f"{self._prefix}-{next(self._numbers)}",
-            controllers=job.controllers,
-            logs=job.limits.logs,
-            downloads=downloads_quota(job.expected),
-        )
-        try:
-            return PathExperiment(job, lane, self._served, self._plumber).run()
-        finally:
-            self._background.submit(lane.discard)
+        return self._outlive_engine(lambda lanes: lanes.run_path(job), _may_be_spoiled, lambda: _empty(job.folder))
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
-        """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""
-        lane = self._take(PROBE_SHAPE)
-        try:
-            return Probe(image, role, lane, self._served).run(self._plumber, timeout=timeout)
-        finally:
-            self._background.submit(lane.discard)
+        """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours,
+        SetupError as `run`."""
+        return self._outlive_engine(
+            lambda lanes: lanes.probe(image, role, timeout=timeout), lambda answer: not answer.compliant, lambda: None
+        )
 
-    def _take(self, shape: Shape) -> Lane:
-        """A spare lane of that shape, or a new one; either is to be prepared by whoever takes it."""
-        with self._lock:
-            spare = next((lane for lane in self._spares if lane.shape == shape), None)
-            unfit = self._spares[0] if self._spares and spare is None else None
-            for lane in (spare, unfit):
-                if lane is not None:
-                    self._spares.remove(lane)
-        if unfit is not None:
-            self._background.submit(unfit.discard)
-        return spare or self._new(shape)
+    def _outlive_engine(
+        self, call: Callable[[LaneSet], Answer], may_be_spoiled: Callable[[Answer], bool], clean_up: Callable[[], None]
+    ) -> Answer:
+        """The answer of a call during which the engine lived."""
+        for _ in range(_MOST_LOSSES):
+            lane_set = self._set
+            try:
+                answer = call(lane_set)
+            except LaneError:
+                if self._stop.is_set() or lane_set.works():
+                    raise
+            else:
+                if self._stop.is_set() or not may_be_spoiled(answer) or lane_set.works():
+                    return answer
+            self._replace(lane_set)
+            clean_up()
+        raise SetupError(f"The Docker Engine ended {_MOST_LOSSES} times while one job ran: look at its log.")
 
-    def _new(self, shape: Shape) -> Lane:
-        name = f"{self._prefix}-{next(self._numbers)}"
-        return Lane(self._engine, self._pool, Bell(self._stop), name=name, shape=shape)
+    def _replace(self, lost: LaneSet) -> None:
+        """Have another set than `lost`, whose engine ended. Raises SetupError when there is no engine for one."""
+        with self._replacing:
+            if self._failure is not None:
+                raise self._failure
+            if self._set is not lost:
+                return  # another lane has done it
+            lost.stop()  # its other jobs needn't wait for time-outs
+            self._lost.append(lost)
+            self._set = self._wait_for_engine()
+            if self._stop.is_set():
+                self._set.stop()
+            with suppress(LaneError):  # else its watchdog removes them
+                self._set.remove_set(lost)
 
-    def _prepare(self, lane: Lane) -> None:
-        try:
-            if not self._stop.is_set():
-                lane.prepare(self._plumber)
-        except LaneError:
-            self._drop(lane)
-
-    def _drop(self, spare: Lane) -> None:
-        """Remove a spare lane that failed, unless a job has taken it, which then reports the failure itself."""
-        with self._lock:
-            taken = spare not in self._spares
-            if not taken:
-                self._spares.remove(spare)
-        if not taken:
-            spare.discard()
+    def _wait_for_engine(self) -> LaneSet:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        told = False
+        while True:
+            try:
+                opened = LaneSet.open(self._run_name, lanes=self._lanes, client=host_engine.client())
+            except (SetupError, LaneError) as error:
+                if self._stop.is_set():
+                    raise LaneError("stopped", "The run was stopped while the Docker Engine was away.") from error
+                if time.monotonic() > deadline:
+                    self._failure = SetupError(
+                        f"The Docker Engine went away while jobs ran, and was not back after "
+                        f"{format_duration(PATIENCE_SECONDS)}: start it (`sudo systemctl start docker`). {error}"
+                    )
+                    raise self._failure from error
+                if not told:
+                    self._say(
+                        f"The Docker Engine went away. Waiting for it, {format_duration(PATIENCE_SECONDS)} at most."
+                    )
+                    told = True
+                self._stop.wait(_PAUSE_SECONDS)
+            else:
+                self._say("The Docker Engine was restarted. The jobs that it ended run again.")
+                return opened
 
     def stop(self) -> None:
         """Make running jobs end within about a second, as `stopped` errors. Callable from any thread."""
         self._stop.set()
+        self._set.stop()
 
     def sweep(self) -> int:
         """Remove what dead runners of this machine left. Returns how many containers and volumes that were."""
-        return sweep(self._engine)
+        return self._set.sweep()
 
     def close(self) -> None:
         """Remove everything of this runner. Raises LaneError when the engine refuses."""
         self._stop.set()
-        self._background.shutdown(wait=True)
-        self._pool.shutdown(wait=True)
-        try:
-            remove_own(self._engine, {LABEL_LANES: self._prefix})
-        finally:
-            self._engine.close()
+        for lost in self._lost:
+            with suppress(LaneError):
+                lost.close()
+        self._set.close()
+
+
+def _may_be_spoiled(evidence: Evidence) -> bool:
+    """Whether the engine may have ended during the job: the harness stumbled, or a container was killed by others."""
+    return bool(evidence.error) or any(map(_was_killed, (evidence.client, evidence.server, *evidence.sides.values())))
+
+
+def _was_killed(endpoint: EndpointRecord) -> bool:
+    by_us = endpoint.stopped_by_us or endpoint.timed_out or endpoint.output_flooded or endpoint.oom_killed
+    return endpoint.exit_code in _KILLED and not by_us
+
+
+def _empty(folder: Path) -> None:
+    remove_tree(folder.parent, folder.name)
+    folder.mkdir()

@@ -28,9 +28,19 @@ class PathEmulated:
 
     @classmethod
     @contextmanager
-    def open(cls, run: Run, *, lanes: int, material: Callable[[CaseRecord, int], Material]) -> Iterator["PathEmulated"]:
-        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one."""
-        with Lanes.open(run.name, lanes=lanes) as opened:
+    def open(
+        cls,
+        run: Run,
+        *,
+        lanes: int,
+        material: Callable[[CaseRecord, int], Material],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Iterator["PathEmulated"]:
+        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one.
+
+        `say`: told a sentence when the engine goes away, and when it is back.
+        """
+        with Lanes.open(run.name, lanes=lanes, say=say) as opened:
             yield cls(run, opened, material)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed

@@ -17,6 +17,9 @@ from urllib.parse import quote
 
 SOCKET = "/docker.sock"
 LONGEST_ANSWER = 1 << 24  # bytes
+PATIENCE = (
+    60.0  # s for an engine that doesn't answer; then this ends, and is started again with the engine's new socket
+)
 CALM = 3.0  # s without anything to remove: a call of the runner may still be under way in the engine
 
 
@@ -66,13 +69,17 @@ def left_over(label: str, own: str) -> list[str] | None:
 def main(lease: str, label: str, own: str) -> None:
     print("watchdog ready" if ask("GET", "_ping")[0] == 200 else "watchdog without an engine", flush=True)
     watch(float(lease))
-    calm = time.monotonic() + CALM
-    while time.monotonic() < calm:
+    answered = busy = time.monotonic()
+    while time.monotonic() < busy + CALM:
         paths = left_over(label, own)
         for path in paths or ():
             ask("DELETE", path)
-        if paths is None or paths:
-            calm = time.monotonic() + CALM
+        if paths is not None:
+            answered = time.monotonic()
+        elif time.monotonic() > answered + PATIENCE:
+            sys.exit("the engine doesn't answer")
+        if paths != []:
+            busy = time.monotonic()
         time.sleep(0.3)
     while True:
         ask("DELETE", f"containers/{own}?force=1&v=1")

@@ -217,8 +217,9 @@ class Host:
             self._dockerd = self._inside(
                 [
                     *("dockerd", "--data-root", str(self.data), "--exec-root", "/run/docker"),
-                    *("--pidfile", "/run/docker.pid", "-H", "unix:///run/docker.sock", "--bridge=none"),
-                    *("--iptables=false", "--storage-driver=overlay2"),
+                    *("--pidfile", "/run/docker.pid", "-H", "unix:///run/docker.sock"),
+                    *("-H", f"unix://{self.socket}", "--bridge=none", "--iptables=false"),
+                    "--storage-driver=overlay2",
                 ],
                 log,
             )
@@ -242,6 +243,16 @@ class Host:
     def engine(self) -> docker.DockerClient:
         """A client beside the SSH server: what the tests themselves look with."""
         return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=60)
+
+    @property
+    def anchor(self) -> int:
+        """The process whose namespaces are the host's."""
+        return self._pid
+
+    @property
+    def socket(self) -> Path:
+        """Where its engine listens, too: a path that means the same here and there."""
+        return self.folder / "docker.sock"
 
     def load(self, *images: str) -> None:
         """Give its engine those images of this host, past SSH: sending them there is one test, not all of them."""
