@@ -332,6 +332,24 @@ def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> N
     assert [job.iteration for job in again] == [2]
 
 
+def test_a_job_during_which_the_engine_went_away_is_not_done(tmp_path: Path, catalog: Catalog) -> None:
+    """14 of 16 jobs once became stored errors within seconds of a restart of Docker."""
+
+    class Lost(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            if job.iteration == 3:
+                raise SetupError("The Docker Engine went away while jobs ran.")
+            super().run(job, folder, attempt=attempt)
+
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=5))
+    with pytest.raises(SetupError, match="went away"):
+        execute(folder, catalog, Lost(RECORDINGS), lanes="1")
+    assert [job.iteration for job in folder.results()] == [1, 2]
+    assert not (folder.path / ".partial").exists()
+    execute(folder, catalog, lanes="1")
+    assert {result.outcome for result in folder.results().values()} == {Outcome.SUCCEEDED}
+
+
 @pytest.mark.parametrize(("policy", "kept"), [("all", 3), ("median", 1), ("failed", 0), ("none", 0)])
 def test_captures_are_kept_by_policy(tmp_path: Path, catalog: Catalog, policy: str, kept: int) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=3))

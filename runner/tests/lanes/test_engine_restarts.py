@@ -71,6 +71,7 @@ def test_a_job_that_the_engine_ended_runs_again(host: Host, sentences: list[str]
     assert made_by(host.engine(), f"restarts-{how}") == []
 
 
+@pytest.mark.slow
 def test_an_engine_that_stays_away_leaves_its_jobs_undone(
     host: Host, sentences: list[str], ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
