@@ -37,6 +37,14 @@ static void mount_one(const char *type, const char *at, const char *data) {
     if (mount(type, at, type, 0, data)) give_up("%s can't be mounted", at);
 }
 
+/* Memory that was used within the last minute isn't taken back: who wants more than there is gets killed. Without this
+   the kernel drops and reads the programs' pages for ever, while no time passes. */
+static void set_least_residence(void) {
+    int file = open("/sys/kernel/mm/lru_gen/min_ttl_ms", O_WRONLY | O_CLOEXEC);
+    if (file < 0 || dprintf(file, "60000") < 0) give_up("the least residence of memory can't be set");
+    close(file);
+}
+
 static void make_world(void) {
     mount_one("proc", "/proc", NULL);
     mount_one("sysfs", "/sys", NULL);
@@ -48,6 +56,7 @@ static void make_world(void) {
     int limit = open("/proc/sys/kernel/threads-max", O_WRONLY | O_CLOEXEC);
     if (limit < 0 || dprintf(limit, "%.0f", job_seconds("threads")) < 0) give_up("threads can't be limited");
     close(limit);
+    set_least_residence();
     network_make();
     roots_make();
     processes_prepare();

@@ -1,6 +1,7 @@
 /* File systems: the images as disks below, memory above, and what a container has in /dev. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,18 @@ static void make_devices(const char *role) {
     mount_or_give_up("tmpfs", "shm", path, MS_NOSUID | MS_NODEV, "mode=1777");
 }
 
+/* See preload/chance.c. The description names it in LD_PRELOAD. */
+static void add_preload(const char *role) {
+    static char content[1 << 16];
+    char path[256];
+    int from = open("/chance.so", O_RDONLY | O_CLOEXEC);
+    ssize_t size = from < 0 ? -1 : read(from, content, sizeof content);
+    if (size <= 0) give_up("there is no /chance.so");
+    close(from);
+    root_path(path, sizeof path, role, "/.bentpipe/chance.so");
+    write_file(path, content, size, 0644);
+}
+
 static void make_root(const char *role, const char *disk) {
     char lower[256], upper[256], work[256], path[256], options[1024];
     mount_disk(lower, sizeof lower, disk);
@@ -78,6 +91,7 @@ static void make_root(const char *role, const char *disk) {
     root_path(path, sizeof path, role, "/sys");
     make_folder(path);
     make_devices(role);
+    add_preload(role);
 }
 
 static void make_tmpfs(const char **field) { /* role, path, bytes */

@@ -30,6 +30,7 @@ from runner.units import MIB
 COPY_BUDGET = 256 * MIB  # bytes of one folder that are copied out
 _SNAPSHOT = 2048  # bytes of each packet, as in lanes
 _SERVER_PORT = 443
+_PRELOADED = "/.bentpipe/chance.so"  # guest/init/preload/chance.c
 _SYSTEM = {"kernel.randomize_va_space": "0"}  # addresses of programs are no source of chance
 _OWN = {CLIENT: (CLIENT4, CLIENT6), SERVER: (SERVER4, SERVER6)}
 _HOSTS = {CLIENT: CLIENT_HOSTS, SERVER: SERVER_HOSTS}
@@ -77,7 +78,7 @@ class Description:
         self.add("file", role, "/etc/hostname", f"{role}\n")
         self.add("file", role, "/etc/resolv.conf", "")
         entry = list(spec.entrypoint) if spec.entrypoint is not None else disk.command
-        variables = {**disk.environment, "HOSTNAME": role, **spec.environment, "ROLE": role}
+        variables = {"LD_PRELOAD": _PRELOADED, **disk.environment, "HOSTNAME": role, **spec.environment, "ROLE": role}
         self.process(role, kind, role, variables, entry, user=disk.user, group=disk.group, folder=disk.folder)
 
     def process(

@@ -29,6 +29,8 @@ class Ended:
     virtual_s: float
     switches: int
     spinner: Mapping[str, Any] = field(default_factory=dict)
+    work: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by role: syscalls, faults, cpu_s
+    least_s: float = 0.0  # the shortest stay in user code; 0 without charges
 
 
 class House:
