@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/klog.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -210,13 +211,14 @@ static void collect(void) {
 }
 
 static void report_memory(void) {
+    static char messages[1 << 18];
     char line[128];
     unsigned long long value;
-    FILE *file = fopen("/proc/vmstat", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "oom_kill %llu", &value) == 1) report("oom_kills %llu", value);
-    if (file) fclose(file);
-    file = fopen("/proc/meminfo", "re");
+    int kills = 0, size = klogctl(3 /* SYSLOG_ACTION_READ_ALL */, messages, sizeof messages - 1);
+    messages[size > 0 ? size : 0] = 0;
+    for (const char *at = messages; (at = strstr(at, "Out of memory: Killed process")); at++) kills++;
+    report("oom_kills %d", kills);
+    FILE *file = fopen("/proc/meminfo", "re");
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "MemAvailable: %llu", &value) == 1) report("memory_left %llu", value * 1024);
     if (file) fclose(file);

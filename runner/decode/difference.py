@@ -55,17 +55,25 @@ def _describe(one: Packet | None, other: Packet | None) -> str:
         return f"the same bytes {abs(moved) / 1000:g} µs {'later' if moved > 0 else 'earlier'} in the second run"
     if one[2] != other[2]:
         return f"{one[2]} bytes in the first run, {other[2]} in the second"
-    at = next((i for i, (a, b) in enumerate(zip(one[1], other[1], strict=False)) if a != b), len(one[1]))
+    unequal = [i for i, (a, b) in enumerate(zip(one[1], other[1], strict=False)) if a != b]
+    payload = _payload(one[1])
+    checksum = (payload - 2, payload - 1)  # of UDP: it differs with whatever else does
+    at = next((i for i in unequal if i not in checksum), min(unequal, default=len(one[1])))
     return f"{one[2]} bytes in both runs, which differ from {_place(one[1], at)} on"
+
+
+def _payload(frame: bytes) -> int:
+    """Where the payload of UDP begins in a frame; 0: it is neither IPv4 nor IPv6."""
+    if frame[12:14] == _IPV4 and len(frame) > _ETHERNET:
+        return _ETHERNET + 4 * (frame[_ETHERNET] & 15) + _UDP
+    return _ETHERNET + 40 + _UDP if frame[12:14] == _IPV6 else 0
 
 
 def _place(frame: bytes, at: int) -> str:
     """Byte `at` of a frame, named by the header or payload that it lies in."""
-    kind = frame[12:14]
-    header = 4 * (frame[_ETHERNET] & 15) if kind == _IPV4 and len(frame) > _ETHERNET else 40 if kind == _IPV6 else 0
-    payload = _ETHERNET + header + _UDP
-    if not header or at < _ETHERNET:
+    payload = _payload(frame)
+    if not payload or at < _ETHERNET:
         return f"byte {at} of the frame"
-    if at < _ETHERNET + header:
+    if at < payload - _UDP:
         return f"byte {at - _ETHERNET} of the IP header"
     return f"byte {at - payload} of the UDP payload" if at >= payload else "the UDP header"

@@ -24,17 +24,15 @@ from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileReco
 from runner.store import save_evidence
 from runner.units import MIB
 
-_MEMORY, _OWN_MEMORY = 1024, 192  # MiB: at most, and for kernel and link; /logs and /downloads come on top
-_SILENCE = 120.0  # s without either
-_HOST = 3600.0  # s in all
+_MEMORY, _OWN_MEMORY = 1024, 192  # MiB: at most, and for kernel and link
 _ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
 _OUTPUT = "output.log"
 _KILLED = 137
 _NOT_STARTED = 125
 _BLOCK = 1 << 20
 _HOW = {
-    "hangs": ("guest-hangs", "The guest did nothing for two minutes."),
-    "late": ("guest-late", "The guest was still running after an hour."),
+    "hangs": ("guest-hangs", "The guest did nothing, and its clock stood still."),
+    "late": ("guest-late", "The guest was still running when its time on this host was over."),
     "panic": ("guest-panic", "The guest's kernel panicked."),
     "died": ("guest-died", "The guest's kernel ended before its job did."),
     "stopped": ("stopped", "The run was stopped while this job ran."),
@@ -48,6 +46,9 @@ class Setting:
     epoch: int
     charge: str = ""
     spin_cpu_s: float = 60.0  # CPU time without virtual time passing
+    silence_s: float = 120.0  # of this host without either
+    host_s: float = 3600.0  # of this host in all
+    memory: int = _MEMORY * MIB  # bytes, at most; /logs and /downloads come on top
 
 
 class GuestExperiment:
@@ -84,12 +85,12 @@ class GuestExperiment:
         asked = {
             "seed": job.seed,
             "epoch_s": setting.epoch,
-            "memory_mib": min(_MEMORY, job.limits.memory // MIB + _OWN_MEMORY) + quotas // MIB,
+            "memory_mib": min(setting.memory, job.limits.memory + _OWN_MEMORY * MIB) // MIB + quotas // MIB,
             "charge": setting.charge,
             "cpu": self._cpu,
             "spin_cpu_s": setting.spin_cpu_s,
-            "silence_s": _SILENCE,
-            "host_s": _HOST,
+            "silence_s": setting.silence_s,
+            "host_s": setting.host_s,
         }
         shutil.rmtree(self._work, ignore_errors=True)
         for name in ("out/sim", "www", "certs"):
