@@ -7,6 +7,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from runner.decode.schema import CLIENT
 from runner.diagnose.capacity import least_around
 from runner.diagnose.flight import Floats
 from runner.diagnose.supply import Supply
@@ -82,6 +83,21 @@ class Cells:
         if self.view.forward.is_real:
             full |= self._standing
         return full
+
+    @cached_property
+    def return_use(self) -> Floats:
+        """Per cell: bytes that the client sent in the window around it / what the return link carries in it; 0 where
+        that is unknown, or without a capture at the client."""
+        client = self.view.transfer.recording.client
+        if client is None or not np.isfinite(self.view.return_rate):
+            return np.zeros(len(self.middle))
+        mine = client.datagrams["sender"] == CLIENT
+        time, size = self.view.seconds(client.datagrams["time_ns"][mine]), client.datagrams["ip_length"][mine]
+        total = np.append(0, np.cumsum(size))
+        low, high = self.middle - self.window / 2, self.middle + self.window / 2
+        sent = total[np.searchsorted(time, high)] - total[np.searchsorted(time, low)]
+        used: Floats = 8 * sent / self.window / self.view.return_rate
+        return used
 
     @cached_property
     def least_waited(self) -> Floats:

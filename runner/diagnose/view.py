@@ -105,6 +105,42 @@ class View:
         return self.shown.capacity() if self.forward.is_real else as_set(self.forward, self.shift)
 
     @cached_property
+    def return_rate(self) -> float:
+        """Bit/s that the return link carries: as it was set, or as the queue in front of a real one shows. Infinity:
+        unknown, for no queue stood; never what was advertised."""
+        if not self.return_.is_real:
+            return float(self.return_.data_rate)
+        shown = self._shown_of_return
+        capacity = shown.capacity() if shown is not None else None
+        return capacity.known if capacity is not None and capacity.by_queue else np.inf
+
+    @cached_property
+    def _shown_of_return(self) -> Arrivals | None:
+        """What the trace shows of the return link; None without a packet that both captures saw."""
+        recording = self.transfer.recording
+        client, server, departure = recording.client, recording.server, recording.departure
+        if client is None or server is None or departure is None:
+            return None
+        left = self.numbered(client, CLIENT)
+        left = left[departure[left] != NULL]
+        if not len(left):
+            return None
+        came = departure[left]
+        sent, arrived = self.seconds(client.packet_time[left]), self.seconds(server.packet_time[came])
+        order = np.argsort(sent, kind="stable")
+        mine = server.datagrams["sender"] == CLIENT
+        return Arrivals(
+            time=self.seconds(server.datagrams["time_ns"][mine]),
+            size=server.datagrams["ip_length"][mine],
+            sent=sent[order],
+            arrived=arrived[order],
+            length=server.datagrams["ip_length"][server.packets["datagram"][came[order]]],
+            waited=(arrived - sent - (arrived - sent).min())[order],
+            rtt=self.rtt,
+            window=self.window,
+        )
+
+    @cached_property
     def shown(self) -> Arrivals:
         """What the trace shows of the forward link."""
         arrival = self.transfer.recording.arrival

@@ -66,7 +66,9 @@ def case_record(spec: dict[str, Any], advertised: float | None) -> CaseRecord:
     """What a run would have stored: an emulated link as it was set, a real one as its contract states it."""
     forward, back = (_parameters(spec[name], advertised) for name in ("forward", "return"))
     if advertised is not None:
-        back = LinkParameters(data_rate=round(spec["return"]["rate"]), delay=0.0, queue_packets=0, loss=0.0)
+        back = LinkParameters(
+            data_rate=round(spec["return"]["rate"] * advertised), delay=0.0, queue_packets=0, loss=0.0
+        )
     outages, fall = spec["path"].get("outages", ()), spec["path"].get("mtu_fall")
     path = PathImpairments(
         outage=Outage(start=outages[0][0], duration=outages[0][1]) if outages else None,

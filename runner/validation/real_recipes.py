@@ -13,6 +13,8 @@ def _advertised(made: Recipe, random: Random) -> Recipe:
     made.advertised = random.choice((0.8, 1.5, 2.5, 3.0))
     # What has no evidence in packets but the simulator's, which a real link lacks.
     made.unsure |= {"outage", "queue-overflow", "mtu-black-hole"}
+    # How much of the return link ACKs take: known where they fill it only.
+    made.unsure |= {"dense-acks"}
     return made
 
 
@@ -39,6 +41,7 @@ for _name in (
     "bursts-of-the-window",
     "reordered",
     "acks-for-all",
+    "acks-fill-return",
 ):
     _over_real(_name)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.schema import SERVER
 from runner.diagnose.limits import Course
 from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis
@@ -20,23 +20,19 @@ _LEAST_CALM = 0.5  # of the packets
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Dense: nine ACKs for ten packets, and 10 % of the return link. Full: 80 % of it for 5 % of the time."""
+    """Dense: nine ACKs for ten packets, and 10 % of the return link. Full: 80 % of it for 5 % of the time. Silent where
+    what the return link carries is unknown."""
     view, cells = course.view, course.cells
     client = view.transfer.recording.client
-    if client is None:
+    if client is None or not np.isfinite(view.return_rate):
         return
-    mine = client.datagrams["sender"] == CLIENT
-    time, size = view.seconds(client.datagrams["time_ns"][mine]), client.datagrams["ip_length"][mine]
-    total = np.append(0, np.cumsum(size))
-    low, high = cells.middle - cells.window / 2, cells.middle + cells.window / 2
-    sent = total[np.searchsorted(time, high)] - total[np.searchsorted(time, low)]
-    used = 8 * sent / cells.window / view.return_.data_rate
+    used = cells.return_use
     ratio = _ratio(view, client)
     if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
         yield Diagnosis(
             code="dense-acks",
             sentence=f"The client sent {ratio:.2f} ACKs per packet that needn't have one at once; all of them take "
-            f"{used.mean():.0%} of the return link's {format_data_rate(view.return_.data_rate)}.",
+            f"{used.mean():.0%} of the return link's {format_data_rate(round(view.return_rate))}.",
             start=view.first_byte,
             end=view.last_byte,
             share=float(used.mean()),
@@ -52,7 +48,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         yield Diagnosis(
             code="return-link-full",
             sentence=f"The client sent at least {_FULL:.0%} of the return link's "
-            f"{format_data_rate(view.return_.data_rate)} in {share:.0%} of the time, {used.max():.0%} at most.",
+            f"{format_data_rate(round(view.return_rate))} in {share:.0%} of the time, {used.max():.0%} at most.",
             start=start,
             end=end,
             share=share,

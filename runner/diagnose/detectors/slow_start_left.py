@@ -13,17 +13,23 @@ _GROWTH = 1.2  # slow start doubles; with an ACK for every second packet a sende
 _LEAST_ROUNDS = 4
 _GREW = 1.5
 _HELD = 0.7
+_RETURN_FULL = 0.8
 _LATE = 1.5  # RTTs of the empty path: a queue, or ACKs that wait, make the window look small
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
     """From four rounds on without growth, though the congestion window was the limit and nothing had been lost.
-    Silent where datagrams that aren't full leave a doubt whether the application was the limit."""
+    Silent where datagrams that aren't full leave a doubt whether the application was the limit, and where ACKs fill the
+    return link: then it sets the pace."""
     rounds = Rounds.of(course)
     first, last = rounds.flat(_GROWTH)
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
         return
     if _rtt(course, float(rounds.start[first]), float(rounds.start[last])) > _LATE * course.cells.window:
+        return
+    start, end = float(rounds.start[first]), float(rounds.start[last])
+    inside = (course.cells.middle >= start) & (course.cells.middle < end)
+    if inside.any() and float(np.median(course.cells.return_use[inside])) >= _RETURN_FULL:
         return
     shift = course.view.shift
     if course.cells.supply.doubtful(float(rounds.start[first]) - shift, float(rounds.start[last]) - shift):

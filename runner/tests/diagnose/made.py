@@ -62,6 +62,8 @@ class Cause:
     """Each packet of so many carries an ACK, too, which leaves less room for data."""
     late: Callable[[int], bool] = field(default=lambda _: False)
     """Whether a packet of the server is sent again at once although it arrives. The window falls by a fifth."""
+    back_rate: float = 1e12
+    """Bit/s of the return link, which has a queue without end."""
     ack_size: int = 70
     ack_every: int = 2
 
@@ -145,6 +147,7 @@ class Made:
             self._next_send = max(self._next_send, self._now - 1e-3) + 8 * cause.packet / max(rate, 1e5)
         self._burst_done = True
 
+    _back_free = 0.0
     _burst_done = False
     _wake = 0.0
 
@@ -250,7 +253,8 @@ class Made:
         packet = Packet(self._now, CLIENT, self._client_number, tuple(frames), length=cause.ack_size)
         self._client_number += 1
         self.far.append(packet)
-        arrival = self._now + cause.delay
+        self._back_free = max(self._back_free, self._now) + 8 * (cause.ack_size + IP_UDP) / cause.back_rate
+        arrival = self._back_free + cause.delay
         advertised = self._advertised
         self._at(arrival, lambda: self._acknowledged(packet, tuple(ranges), advertised))
 
@@ -282,7 +286,7 @@ class Made:
         back = LinkParameters(data_rate=2_000_000, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
         if cause.advertised:
             forward = LinkParameters(data_rate=cause.advertised, delay=0.0, queue_packets=0, loss=0.0)
-            back = LinkParameters(data_rate=2_000_000, delay=0.0, queue_packets=0, loss=0.0)
+            back = LinkParameters(data_rate=cause.advertised // 4, delay=0.0, queue_packets=0, loss=0.0)
         found = facts(client, server)
         numbers = sample(client, server, found, file_sizes=(cause.size,), forward=forward, return_=back)
         return explain(Transfer(Recording(client, server)), found, numbers, forward=forward, return_=back)

@@ -72,6 +72,21 @@ def test_a_link_that_delivers_less_than_its_contract_is_full_all_the_same() -> N
     assert found.limits[Limit.LINK] > 0.6
 
 
+@pytest.mark.parametrize("name", ["clean", "receive window", "slow start capped", "losses", "an ACK for each"])
+def test_what_a_contract_advertises_changes_nothing(name: str) -> None:
+    found = [Made(replace(CAUSES[name][0], advertised=rate)).explained() for rate in (1_000_000, 90_000_000)]
+    assert found[0].spans == found[1].spans
+    assert found[0].diagnoses == found[1].diagnoses
+
+
+@pytest.mark.parametrize("advertised", [400_000, 40_000_000])
+def test_a_real_return_link_is_full_where_acks_wait(advertised: int) -> None:
+    dense = replace(CLEAN, ack_every=1, ack_size=200, advertised=advertised)
+    assert not {one.code for one in Made(dense).explained().diagnoses}
+    full = Made(replace(dense, back_rate=600_000)).explained()
+    assert {one.code for one in full.diagnoses} == {"dense-acks", "return-link-full"}
+
+
 def test_an_application_that_writes_a_little_often_is_told_from_a_small_window() -> None:
     found = Made(replace(CLEAN, initial_window=100_000, writes=(4_000, 0.01))).explained()
     assert {one.code for one in found.diagnoses} == {"application-idle"}
