@@ -146,9 +146,12 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         f"{format_size(total.disk('all'))} with all. "
         f"{len(unsupported)} more are unsupported by declaration."
     )
-    if over_h3 := [job for job in todo if protocol_key(job) in run.protocols]:
-        pairs = len({job.pair for job in over_h3})
-        out.print(f"{len(over_h3)} of the jobs run over HTTP/3: their {pairs} pairs share nothing else.")
+    for protocol in sorted({run.protocol(job) for job in todo if protocol_key(job) in run.protocols}):
+        over = [job for job in todo if protocol_key(job) in run.protocols and run.protocol(job) == protocol]
+        pairs = len({job.pair for job in over})
+        out.print(
+            f"{len(over)} of the jobs run over {protocol}: their {pairs} pairs share nothing that comes before it."
+        )
     if links:
         plans = link_plans(todo, run.cases, links, ledger=Ledger(LEDGER), now=datetime.now())
         out.print("", tables.links_table(plans), sep="\n")

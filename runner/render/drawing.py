@@ -80,7 +80,7 @@ class _Frame:
 
 
 def sparkline(series: Series | None) -> Markup:
-    """The offset curve of the median iteration from its first Initial to its last byte, with the slow-start bound."""
+    """The offset curve of the median iteration from its first packet to its last byte, with the slow-start bound."""
     if series is None or not series.spark or not series.file_size:
         return Markup()
     end = series.marks.get("ttlb") or series.end

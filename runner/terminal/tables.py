@@ -19,7 +19,7 @@ from runner.model.link_words import real_link_sentences
 from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
 from runner.model.path import ends
 from runner.model.progress import Progress as Event
-from runner.model.protocol import HTTP3
+from runner.model.protocol import HTTP09
 from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, LinkParameters, Run
 from runner.terminal.paths import page_line, show_crossing
@@ -50,7 +50,7 @@ def result_line(result: Result, kind: Kind) -> str:
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.ttlb and result.sample.throughput:
         detail = measured_line(result.sample)
         detail += "".join(f"; {one.sentence}" for one in result.refuted)
-        detail += f", over {HTTP3}" if result.protocol == HTTP3 else ""
+        detail += f", over {result.protocol}" if result.protocol not in ("", HTTP09) else ""
     elif result.sample and result.sample.handshake_time is not None:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
     else:

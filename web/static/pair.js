@@ -280,7 +280,7 @@ const bentpipe = (() => {
       hovermode: "closest",
       hoverlabel: { bgcolor: colour.raised, bordercolor: colour.line, font: { color: colour.ink } },
       legend: { orientation: "h", y: -54 / area, yanchor: "top", x: 0, font: { color: colour.ink, size: narrow ? 9 : 12 }, entrywidthmode: "fraction", entrywidth: narrow ? 0.48 : 0.19 },
-      xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first Initial (s)" }, range: [0, end], anchor: last },
+      xaxis: { ...axis, title: { text: narrow ? "time (s)" : "time since the client's first packet (s)" }, range: [0, end], anchor: last },
       ...axes,
       ...annotations(series, colour, end, area, end * (narrow ? 0.6 : 0.85)),
     };
