@@ -15,7 +15,7 @@ from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
-from runner.errors import LaneError, SetupError
+from runner.errors import LaneError, SetupError, UsageError
 from runner.inputs.inputs import certificates
 from runner.lanes.holders import TOOLS
 from runner.lanes.pair_request import pair_request
@@ -25,6 +25,7 @@ from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.pause import Pause
+from runner.model.protocol import OVER_TCP
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from runner.remote import reach
@@ -81,8 +82,10 @@ class RealLinks:
     ) -> Iterator["RealLinks"]:
         """Connect to the hosts, remove what killed runners left there, ship what is missing, find addresses.
 
-        Raises SetupError with what is wrong with a host, and the mend. At the end everything is removed.
+        Raises UsageError for jobs over TCP, SetupError with what is wrong with a host, and the mend. At the end
+        everything is removed.
         """
+        _refuse_tcp(run)
         opened = cls(run, Ledger(ledger), now)
         local = host_engine.connect()
         with ExitStack() as stack:
@@ -245,6 +248,17 @@ class RealLinks:
     def stop(self) -> None:
         """Make running jobs end soon."""
         self._stop.set()
+
+
+def _refuse_tcp(run: Run) -> None:
+    """Raise UsageError when a job runs over TCP. Hosts hand TCP segments to their captures many at once (offloads), and
+    the port of a real link is one of UDP."""
+    over_tcp = sorted({job.pair for job in run.order if run.protocol(job) in OVER_TCP})
+    if over_tcp:
+        raise UsageError(
+            f"--link carries QUIC alone, and {over_tcp[0].replace('_', ' with ')} speaks over TCP: leave it out, or "
+            "leave out --link for an emulated satellite (--case sat)."
+        )
 
 
 def resting(link: RealLink, now: Callable[[], datetime]) -> str:

@@ -3,6 +3,7 @@
 Every expectation is computed from the session and the time table of `_segments`, never by the decoder.
 """
 
+import random
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,22 @@ def test_a_capture_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path, cut
     traces = decode_tcp(left, right, [tmp_path / "keys.log"])
     facts(*traces)
     assert all(trace.meta.truncated for trace in traces) is (cut > 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_captures_are_read_without_an_error(tmp_path: Path, seed: int) -> None:
+    """Bytes of headers, options and records are changed at random; what an endpoint sends is not to be trusted."""
+    draw = random.Random(seed)
+    tls = talk(tmp_path, alpn=draw.choice(["h2", "http/1.1"]), content=CONTENT[:20_000])
+    paths = Wire().write(tmp_path, _segments(tls))
+    for path in paths:
+        data = bytearray(path.read_bytes())
+        for _ in range(draw.choice([1, 20, 300])):
+            at = draw.randrange(40, len(data))
+            if draw.random() < 0.5 or at < 100:
+                data[at] = draw.randrange(256)
+            else:
+                data[at : at + 4] = draw.choice([b"\0\0\0\0", b"\xff\xff\xff\xff"])
+        path.write_bytes(data)
+    found = facts(*(traces := decode_tcp(*paths, [tmp_path / "keys.log"])))
+    sample(*traces, found, file_sizes=(20_000,), forward=LINK, return_=LINK)
