@@ -147,10 +147,10 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         f"{len(unsupported)} more are unsupported by declaration."
     )
     for protocol in sorted({run.protocol(job) for job in todo if protocol_key(job) in run.protocols}):
-        over = [job for job in todo if protocol_key(job) in run.protocols and run.protocol(job) == protocol]
-        pairs = len({job.pair for job in over})
+        asked = [job for job in todo if protocol_key(job) in run.protocols and run.protocol(job) == protocol]
+        pairs = len({job.pair for job in asked})
         out.print(
-            f"{len(over)} of the jobs run over {protocol}: their {pairs} pairs share nothing that comes before it."
+            f"{len(asked)} of the jobs run over {protocol}: their {pairs} pairs share nothing that comes before it."
         )
     if links:
         plans = link_plans(todo, run.cases, links, ledger=Ledger(LEDGER), now=datetime.now())
