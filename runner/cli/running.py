@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,15 +24,17 @@ from runner.config.selection import Selection
 from runner.errors import UsageError
 from runner.model.estimate import estimate
 from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.protocol import HTTP09
 from runner.model.result import Outcome
-from runner.model.run import protocol_key
+from runner.model.run import Run, protocol_key
 from runner.plan import runs
 from runner.plan.link_plan import link_plans
 from runner.plan.runs import LEDGER
 from runner.remote.volume import Ledger
 from runner.store import RunFolder
 from runner.terminal import tables
-from runner.units import format_duration, format_size
+from runner.units import format_count, format_duration, format_size
 
 DEMO_CASES = ("handshake", "goodput", "sat")
 
@@ -110,6 +112,15 @@ def repetitions(asked: MatrixOptions, times: int | None) -> list[MatrixOptions]:
     ]
 
 
+def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
+    """How many jobs run over another protocol than their case's first choice."""
+    chosen = [(run.protocol(job), job.pair) for job in todo if protocol_key(job) in run.protocols]
+    for protocol in sorted({name for name, _ in chosen}):
+        pairs = [pair for name, pair in chosen if name == protocol]
+        of_pairs = format_count(len(set(pairs)), "pair")
+        yield f"{len(pairs)} of the jobs run over {protocol}, because their {of_pairs} can't speak {HTTP09}."
+
+
 @main.command("plan")
 @selection_options
 @path_options
@@ -146,12 +157,8 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         f"{format_size(total.disk('all'))} with all. "
         f"{len(unsupported)} more are unsupported by declaration."
     )
-    for protocol in sorted({run.protocol(job) for job in todo if protocol_key(job) in run.protocols}):
-        asked = [job for job in todo if protocol_key(job) in run.protocols and run.protocol(job) == protocol]
-        pairs = len({job.pair for job in asked})
-        out.print(
-            f"{len(asked)} of the jobs run over {protocol}: their {pairs} pairs share nothing that comes before it."
-        )
+    for sentence in _other_protocols(run, todo):
+        out.print(sentence)
     if links:
         plans = link_plans(todo, run.cases, links, ledger=Ledger(LEDGER), now=datetime.now())
         out.print("", tables.links_table(plans), sep="\n")
