@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from runner import store
 from runner.campaign.retention import Retention, apply_retention
+from runner.campaign.space import lack_of_space
 from runner.campaign.time_left import TimeLeft
 from runner.campaign.width import Width
 from runner.decode import embed_secrets
@@ -136,7 +137,7 @@ class Campaign:
     def _lane(self, number: int, work: deque[Job], judge: Judges, results: dict[Job, Result]) -> None:
         try:
             while (job := self._next(number, work)) is not None:
-                result = self._job(job, judge, number)
+                result = self._job_with_space(job, judge, number)
                 if result is None:
                     return
                 with self._state:
@@ -221,14 +222,43 @@ class Campaign:
         return self.folder.run.cases[job.case].kind
 
     def _rests(self, number: int) -> bool:
-        """Whether the lane begins nothing in these hours; the first time, and when the reason changes, it is told."""
-        paused = self.pause is not None and self.pause.seconds_left() > 0
-        why = f"paused until {self.pause.end:%H:%M}" if self.pause is not None and paused else self.quiet(number)
-        teller = 0 if paused else number  # a pause is that of all lanes
+        """True when the lane begins no job now: for want of disk space, or in these hours.
+
+        The user is told the reason at the first time, and when it changes.
+        """
+        pause = self.pause is not None and self.pause.seconds_left() > 0
+        why = lack_of_space(self.folder.path)
+        if not why and self.pause is not None and pause:
+            why = f"paused until {self.pause.end:%H:%M}"
+        teller = 0 if why else number  # these two reasons hold for all lanes
+        why = why or self.quiet(number)
         if why and self._told.get(teller) != why:
             self._tell("paused", message=why)
         self._told[teller] = why
         return bool(why)
+
+    def _job_with_space(self, job: Job, judge: Judges, number: int) -> Result | None:
+        """Run one job until it counts; what a full disk has spoiled doesn't. None when the campaign was stopped."""
+        while True:
+            try:
+                return self._job(job, judge, number)
+            except OSError:  # of files and tables; not all of them carry a number
+                if not lack_of_space(self.folder.path):
+                    raise
+            remove_tree(self.folder.path, job.path)
+            if not self._begin_again(job, number):
+                return None
+
+    def _begin_again(self, job: Job, number: int) -> bool:
+        """Wait until there is room for another attempt: lanes beyond the present width would disturb it again. False
+        when the campaign was stopped meanwhile."""
+        with self._state:
+            while self._rests(number) or not self._room_for(job):
+                if self._stop.is_set():
+                    return False
+                self._state.wait(_WAIT)
+            self._begin(job)
+        return True
 
     def _job(self, job: Job, judge: Judges, number: int) -> Result | None:
         """Run one job until it counts. None when the campaign was stopped meanwhile."""
@@ -260,14 +290,8 @@ class Campaign:
         return result
 
     def _timed_attempt(self, job: Job, attempt: int, judge: Judges, number: int) -> Result | None:
-        with self._state:
-            # A job that was disturbed waits until there is room: lanes beyond the present width would disturb it again.
-            while attempt > 1 and (self._rests(number) or not self._room_for(job)):
-                if self._stop.is_set():
-                    return None
-                self._state.wait(_WAIT)
-            if attempt > 1:
-                self._begin(job)
+        if attempt > 1 and not self._begin_again(job, number):
+            return None
         self._tell("started", job)
         try:
             return self._attempt(job, attempt, judge)

@@ -1,0 +1,18 @@
+"""Free space where a run's results go: looked at before each job, so that a full disk pauses the run."""
+
+import shutil
+from pathlib import Path
+
+from runner.units import MIB, format_size
+
+LEAST_FREE = 512 * MIB  # bytes; a job of SAT with its captures and tables takes about a tenth
+
+
+def lack_of_space(folder: Path) -> str:
+    """Why no job can begin now, and the mend; empty when LEAST_FREE bytes are free in the file system of `folder`."""
+    if shutil.disk_usage(folder).free >= LEAST_FREE:
+        return ""
+    return (
+        f"paused: less than {format_size(LEAST_FREE)} are free in {folder}. Make room there, then the run goes on by "
+        "itself. Ctrl-C ends it, and the same command goes on with it later."
+    )
