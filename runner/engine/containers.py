@@ -2,6 +2,8 @@
 
 import io
 import queue
+import re
+import shutil
 import socket
 import struct
 import tarfile
@@ -10,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -27,6 +30,8 @@ WATCHDOG_ROLE = "watchdog"  # of the containers that remove what a dead runner l
 _CALL_SECONDS = 60
 _BLOCK = 1 << 20
 _FRAME = struct.Struct(">B3xI")
+# What Docker says for a storage without quotas: overlay2 has them on xfs mounted with pquota alone.
+_NO_QUOTAS = re.compile(r"storage-opt|pquota", re.IGNORECASE)
 _LARGEST_LOG = 32 << 20  # bytes; twice what an endpoint may print
 
 
@@ -53,6 +58,7 @@ class ContainerSpec:
     hostname: str | None = None
     stdin: bool = False  # whether `follow` can write to it; it ends when that stream does
     user: str | None = None  # None: the image's
+    root_quota: int | None = None  # bytes that it may write to its root file system, where the engine can see to that
     ports: tuple[tuple[int, str], ...] = ()  # that `port_bindings` in `host` publishes, such as (443, "udp")
 
 
@@ -120,9 +126,13 @@ class Engine:
         self._where = {"base_url": url} if url is not None else kwargs_from_env()
         self._version = client.api.api_version
         self._labels = dict(labels)
-        self._cgroup_parent = cgroup_parent(client.info())
+        info = client.info()
+        self._cgroup_parent = cgroup_parent(info)
+        self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
+        self._has_quotas = True  # of root file systems, as long as the engine didn't say that it hasn't
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
         self._images: dict[str, str] = {}
+        self._configs: dict[str, dict[str, Any]] = {}
 
     @contextmanager
     def _call(self, what: str) -> Iterator[docker.APIClient]:
@@ -149,8 +159,28 @@ class Engine:
             except queue.Empty:
                 return
 
+    def free_disk(self) -> int | None:
+        """Free bytes where the engine keeps containers; None when that can't be seen from here."""
+        try:
+            return shutil.disk_usage(self._disk).free if self._disk is not None else None
+        except OSError:
+            return None
+
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Make a container, not started, from the image that the tag meant at its first use. Returns its id."""
+        """Make a container, not started, from the image that the tag meant at its first use. Returns its id.
+
+        `spec.root_quota` is left out where the engine's storage has no quotas.
+        """
+        quota = spec.root_quota if self._has_quotas else None
+        try:
+            return self._create(name, spec, {"storage_opt": {"size": str(quota)}} if quota is not None else {})
+        except LaneError as error:
+            if quota is None or not _NO_QUOTAS.search(str(error)):
+                raise
+            self._has_quotas = False
+        return self._create(name, spec, {})
+
+    def _create(self, name: str, spec: ContainerSpec, storage: Mapping[str, Any]) -> str:
         image = self.image_id(spec.image)
         # no_copy: an image must not fill the volumes with files of its own.
         mounts = [
@@ -169,7 +199,9 @@ class Engine:
                 stdin_open=spec.stdin,
                 ports=list(spec.ports) or None,
                 labels=self._labels | {LABEL_ROLE: spec.role},
-                host_config=api.create_host_config(mounts=mounts, cgroup_parent=self._cgroup_parent, **spec.host),
+                host_config=api.create_host_config(
+                    mounts=mounts, cgroup_parent=self._cgroup_parent, **storage, **spec.host
+                ),
             )
         return made["Id"]
 
@@ -201,6 +233,13 @@ class Engine:
             started=_unix(state["StartedAt"]),
             ended=_unix(state["FinishedAt"]) if ended else None,
         )
+
+    def layer_size(self, container: str) -> int:
+        """Bytes that a container has written to its root file system, as the engine counts them in its files."""
+        with self._call("measure a root file system") as api:
+            own: Any = api  # docker-py has no parameter for it
+            answer = own._get(own._url("/containers/{0}/json", container), params={"size": 1})
+            return int(own._result(answer, json=True).get("SizeRw") or 0)
 
     def usage(self, container: str) -> Usage:
         """CPU time of a running container; zeros when it runs no more. Raises LaneError when it ends meanwhile."""
@@ -256,9 +295,11 @@ class Engine:
 
     def image_config(self, image: str) -> dict[str, Any]:
         """The image's first process, in the engine's words."""
-        with self._call(f"look at the image {image}") as api:
-            config: dict[str, Any] = api.inspect_image(self.image_id(image))["Config"]  # type: ignore[no-untyped-call]
-        return config
+        if image not in self._configs:
+            with self._call(f"look at the image {image}") as api:
+                found = api.inspect_image(self.image_id(image))  # type: ignore[no-untyped-call]
+            self._configs[image] = found["Config"] or {}
+        return self._configs[image]
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
         """Write files, readable by everyone, into a folder of a container, which needn't run; folders are made."""

@@ -217,7 +217,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
             role=_NOT_STARTED[evidence.error["code"]],
         )
         return
-    yield from _limits(evidence, artifacts)
+    yield from limit_findings(evidence, artifacts)
     server = evidence.server
     if server.exit_code is not None and not server.stopped_by_us:
         yield _exit_finding("server", server, "runs until it gets SIGTERM", artifacts)
@@ -226,7 +226,7 @@ def _execution(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
     yield from client_end(evidence, record, artifacts)
 
 
-def _limits(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding]:
+def limit_findings(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding]:
     """The limits of ours that an endpoint ran into. They are told first, for what it did then follows from them."""
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.output_flooded:

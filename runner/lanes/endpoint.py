@@ -9,10 +9,12 @@ from runner.errors import LaneError
 from runner.lanes import pressure
 from runner.lanes.lane_base import LaneBase
 from runner.lanes.request import EndpointSpec, Limits
+from runner.lanes.root_watch import watch_root
 from runner.lanes.supervised import Supervised, Watched
 from runner.model.artifacts import EndpointRecord
 from runner.model.implementation import Role
 from runner.model.path import Side
+from runner.units import format_size
 
 # What stock images do at their start needs these: a user of their own, a port below 1024; and, in a namespace that is
 # theirs, routes, offloads, ping.
@@ -33,15 +35,18 @@ class Endpoint:
         self.clock_ahead = 0.0  # s, of its host's clock before the clock of who asks for the record
         self._spec = spec
         self._image_id = ""
+        self._declared: tuple[str, ...] = ()
         self._limits = limits
         self._usage = Usage(cpu=0.0, throttled=0.0)
         self._began = 0.0
         self._pressure: float | None = None
+        self._engine: Engine | None = None  # of the lane
         self._environment = {**spec.environment, "ROLE": role.value}
 
     def find(self, engine: Engine) -> None:
-        """Note which image the tag means. Raises LaneError when the engine has none."""
+        """Note which image the tag means, and the volumes that it declares. Raises LaneError when there is none."""
         self._image_id = engine.image_id(self._spec.image)
+        self._declared = tuple(engine.image_config(self._spec.image).get("Volumes") or ())
 
     def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
         """Make the container in its lane, with the lane's volumes and those of `served`; not started."""
@@ -50,6 +55,7 @@ class Endpoint:
             (*lane.volumes(role), *served), quota=lane.quota(role), host={"network_mode": lane.namespace(role)}
         )
         self.running = lane.supervise(lane.create(spec), output_limit=self._limits.output)
+        self._engine = lane.engine
 
     def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
         """Its container. `quota` is what it may write to its volumes, which count as its memory, in bytes.
@@ -62,8 +68,16 @@ class Endpoint:
             entrypoint=self._spec.entrypoint,
             environment=self._environment,
             volumes=volumes,
-            host=self._fence(quota) | dict(host),
+            root_quota=self._limits.root + self._limits.root // 8,  # the watch comes first, and tells
+            host=self._fence(quota) | self._bounded_volumes(volumes) | dict(host),
         )
+
+    def _bounded_volumes(self, volumes: tuple[Volume, ...]) -> dict[str, Any]:
+        """Memory in place of the volumes that the image declares: the engine would make them on its disk, without
+        limit."""
+        ours = {volume.path for volume in volumes}
+        options = f"rw,exec,nosuid,nodev,mode=1777,size={self._limits.declared}"
+        return {"tmpfs": {path: options for path in self._declared if path.rstrip("/") not in ours}}
 
     def _fence(self, quota: int) -> dict[str, Any]:
         limits = self._limits
@@ -95,6 +109,12 @@ class Endpoint:
         except LaneError as error:
             code = f"{self.role.value}-not-started" if error.code == "engine" else error.code
             raise LaneError(code, str(error)) from error
+        if self._engine is not None:
+            watch_root(self._engine, self.watched, limit=self._limits.root, over=self._root_is_full)
+
+    def _root_is_full(self) -> None:
+        self.stopped_by_us = True
+        self.volumes_full.append(f"/ ({format_size(self._limits.root)})")
 
     @property
     def watched(self) -> Watched:

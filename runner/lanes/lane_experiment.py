@@ -115,7 +115,7 @@ class LaneExperiment(Experiment):
     def _stop(self, endpoint: Endpoint, *, grace: float) -> None:
         running = endpoint.running
         if running is not None and not running.ended:
-            endpoint.stopped_by_us = running.terminate(grace=grace)
+            endpoint.stopped_by_us |= running.terminate(grace=grace)
 
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()

@@ -159,6 +159,10 @@ class LaneSet:
         if not taken:
             spare.discard()
 
+    def free_disk(self) -> int | None:
+        """Free bytes where the engine keeps containers; None when that can't be seen from here."""
+        return self._engine.free_disk()
+
     def stop(self) -> None:
         """Make running jobs end within about a second, as `stopped` errors. Callable from any thread."""
         self._stop.set()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -19,11 +20,13 @@ from runner.lanes.probe import PROBE_SECONDS
 from runner.lanes.request import LaneJob, ProbeResult
 from runner.model.artifacts import EndpointRecord, Evidence
 from runner.model.implementation import Role
-from runner.units import format_duration
+from runner.units import MIB, format_duration, format_size
 
 PATIENCE_SECONDS = 180.0  # for an engine that went away: an upgrade of Docker takes a minute or two
 _PAUSE_SECONDS = 1.0
 _MOST_LOSSES = 5  # of the engine in one job
+_LEAST_FREE = 1024 * MIB  # bytes of the engine's disk without which no job begins
+_SPENT = 64 * MIB  # bytes free below which a job may have failed for want of room
 _KILLED = (137, 143)  # exit codes of a process that SIGKILL or SIGTERM ended
 
 Answer = TypeVar("Answer")
@@ -78,36 +81,59 @@ class Lanes:
         What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written,
         SetupError when the engine went away and did not come back.
         """
-        return self._outlive_engine(lambda lanes: lanes.run(job), _may_be_spoiled, lambda: _empty(job.folder))
+        return self._outlive_engine(lambda lanes: lanes.run(job), _doubts, lambda: _empty(job.folder))
 
     def run_path(self, job: PathJob) -> Evidence:
         """The same for one job over a path, in a lane of its own kind, which is made for it."""
-        return self._outlive_engine(lambda lanes: lanes.run_path(job), _may_be_spoiled, lambda: _empty(job.folder))
+        return self._outlive_engine(lambda lanes: lanes.run_path(job), _doubts, lambda: _empty(job.folder))
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
         """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours,
         SetupError as `run`."""
         return self._outlive_engine(
-            lambda lanes: lanes.probe(image, role, timeout=timeout), lambda answer: not answer.compliant, lambda: None
+            lambda lanes: lanes.probe(image, role, timeout=timeout),
+            lambda answer: _Doubts(killed=not answer.compliant, failed=not answer.compliant),
+            lambda: None,
         )
 
     def _outlive_engine(
-        self, call: Callable[[LaneSet], Answer], may_be_spoiled: Callable[[Answer], bool], clean_up: Callable[[], None]
+        self, call: Callable[[LaneSet], Answer], doubts_of: Callable[[Answer], "_Doubts"], clean_up: Callable[[], None]
     ) -> Answer:
-        """The answer of a call during which the engine lived."""
+        """The answer of a call during which the engine lived and had room."""
         for _ in range(_MOST_LOSSES):
+            self._await_disk()
             lane_set = self._set
             try:
                 answer = call(lane_set)
             except LaneError:
                 if self._stop.is_set() or lane_set.works():
                     raise
+                self._replace(lane_set)
             else:
-                if self._stop.is_set() or not may_be_spoiled(answer) or lane_set.works():
+                doubts = doubts_of(answer)
+                full = doubts.failed and _lacks(lane_set.free_disk(), _SPENT)
+                if self._stop.is_set() or not (full or doubts.killed):
                     return answer
-            self._replace(lane_set)
+                if not full:
+                    if lane_set.works():
+                        return answer
+                    self._replace(lane_set)
             clean_up()
-        raise SetupError(f"The Docker Engine ended {_MOST_LOSSES} times while one job ran: look at its log.")
+        raise SetupError(
+            f"The Docker Engine ended, or had no disk left, {_MOST_LOSSES} times while one job ran: look at its log."
+        )
+
+    def _await_disk(self) -> None:
+        """Wait until the engine's disk has room for a job."""
+        told = False
+        while _lacks(self._set.free_disk(), _LEAST_FREE) and not self._stop.wait(_PAUSE_SECONDS if told else 0.0):
+            if not told:
+                self._say(
+                    f"paused: less than {format_size(_LEAST_FREE)} are free on the disk of the Docker Engine. Make "
+                    "room there (`docker image prune` removes unused images), then the run goes on by itself. Ctrl-C "
+                    "ends it."
+                )
+                told = True
 
     def _replace(self, lost: LaneSet) -> None:
         """Have another set than `lost`, whose engine ended. Raises SetupError when there is no engine for one."""
@@ -167,9 +193,27 @@ class Lanes:
         self._set.close()
 
 
-def _may_be_spoiled(evidence: Evidence) -> bool:
-    """Whether the engine may have ended during the job: the harness stumbled, or a container was killed by others."""
-    return bool(evidence.error) or any(map(_was_killed, (evidence.client, evidence.server, *evidence.sides.values())))
+@dataclass(frozen=True, kw_only=True)
+class _Doubts:
+    """Reasons to doubt that an answer says something about the images. `killed`: the engine may have ended. `failed`:
+    its disk may have been full."""
+
+    killed: bool
+    failed: bool
+
+
+def _doubts(evidence: Evidence) -> _Doubts:
+    endpoints = (evidence.client, evidence.server, *evidence.sides.values())
+    blamed = any(endpoint.volumes_full for endpoint in endpoints)
+    failed = any(endpoint.exit_code not in (0, None) and not endpoint.stopped_by_us for endpoint in endpoints)
+    return _Doubts(
+        killed=bool(evidence.error) or any(map(_was_killed, endpoints)),
+        failed=not blamed and (bool(evidence.error) or failed),
+    )
+
+
+def _lacks(free: int | None, needed: int) -> bool:
+    return free is not None and free < needed
 
 
 def _was_killed(endpoint: EndpointRecord) -> bool:

@@ -34,6 +34,8 @@ class Limits:
     cpus: float | None = None  # cores; None: as many as there are, its fair share of them
     logs: int = 512 * MIB  # bytes in /logs: a server that logs at debug level writes some 200 MiB in SAT
     output: int = 16 * MIB  # bytes printed before it counts as a flood and is killed
+    root: int = 1024 * MIB  # bytes written to its root file system; beyond, it is killed
+    declared: int = 256 * MIB  # bytes in each folder that its image declares as a volume
     largest_file: int = 1024 * MIB  # bytes of any file that it writes
 
 

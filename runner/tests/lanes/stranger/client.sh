@@ -56,6 +56,12 @@ for _ in range(10):
 time.sleep(0.2)' ;;
     flood-logs) fetch; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit 1 ;;
     flood-downloads) fetch; dd if=/dev/zero of=/downloads/big bs=1M count=1000; exit 1 ;;
+    fill-root) fetch; exec dd if=/dev/zero of=/filling bs=1M ;;
+    fill-many) # in files that are small, and after the first as fast as it can
+        fetch
+        mkdir /filling
+        for number in $(seq 100000); do head -c 1000000 /dev/zero > /filling/$number; done ;;
+    fill-declared) fetch; dd if=/dev/zero of=/declared/big bs=1M ; df --output=fstype /declared; ls /declared ;;
     hide) fetch; ln -s /etc/shadow /logs/keys.log; mkfifo /logs/pipe; truncate -s 50G /logs/sparse ;;
     wrong) fetch; printf 'X' | dd of="$(first)" conv=notrunc bs=1 ;;
     short) fetch; truncate -s -1 "$(first)" ;;

@@ -43,13 +43,17 @@ def serve() -> None:
 case = os.environ["TESTCASE"]
 if case == "exit":
     sys.exit(4)
-if case not in ("fetch", "mute", "die", "ignore-term"):
+if case not in ("fetch", "mute", "die", "ignore-term", "fill-root"):
     sys.exit(127)
 if case != "ignore-term":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 _thread.start_new_thread(serve, ())
 if case != "mute":
     _thread.start_new_thread(negotiate, ())
+if case == "fill-root":
+    with Path("/filling").open("wb") as filling:
+        while True:
+            filling.write(bytes(1 << 20))
 if case == "die":
     time.sleep(1.5)
     os._exit(5)

@@ -1,0 +1,96 @@
+"""Images that fill the disk of the engine: their job ends, they are to blame, and the next job has room."""
+
+import io
+import time
+from dataclasses import replace
+
+import docker
+import pytest
+
+from runner.errors import SetupError
+from runner.judge.analyse import limit_findings
+from runner.lanes import lanes as lanes_module
+from runner.lanes.lanes import Lanes
+from runner.lanes.request import Limits
+from runner.model.artifacts import Artifacts
+from runner.tests.lanes.conftest import Ask
+from runner.units import MIB
+
+pytestmark = pytest.mark.docker
+
+SMALL = Limits(root=64 * MIB, declared=16 * MIB)
+
+
+@pytest.mark.parametrize("behaviour", ["fill-root", "fill-many"])
+def test_a_client_that_fills_its_root_file_system_is_ended_and_blamed(lanes: Lanes, ask: Ask, behaviour: str) -> None:
+    job = ask(client=behaviour, timeout=40, limits=SMALL)
+    began = time.monotonic()
+    evidence = lanes.run(job)
+    assert time.monotonic() - began < 30, "nobody waits for its time-out"
+    assert evidence.error == {}
+    assert evidence.client.exit_code == 137
+    assert evidence.client.volumes_full == ("/ (64 MiB)",)
+    assert evidence.server.volumes_full == ()
+    first = next(limit_findings(evidence, Artifacts(job.folder)))
+    assert (first.code, first.role, first.actual) == ("volume-full", "client", "/ (64 MiB) is full")
+    honest = lanes.run(ask(name="next"))
+    assert honest.error == {}
+    assert all(file.equal for file in honest.files)
+
+
+def test_a_server_that_fills_its_root_file_system_is_ended_and_blamed(lanes: Lanes, ask: Ask) -> None:
+    evidence = lanes.run(ask(client="hang", server="fill-root", timeout=40, limits=SMALL))
+    assert evidence.error == {}
+    assert evidence.server.volumes_full == ("/ (64 MiB)",)
+    assert evidence.client.volumes_full == ()
+    assert evidence.transfer_s < 30
+
+
+def test_a_volume_that_an_image_declares_is_bounded_memory(
+    lanes: Lanes, engine: docker.DockerClient, ask: Ask, stranger: str
+) -> None:
+    """The engine would make it on its disk, where no limit of the container counts."""
+    dockerfile = f"FROM {stranger}\nVOLUME /declared /logs\n"
+    image, _ = engine.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag="bentpipe-test/declaring", rm=True)
+    job = ask(client="fill-declared", timeout=30, limits=SMALL)
+    evidence = lanes.run(replace(job, client=replace(job.client, image=str(image.id))))
+    printed = (job.folder / "client" / "output.log").read_text()
+    assert evidence.error == {}
+    assert "No space left on device" in printed, evidence.client
+    assert "tmpfs" in printed
+    assert "16777216 bytes" in printed, printed
+    assert all(file.equal for file in evidence.files)
+
+
+def test_an_honest_job_is_left_alone(lanes: Lanes, ask: Ask) -> None:
+    evidence = lanes.run(ask(client="die-slowly", timeout=20, limits=SMALL))
+    assert evidence.error == {}
+    assert evidence.client.volumes_full == ()
+    assert all(file.equal for file in evidence.files)
+
+
+def test_a_full_disk_of_the_engine_pauses_the_run(
+    engine: docker.DockerClient, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def say(sentence: str) -> None:
+        said.append(sentence)
+        monkeypatch.setattr(lanes_module, "_LEAST_FREE", MIB)  # as when somebody has made room
+
+    with Lanes.open("full-disk", lanes=1, client=engine, say=say) as lanes:
+        monkeypatch.setattr(lanes_module, "_LEAST_FREE", 1 << 60)
+        assert lanes.run(ask()).error == {}
+    assert len(said) == 1
+    assert "are free on the disk of the Docker Engine. Make room there" in said[0]
+
+
+def test_a_job_that_failed_on_a_full_disk_is_not_done(
+    engine: docker.DockerClient, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_module, "_SPENT", 1 << 60)
+    monkeypatch.setattr(lanes_module, "_MOST_LOSSES", 2)
+    with Lanes.open("spent-disk", lanes=1, client=engine) as lanes:
+        assert lanes.run(ask()).error == {}, "a job that succeeds has had room"
+        with pytest.raises(SetupError, match="no disk left"):
+            lanes.run(ask(client="exit", name="failing"))
