@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from runner.cli import comparing, hosting, reading, running  # noqa: F401 - each adds its commands
+from runner.cli import comparing, hosting, nights, reading, running  # noqa: F401 - each adds its commands
 from runner.cli.base import err, main
 from runner.errors import BentpipeError
 

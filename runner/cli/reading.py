@@ -23,6 +23,7 @@ from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Result
+from runner.nights.plan import night_schema
 from runner.plan import runs
 from runner.plan.runs import LOGS
 from runner.render.site_server import SiteServer
@@ -171,8 +172,13 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 @main.command()
 @click.argument("name", metavar="FILE")
 def schema(name: str) -> None:
-    """The JSON Schema of a file format: run.json, result.json, evidence.json, implementations.json or links.json."""
-    schemas = {**store.schemas(), "implementations.json": implementations_schema(), "links.json": links_schema()}
+    """The JSON Schema of a file format: run, result, evidence, implementations, links or night, each with .json."""
+    schemas = {
+        **store.schemas(),
+        "implementations.json": implementations_schema(),
+        "links.json": links_schema(),
+        "night.json": night_schema(),
+    }
     if name not in schemas:
         raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")
     click.echo(json.dumps(schemas[name], indent=1))

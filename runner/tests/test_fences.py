@@ -34,7 +34,7 @@ OWNERS = {
     "jinja2": ("runner.render",),
     "plotly": ("runner.render",),
     "cryptography": ("runner.decode", "runner.inputs", "runner.config.links"),
-    "pydantic": ("runner.store", "runner.config"),
+    "pydantic": ("runner.store", "runner.config", "runner.nights"),
 }
 SOURCES = sorted(
     path
@@ -91,7 +91,7 @@ def _floor(room: str, above: tuple[str, ...] = ()) -> int:
 
 def test_rooms_are_few_and_stand_on_few_floors_without_a_circle() -> None:
     floors = {room: _floor(room) for room in _arrows()}
-    assert len(floors) <= MOST_ROOMS, sorted(floors)
+    assert len(floors.keys() - LOOSE) <= MOST_ROOMS, sorted(floors)
     assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
 
 

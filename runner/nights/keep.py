@@ -1,0 +1,101 @@
+"""Keeps the disk within its budget: the oldest run loses its captures first, then its other evidence. Numbers stay."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.files.safe_files import beneath, remove_tree
+from runner.model.job import Job
+from runner.nights.plan import Keep
+from runner.store import RunFolder
+
+_NUMBERS = {"result.json"}  # of a job's folder: what stays as long as its run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freed:
+    """What was removed: bytes, runs that lost their captures, runs that lost other evidence, whole runs."""
+
+    size: int = 0
+    captures: int = 0
+    evidence: int = 0
+    runs: int = 0
+
+
+def keep_within(nights: list[list[Path]], keep: Keep) -> Freed:
+    """Remove what `keep` doesn't allow. `nights`: folders of runs by night, the newest night first.
+
+    A run that another process works on is left alone.
+    """
+    freed = Freed()
+    for age, folders in enumerate(nights):
+        for path in folders:
+            if keep.runs is not None and age >= keep.runs:
+                freed = _with(freed, "runs", _locked(path, _remove_run))
+            elif age >= keep.evidence:
+                freed = _with(freed, "evidence", _locked(path, _remove_evidence))
+            elif age >= keep.captures:
+                freed = _with(freed, "captures", _locked(path, _remove_captures))
+    if keep.disk is None:
+        return freed
+    oldest_first = [path for folders in reversed(nights) for path in folders if path.is_dir()]
+    for path in oldest_first:
+        for kind, remove in (("captures", _remove_captures), ("evidence", _remove_evidence)):
+            if size_of(oldest_first) <= keep.disk:
+                return freed
+            freed = _with(freed, kind, _locked(path, remove))
+    return freed
+
+
+def size_of(folders: Iterable[Path]) -> int:
+    """Bytes on disk of all files in these folders; a link counts as itself."""
+    return sum(entry.lstat().st_blocks * 512 for folder in folders for entry in folder.rglob("*") if not entry.is_dir())
+
+
+def _with(freed: Freed, kind: str, size: int) -> Freed:
+    if not size:
+        return freed
+    return replace(freed, size=freed.size + size, **{kind: getattr(freed, kind) + 1})
+
+
+def _locked(path: Path, remove: Callable[[RunFolder], None]) -> int:
+    """Bytes that `remove` freed in the run at `path`; 0 when it holds no run, or another process has it."""
+    try:
+        folder = RunFolder.open(path, lambda _: None)
+        with folder.locked():
+            before = size_of([path])
+            remove(folder)
+            return before - (size_of([path]) if path.is_dir() else 0)
+    except UsageError:
+        return 0
+
+
+def _jobs(folder: RunFolder) -> Iterator[Job]:
+    for job in folder.results():
+        with suppress(UsageError):  # a folder with links in it is not ours to change
+            folder.own(job)
+            yield job
+
+
+def _remove_captures(folder: RunFolder) -> None:
+    for job in _jobs(folder):
+        result = folder.result(job)
+        if result is not None and result.captures_kept:
+            folder.save_result(replace(result, captures_kept=False))
+        artifacts = folder.artifacts(job)
+        for capture in artifacts.captures:
+            beneath(artifacts.folder, capture.relative_to(artifacts.folder)).unlink(missing_ok=True)
+
+
+def _remove_evidence(folder: RunFolder) -> None:
+    _remove_captures(folder)
+    for job in _jobs(folder):
+        for entry in folder.artifacts(job).folder.iterdir():
+            if entry.name not in _NUMBERS:
+                remove_tree(folder.path, job.path / entry.name)
+
+
+def _remove_run(folder: RunFolder) -> None:
+    remove_tree(folder.path.parent, folder.path.name)

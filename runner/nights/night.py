@@ -1,0 +1,192 @@
+"""One night, stage by stage: images, runs, disk, site, publication, news. Every stage is a record on disk."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from runner.config.catalog import ROOT
+from runner.errors import BentpipeError, SetupError, UsageError
+from runner.files.folder_lock import locked_folder
+from runner.nights.keep import keep_within
+from runner.nights.news import News, news
+from runner.nights.plan import Night, NightRun
+from runner.nights.publish import publish
+from runner.nights.record import NightRecord, Stage, State, load_records, night_folder, save_record
+from runner.nights.tell import tell
+from runner.store import RunFolder
+from runner.units import format_size
+
+_RESUMABLE = 24 * 3600  # seconds after its beginning for which a night that died goes on
+_PATIENCE = 180  # seconds that a run has to store its jobs after Ctrl-C
+# setpriv(1) of util-linux: the command ends as by Ctrl-C when the night's own process is killed.
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "INT")
+
+
+@dataclass
+class NightWork:
+    """The work of one night. `logs`: the folder of runs; `say`: gets a sentence for each stage."""
+
+    night: Night
+    logs: Path
+    site: Path
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.time
+
+    def run(self) -> NightRecord:
+        """Begin a night, or go on with one that died. Raises UsageError when another process works on it."""
+        folder = night_folder(self.logs, self.night.name)
+        try:
+            with locked_folder(folder):
+                return self._work(folder, self._record(folder))
+        except UsageError as error:
+            if "Another runner" in str(error):
+                raise UsageError(f"A night of {self.night.name} is at work: two nights never overlap.") from error
+            raise
+
+    def _record(self, folder: Path) -> NightRecord:
+        """The record of the night that died within a day, or a new one."""
+        now = self.clock()
+        for record in load_records(folder)[:1]:
+            if record.ended_unix_s is None and now - record.began_unix_s < _RESUMABLE:
+                self.say(f"Night {record.stamp} goes on after {len(record.stages)} stages.")
+                return record
+        return NightRecord(stamp=f"{datetime.fromtimestamp(now):%Y-%m-%dT%H%M}", began_unix_s=now)
+
+    def _work(self, folder: Path, record: NightRecord) -> NightRecord:
+        save_record(folder, record)
+        log = folder / f"{record.stamp}.log"
+        for name, work in self._stages(record, folder, log):
+            if record.has(name):
+                continue
+            began = self.clock()
+            try:
+                state, message = work()
+            except (BentpipeError, OSError) as error:
+                state, message = State.FAILED, str(error)
+            stage = Stage(name=name, state=state, seconds=self.clock() - began, message=message)
+            self.say(f"{name}: {stage.state.value}{': ' + message if message else ''}")
+            record = record.with_stage(stage)
+            save_record(folder, record)
+        brought = self.brought(record)
+        record = replace(record, news=tuple(line for one in brought for line in one.lines))
+        for number, recipient in enumerate(self.night.recipients, 1):
+            if not recipient.always and not any(one.changed for one in brought):
+                continue
+            try:
+                tell(recipient, title=f"bentpipe {self.night.name} {record.stamp}", lines=record.news)
+            except SetupError as error:
+                self.say(str(error))
+                stage = Stage(name=f"tell {number}", state=State.FAILED, seconds=0.0, message=str(error))
+                record = record.with_stage(stage)
+        record = replace(record, ended_unix_s=self.clock())
+        save_record(folder, record)
+        return record
+
+    def _stages(
+        self, record: NightRecord, folder: Path, log: Path
+    ) -> Iterator[tuple[str, Callable[[], tuple[State, str]]]]:
+        end = record.began_unix_s + self.night.longest
+        if self.night.build:
+            yield "build", lambda: self._command(["build", *self.night.build, "--yes"], log, end)
+        if self.night.pull:
+            yield "pull", lambda: self._command(["build", "--pull", *self.night.pull, "--yes"], log, end)
+        for run in self.night.runs:
+            yield f"run {run.name}", lambda run=run: self._run(run, record.stamp, log, end)  # type: ignore[misc]
+        yield "keep", self._keep
+        yield "render", lambda: self._command(["render", "--out", str(self.site)], log, None)
+        for target in self.night.publish:
+            yield f"publish {target}", lambda target=target: self._publish(target, folder)  # type: ignore[misc]
+
+    def _run(self, run: NightRun, stamp: str, log: Path, end: float) -> tuple[State, str]:
+        if self.clock() >= end:
+            return State.LEFT_OUT, "no time was left"
+        name = str(self.logs / self.night.run_name(run, stamp))
+        return self._command(["run", "--run", name, *run.arguments, "--yes"], log, end)
+
+    def _command(self, arguments: list[str], log: Path, end: float | None) -> tuple[State, str]:
+        """Run a command of bentpipe until it ends, or until the night's time is over."""
+        with log.open("ab") as output:
+            output.write(f"\n== {' '.join(arguments)}\n".encode())
+            output.flush()
+            process = subprocess.Popen(
+                [*_DIES_WITH_US, sys.executable, "-P", "-m", "runner", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+                start_new_session=True,
+            )
+            stopped = False
+            try:
+                code = process.wait(None if end is None else max(0.0, end - self.clock()))
+            except subprocess.TimeoutExpired:
+                stopped, code = True, _end(process)
+            except BaseException:
+                _end(process)
+                raise
+        if stopped:
+            return State.STOPPED, f"the night's {self.night.longest:g} s were over"
+        if code == 0:
+            return State.DONE, ""
+        return State.FAILED, f"exit code {code}: {_last_line(log)}"
+
+    def _keep(self) -> tuple[State, str]:
+        freed = keep_within(self._folders(), self.night.keep)
+        if not freed.size:
+            return State.DONE, ""
+        return State.DONE, (
+            f"freed {format_size(freed.size)}: captures of {freed.captures} runs, evidence of {freed.evidence}, "
+            f"{freed.runs} whole runs"
+        )
+
+    def _publish(self, target: str, folder: Path) -> tuple[State, str]:
+        publish(self.site, target, work=folder)
+        return State.DONE, ""
+
+    def _folders(self) -> list[list[Path]]:
+        """Folders of the runs of all nights, the newest night first."""
+        records = load_records(night_folder(self.logs, self.night.name))
+        return [[self.logs / self.night.run_name(run, record.stamp) for run in self.night.runs] for record in records]
+
+    def brought(self, record: NightRecord) -> list[News]:
+        """The news of each run of this night."""
+        stamps = [one.stamp for one in load_records(night_folder(self.logs, self.night.name))]
+        earlier = [stamp for stamp in stamps if stamp < record.stamp]
+        found = []
+        for run in self.night.runs:
+            tonight = self._open(run, record.stamp)
+            if tonight is None:
+                found.append(News(lines=(f"{run.name}: did not run.",), changed=True))
+                continue
+            before = [folder for stamp in earlier if (folder := self._open(run, stamp)) is not None]
+            found.append(news(tonight, before))
+        return found
+
+    def _open(self, run: NightRun, stamp: str) -> RunFolder | None:
+        try:
+            return RunFolder.open(self.logs / self.night.run_name(run, stamp), lambda _: None)
+        except UsageError:
+            return None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> int:
+    """End the command as Ctrl-C does, so that it stores its jobs; kill it when it does not end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process.send_signal(number)
+        try:
+            return process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    return process.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,177 @@
+"""night.json: validated at the border, one frozen `Night`."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.config.catalog import ROOT, Whole, read_as
+from runner.errors import UsageError
+from runner.model.names import name_problem
+
+NIGHT = ROOT / "night.json"
+NIGHT_SCHEMA = 1
+_EXAMPLE = "night.example.json"
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+_OWN = ("--run", "--yes", "-y", "--repeat-runs")  # options of `run` that the night gives itself
+_SCHEMES = ("http", "https")
+
+Seconds = Annotated[Whole, Field(gt=0, le=7 * 86_400, description="seconds")]
+Nights = Annotated[Whole, Field(ge=1, le=10_000, description="nights")]
+
+
+class _Run(BaseModel):
+    """One run of each night. `options`: those of `./bentpipe run`, as on its command line."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    options: str
+
+
+class _Before(BaseModel):
+    """Images to make current before the runs: names as for `./bentpipe build`."""
+
+    model_config = ConfigDict(extra="forbid")
+    build: list[str] = []
+    pull: list[str] = []
+
+
+class _Keep(BaseModel):
+    """How long evidence is kept. Results and `run.json` stay as long as the run.
+
+    `captures`: nights for which captures are kept. `evidence`: nights for which all other files of jobs are kept.
+    `runs`: nights for which a run is kept at all. `disk`: bytes that all runs of this night may take together.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    captures: Nights = 14
+    evidence: Nights = 60
+    runs: Nights | None = None
+    disk: Annotated[Whole, Field(gt=0, description="bytes")] | None = None
+
+
+class _Tell(BaseModel):
+    """Who is told what changed: the URL of a webhook, or a mail address. `when`: always, or only about changes."""
+
+    model_config = ConfigDict(extra="forbid")
+    webhook: str | None = None
+    mail: str | None = None
+    when: Literal["changed", "always"] = "changed"
+
+
+class _File(BaseModel):
+    """night.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: Whole = Field(alias="schema", ge=1, le=NIGHT_SCHEMA)
+    name: str = "night"
+    at: str = Field(default="01:00", description="HH:MM, local time")
+    longest: Seconds = 8 * 3600
+    before: _Before = _Before()
+    runs: list[_Run] = Field(min_length=1)
+    keep: _Keep = _Keep()
+    publish: list[str] = []
+    tell: list[_Tell] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightRun:
+    """One run of each night, with its arguments for `./bentpipe run`."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """How long evidence is kept: nights, and bytes of all runs together. None: without a limit."""
+
+    captures: int
+    evidence: int
+    runs: int | None
+    disk: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipient:
+    """Who is told: the URL of a webhook, or a mail address. `always`: even when nothing changed."""
+
+    webhook: str | None
+    mail: str | None
+    always: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Night:
+    """What runs each night. `at`: local time of the beginning; `longest`: seconds after which no job goes on."""
+
+    name: str
+    at: time
+    longest: float
+    build: tuple[str, ...]
+    pull: tuple[str, ...]
+    runs: tuple[NightRun, ...]
+    keep: Keep
+    publish: tuple[str, ...]
+    recipients: tuple[Recipient, ...]
+
+    def run_name(self, run: NightRun, stamp: str) -> str:
+        """The folder of a run of the night that began at `stamp`."""
+        return f"{self.name}-{run.name}-{stamp}"
+
+
+def night_schema() -> dict[str, Any]:
+    """The JSON Schema of night.json."""
+    return _File.model_json_schema(by_alias=True)
+
+
+def load_night(path: Path = NIGHT) -> Night:
+    """The night. Raises UsageError naming file, field and what was expected."""
+    file = read_as(_File, path, missing=f"is missing: copy {_EXAMPLE} to it and say what runs (docs/nights.md)")
+    for name in (file.name, *(run.name for run in file.runs)):
+        if problem := name_problem(name):
+            raise UsageError(f"{path}: '{name}' can't be a name: {problem}.")
+    names = [run.name for run in file.runs]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"{path}: two runs are called '{min(repeated)}': give one of them another name.")
+    if not _TIME.fullmatch(file.at):
+        raise UsageError(f"{path}, field 'at' is \"{file.at}\": write a time of day such as 01:30.")
+    return Night(
+        name=file.name,
+        at=time.fromisoformat(file.at),
+        longest=float(file.longest),
+        build=tuple(file.before.build),
+        pull=tuple(file.before.pull),
+        runs=tuple(NightRun(name=run.name, arguments=_arguments(path, run)) for run in file.runs),
+        keep=Keep(**file.keep.model_dump()),
+        publish=tuple(file.publish),
+        recipients=tuple(_recipient(path, number, entry) for number, entry in enumerate(file.tell, 1)),
+    )
+
+
+def _arguments(path: Path, run: _Run) -> tuple[str, ...]:
+    try:
+        arguments = shlex.split(run.options)
+    except ValueError as error:
+        raise UsageError(f"{path}, run '{run.name}': options: {error}: close the quotation.") from error
+    for argument in arguments:
+        if argument.partition("=")[0] in _OWN:
+            raise UsageError(
+                f"{path}, run '{run.name}': the night sets {argument.partition('=')[0]} itself: leave it out."
+            )
+    return tuple(arguments)
+
+
+def _recipient(path: Path, number: int, entry: _Tell) -> Recipient:
+    if (entry.webhook is None) == (entry.mail is None):
+        raise UsageError(f"{path}, field 'tell', entry {number}: name either a webhook or a mail address.")
+    if entry.webhook is not None and urlsplit(entry.webhook).scheme not in _SCHEMES:
+        raise UsageError(f"{path}, field 'tell', entry {number}: '{entry.webhook}' is not a URL: write https://HOST/….")
+    if entry.mail is not None and ("@" not in entry.mail or any(map(str.isspace, entry.mail))):
+        raise UsageError(f"{path}, field 'tell', entry {number}: '{entry.mail}' is not a mail address.")
+    return Recipient(webhook=entry.webhook, mail=entry.mail, always=entry.when == "always")
