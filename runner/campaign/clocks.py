@@ -1,14 +1,18 @@
 """Which clock a run has, and what follows from it."""
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from runner.campaign.width import Width
+from runner.model.estimate import REAL, VIRTUAL, best_clock
+from runner.model.job import Job
 from runner.model.run import Run
 from runner.store import RunFolder
 
-REAL, VIRTUAL = "real", "virtual"
+__all__ = ["AUTO", "EPOCH", "REAL", "VIRTUAL", "chosen", "on", "parts", "width"]
+AUTO = "auto"
 EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z: every guest begins then, so that equal seeds give equal packets
 
 
@@ -19,15 +23,23 @@ def chosen(asked: str | None, path: Path) -> str:
     return asked or REAL
 
 
-def width(lanes: str) -> Width:
-    """Guests at once: as many as there are cores for `auto`. A guest is the work of one core and is never late."""
-    if lanes == "auto":
+def width(lanes: str, clock: str) -> Width:
+    """Jobs at once. Of guests `auto` means as many as there are cores: one is the work of one core, and never late."""
+    if lanes == "auto" and clock == VIRTUAL:
         return Width.fixed(len(os.sched_getaffinity(0)))
     return Width.parse(lanes)
 
 
 def on(run: Run, clock: str) -> Run:
-    """The record of a run that begins, with its clock."""
+    """The record of a run that begins, with its clock, or that of each case."""
     if clock == REAL:
         return run
-    return replace(run, clock=clock, guest={"epoch": str(EPOCH), "charge": ""})
+    clocks = {name: best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}
+    return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": ""})
+
+
+def parts(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:
+    """The jobs of each clock; those in virtual time first, for these are cheap, and the handshakes are among them."""
+    for clock in (VIRTUAL, REAL):
+        if jobs := tuple(job for job in todo if run.clock_of(job.case) == clock):
+            yield clock, jobs

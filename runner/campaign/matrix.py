@@ -38,12 +38,13 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
     path = runs.run_path(options.name)
     clock = clocks.chosen(options.clock, path)
-    width = clocks.width(options.lanes) if clock == clocks.VIRTUAL else Width.parse(options.lanes)
+    clocks.width(options.lanes, clock)
     options.parsed_pause()  # refused before anything is built
     placed, over, links = choose(options, path, out)
-    if links and clock == clocks.VIRTUAL:
-        raise UsageError("--clock virtual: a real link runs in real time; leave out --clock or --link.")
-    width = _one_lane_per_link(options, links) if links else width
+    if links and clock != clocks.REAL:
+        raise UsageError(f"--clock {clock}: a real link runs in real time; leave out --clock or --link.")
+    if links:
+        _one_lane_per_link(options, links)  # refused before anything is built
     catalog, selection = placed.catalog, placed.selection
     if not (selection.servers and selection.clients):
         missing = ", ".join(stack.image for stack in catalog.implementations.values())
@@ -55,7 +56,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         assume_yes=options.yes,
         extra_cas=options.extra_cas,
         console=err,
-        guests=clock == clocks.VIRTUAL,
+        guests=clock != clocks.REAL,
     )
     wanted = runs.new_run(
         path,
@@ -73,9 +74,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         clocks.on(wanted, clock),
         options,
         wider=bool(options.servers or options.clients or options.cases or options.iterations),
-        execute=lambda folder, todo: _execute(
-            folder, catalog, todo, options=options, width=width, links=links, out=out
-        ),
+        execute=lambda folder, todo: _execute(folder, catalog, todo, options=options, links=links, out=out),
         out=out,
     )
 
@@ -137,6 +136,26 @@ def _execute(
     todo: tuple[Job, ...],
     *,
     options: MatrixOptions,
+    links: tuple[RealLink, ...],
+    out: Console,
+) -> dict[Job, Result]:
+    """Run the jobs of one clock after those of the other."""
+    results: dict[Job, Result] = {}
+    for clock, part in clocks.parts(folder.run, todo):
+        if len(part) < len(todo):
+            out.print(f"{len(part)} jobs in {clock} time:")
+        width = _one_lane_per_link(options, links) if links else clocks.width(options.lanes, clock)
+        results |= _execute_part(folder, catalog, part, clock, options=options, width=width, links=links, out=out)
+    return results
+
+
+def _execute_part(
+    folder: RunFolder,
+    catalog: Catalog,
+    todo: tuple[Job, ...],
+    clock: str,
+    *,
+    options: MatrixOptions,
     width: Width,
     links: tuple[RealLink, ...],
     out: Console,
@@ -145,7 +164,7 @@ def _execute(
     run, say = folder.run, partial(out.print, soft_wrap=True, markup=False)
     with ExitStack() as stack:
         deployment: Deployment
-        if run.clock == clocks.VIRTUAL:
+        if clock == clocks.VIRTUAL:
             scratch = runs.LOGS / ".guests"
             deployment = stack.enter_context(Guests.open(run, lanes=width.all, scratch=scratch))
             not_compliant: Mapping[tuple[str, Role], str] = {}  # images are probed in real time

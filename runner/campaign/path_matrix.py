@@ -51,8 +51,10 @@ def is_path_run(options: MatrixOptions, paths: PathOptions) -> bool:
 
 def run_paths(options: MatrixOptions, asked: PathOptions, *, out: Console, err: Console) -> dict[Job, Result]:
     """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
-    if options.clock == "virtual":
-        raise UsageError("--clock virtual: paths and pages run in real time only; leave out --clock or --path.")
+    if options.clock not in (None, "real"):
+        raise UsageError(
+            f"--clock {options.clock}: paths and pages run in real time only; leave out --clock or --path."
+        )
     width = Width.parse(options.lanes)
     options.parsed_pause()  # refused before anything is built
     path = runs.run_path(options.name)

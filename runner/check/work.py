@@ -2,14 +2,16 @@
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from runner.campaign.campaign import Campaign
+from runner.campaign import clocks
+from runner.campaign.campaign import Campaign, Deployment
 from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
 from runner.campaign.width import Width
@@ -21,6 +23,8 @@ from runner.config.catalog import Catalog, load_catalog
 from runner.config.selection import Selection
 from runner.engine import engine
 from runner.errors import InterruptedRunError, UsageError
+from runner.guests.deployment import GuestHost, Guests
+from runner.guests.experiment import Setting
 from runner.images.image_facts import ImageFacts, image_facts
 from runner.images.setup import prepare
 from runner.lanes.emulated import Emulated
@@ -41,6 +45,7 @@ PEERS = ("quic-go", "quinn", "aioquic")  # stacks that any checkout builds; each
 PEERS_A_CASE = 2
 FIRST_CASES = ("handshake", "http3")  # without one of them a role can do nothing
 MEASUREMENTS = ("goodput", "sat")
+Places = Lanes | GuestHost
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
 
 
@@ -56,6 +61,7 @@ class CheckOptions:
     cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
     run: str | None = None
     lanes: str = "auto"
+    clock: str = clocks.REAL  # or virtual
     yes: bool = False
     extra_cas: Path | None = None
 
@@ -65,7 +71,9 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     Ctrl-C."""
     began = time.monotonic()
     catalog = load_catalog(options.implementations)
-    width = Width.parse(options.lanes)
+    if options.clock != clocks.REAL and options.commands:
+        raise UsageError("--clock virtual: a local build runs in real time only; give an image, or leave out --clock.")
+    width = clocks.width(options.lanes, options.clock)
     peers = _peers(options, catalog)
     cases = _cases(options, catalog)
     name = _name(options, peers)
@@ -74,6 +82,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         assume_yes=options.yes,
         extra_cas=options.extra_cas,
         console=err,
+        guests=options.clock != clocks.REAL,
     )
     facts = image_facts(engine.connect(), options.image) if options.image is not None else None
     problems = list(of_image(facts)) if facts is not None else []
@@ -82,7 +91,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         if options.run is None
         else runs.run_path(options.run)
     )
-    subject = _Subject(name=name, facts=facts, commands=options.commands)
+    subject = _Subject(name=name, facts=facts, commands=options.commands, clock=options.clock)
     work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
     if any(problem.fatal for problem in problems):
         path.mkdir(parents=True, exist_ok=True)
@@ -146,6 +155,7 @@ class _Subject:
     name: str
     facts: ImageFacts | None
     commands: Mapping[Role, str]
+    clock: str
 
     @property
     def text(self) -> str:
@@ -203,14 +213,24 @@ class _Check:
         folder = self._open(entry)
         say = partial(self._out.print, soft_wrap=True, markup=False)
         # The same lanes from the probe to the last job: a new one costs as much as a job.
-        with folder.locked(), Lanes.open(folder.run.name, lanes=self._width.all, say=say) as lanes:
-            problems = self._ask(entry, lanes)
+        with folder.locked(), self._places(folder.run, say) as places:
+            problems = self._ask(entry, places)
         return problems + self._output_problems()
 
-    def _ask(self, entry: Implementation, lanes: Lanes) -> list[Problem]:
+    def _places(self, run: Run, say: Callable[[str], None]) -> AbstractContextManager[Places]:
+        if run.clock == clocks.REAL:
+            return Lanes.open(run.name, lanes=self._width.all, say=say)
+        return GuestHost.open(run.name, Setting.of(run), lanes=self._width.all, scratch=LOGS / ".guests")
+
+    def _deployment(self, places: Places) -> Deployment:
+        if isinstance(places, GuestHost):
+            return Guests(self._run(), places)
+        return Emulated(self._run(), places, self._subject.specs())
+
+    def _ask(self, entry: Implementation, places: Places) -> list[Problem]:
         first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        problems = self._probe(first, lanes)
-        self._execute(first, entry, lanes)
+        problems = self._probe(first, places)
+        self._execute(first, entry, places)
         able = self._able()
         for role in entry.roles:
             if role in able and not able[role]:
@@ -227,7 +247,7 @@ class _Check:
             # leave room for fewer lanes, at the end.
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
-            self._execute(jobs, entry, lanes)
+            self._execute(jobs, entry, places)
         return problems
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
@@ -273,15 +293,19 @@ class _Check:
         stacks = (entry.name, *self._peers)
         selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
         ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
-        return runs.new_run(
+        run = runs.new_run(
             self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
         )
+        return clocks.on(run, self._subject.clock)
 
-    def _probe(self, jobs: list[Job], lanes: Lanes) -> list[Problem]:
+    def _probe(self, jobs: list[Job], places: Places) -> list[Problem]:
         """Run the image with an unknown TESTCASE. For a local build the runner itself gives that answer."""
         if self._subject.facts is None:
             return []
-        answers = Emulated(self._run(), lanes, {}).probe(self._path / "compliance.json", jobs)
+        if isinstance(places, GuestHost):
+            self._out.print("Whether the image answers an unknown test case with 127 is asked in real time only.")
+            return []
+        answers = Emulated(self._run(), places, {}).probe(self._path / "compliance.json", jobs)
         mine = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
         return list(of_probe(mine))
 
@@ -289,7 +313,7 @@ class _Check:
         assert self._folder is not None, "_open() comes first"
         return self._folder.run
 
-    def _execute(self, jobs: list[Job], entry: Implementation, lanes: Lanes) -> None:
+    def _execute(self, jobs: list[Job], entry: Implementation, places: Places) -> None:
         assert self._folder is not None, "_open() comes first"
         record, now = self._run(), self._record(entry)
         self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
@@ -299,7 +323,7 @@ class _Check:
                 cases=self._catalog.cases,
                 todo=tuple(jobs),
                 presets={},
-                deployment=Emulated(self._run(), lanes, self._subject.specs()),
+                deployment=self._deployment(places),
                 width=self._width,
                 retention=Retention.FAILED,
                 watch=watch,

@@ -1,6 +1,7 @@
 """Commands that choose and run jobs: plan, run, check, demo."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -75,8 +76,9 @@ def clock_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """In which time jobs run."""
     return click.option(
         "--clock",
-        type=click.Choice(["real", "virtual"]),
-        help="virtual: each job in a small kernel whose clock jumps when nobody has work. [the run's, else real]",
+        type=click.Choice(["real", "virtual", "auto"]),
+        help="virtual: each job in a small kernel whose clock jumps when nobody has work. auto: that for cases that "
+        "mostly wait, real time for those that the CPU can limit. [the run's, else real]",
     )(command)
 
 
@@ -125,6 +127,7 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 @selection_options
 @path_options
 @link_options
+@clock_option
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take; of real links, what volume."""
@@ -157,6 +160,8 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         f"{format_size(total.disk('all'))} with all. "
         f"{len(unsupported)} more are unsupported by declaration."
     )
+    if not links:
+        out.print(_clock_sentence(run, todo, asked.clock), soft_wrap=True)
     for sentence in _other_protocols(run, todo):
         out.print(sentence)
     if links:
@@ -165,6 +170,22 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         for one in plans:
             for sentence in one.sentences:
                 out.print(sentence, soft_wrap=True)
+
+
+def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
+    """What the jobs take with each clock, the one that was asked for first."""
+    cores = len(os.sched_getaffinity(0))
+    guests = estimate(todo, run.cases).guest_seconds / cores
+    parts = dict(clocks.parts(clocks.on(run, clocks.AUTO), todo))
+    waiting, binding = (estimate(parts.get(name, ()), run.cases) for name in (clocks.VIRTUAL, clocks.REAL))
+    mixed = waiting.guest_seconds / cores + binding.seconds
+    told = {
+        clocks.VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {cores} cores",
+        clocks.AUTO: f"--clock auto: about {format_duration(mixed)}, {format_duration(binding.seconds)} of it for "
+        f"{len(parts.get(clocks.REAL, ()))} jobs with one lane",
+    }
+    first = [told.pop(clock)] if clock in told else []
+    return f"{'; '.join([*first, *told.values()])}."
 
 
 def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
@@ -242,7 +263,7 @@ def _run_twice(asked: MatrixOptions, repeat_runs: int | None) -> bool:
     """Run everything twice with one seed; whether all packets are the same."""
     asked = replace(asked, name=asked.name or runs.run_path(None).name, keep_captures="all")
     path = runs.run_path(asked.name)
-    if clocks.chosen(asked.clock, path) != clocks.VIRTUAL:
+    if clocks.chosen(asked.clock, path) == clocks.REAL:
         raise UsageError("--repeat-check: packets repeat in virtual time alone; add --clock virtual.")
     if repeat_runs is not None:
         raise UsageError("--repeat-check and --repeat-runs: leave out one of the two; the seeds of the second differ.")
@@ -264,6 +285,9 @@ def _run_twice(asked: MatrixOptions, repeat_runs: int | None) -> bool:
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="[all test cases, goodput, sat]")
 @click.option("--run", "run_name", metavar="DIR", help="Where report and evidence go. [logs/checks/NAME-TIME]")
 @click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Jobs at once.")
+@click.option(
+    "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="See `run --clock`."
+)
 @yes_option
 @cas_option
 @click.pass_obj

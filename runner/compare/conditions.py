@@ -25,7 +25,7 @@ def differences(before: Run, after: Run) -> dict[str, list[str]]:
         "case": [sentence for one in shared for sentence in _case(*one)],
         "seed": list(_seed(before, after)),
         "host": list(_host(before.host, after.host)),
-        "clock": list(_clock(before, after)),
+        "clock": [sentence for name, _, _ in shared for sentence in _clock(name, before, after)],
     }
     return {topic: sentences for topic, sentences in found.items() if sentences}
 
@@ -88,9 +88,10 @@ def _seed(before: Run, after: Run) -> Iterator[str]:
         yield f"Order of the jobs: {order[before.shuffled]} before, {order[after.shuffled]} after."
 
 
-def _clock(before: Run, after: Run) -> Iterator[str]:
-    if before.clock != after.clock:
-        yield f"Clock: {before.clock} before, {after.clock} after; CPU takes no time in virtual time."
+def _clock(case: str, before: Run, after: Run) -> Iterator[str]:
+    old, new = before.clock_of(case), after.clock_of(case)
+    if old != new:
+        yield f"{case}: {old} time before, {new} time after; CPU takes no time in virtual time."
 
 
 def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

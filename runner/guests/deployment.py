@@ -96,8 +96,7 @@ class Guests:
     @contextmanager
     def open(cls, run: Run, *, lanes: int, scratch: Path) -> Iterator["Guests"]:
         """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one."""
-        setting = Setting(epoch=int(run.guest["epoch"]), charge=run.guest.get("charge", ""))
-        with GuestHost.open(run.name, setting, lanes=lanes, scratch=scratch) as host:
+        with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch) as host:
             yield cls(run, host)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed

@@ -21,6 +21,7 @@ from runner.lanes.lane import LOCAL_PORT
 from runner.lanes.request import LaneJob
 from runner.lanes.wiring import CLIENT, SERVER, SIM
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord, GuestEvidence
+from runner.model.run import Run
 from runner.store import save_evidence
 from runner.units import MIB
 
@@ -49,6 +50,11 @@ class Setting:
     silence_s: float = 120.0  # of this host without either
     host_s: float = 3600.0  # of this host in all
     memory: int = _MEMORY * MIB  # bytes, at most; /logs and /downloads come on top
+
+    @classmethod
+    def of(cls, run: Run) -> "Setting":
+        """What the record of a run in virtual time says."""
+        return cls(epoch=int(run.guest["epoch"]), charge=run.guest.get("charge", ""))
 
 
 class GuestExperiment:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from runner.model.job import Job
 from runner.model.run import CaseRecord, Kind
 
+REAL, VIRTUAL = "real", "virtual"  # clocks
 # Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
 _OVERHEAD = 2.0
 # The same of a job over a real link: probes of the link alone, SSH, files. benchmarks/real_link.py measures it.
@@ -27,6 +28,11 @@ _RECORDS = 185_000  # tables, series, evidence, logs of any job
 _RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09, the simulator's list of packets 0.06
 _RECORDS_PER_FILE = 370
 
+# CPU seconds of this host for a job in a guest: its boot, each megabyte of files, each connection, each minute that
+# passes in it. Fitted to jobs of eight stacks over 29 cases, where the median error was @ERR@.
+_GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.8, 0.6, 0.02, 0.3
+_CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
+
 MULTICONNECT = "multiconnect"  # wire name: a connection for each file
 
 
@@ -36,6 +42,7 @@ class Estimate:
     captures that `--keep-captures median` keeps when no job fails."""
 
     seconds: float
+    guest_seconds: float  # with one guest, on a core that has nothing else to do
     records: int
     captures: int
     median_captures: int
@@ -47,19 +54,39 @@ class Estimate:
 
 def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     """Sums over the jobs. The time is an estimate for average stacks: a slow server takes up to its time-out."""
-    seconds, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0
+    seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case]
         size = sum(case.file_sizes)
         seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
+        guests += _in_guest(case)
         records += _RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE
         opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
         both = size * _CAPTURES_PER_BYTE + opened
         captures += both
         median_captures += both / max(1, case.iterations)
     return Estimate(
-        seconds=seconds, records=round(records), captures=round(captures), median_captures=round(median_captures)
+        seconds=seconds,
+        guest_seconds=guests,
+        records=round(records),
+        captures=round(captures),
+        median_captures=round(median_captures),
     )
+
+
+def best_clock(case: CaseRecord) -> str:
+    """The clock that suits the case: virtual for what mostly waits, real for what the CPU of a slow stack can limit,
+    for what takes less time in a lane, and for what guests can't run."""
+    binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
+    cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
+    return VIRTUAL if cheaper and not (binds or case.forward.is_real or case.workload is not None) else REAL
+
+
+def _in_guest(case: CaseRecord) -> float:
+    """CPU seconds of a job in virtual time."""
+    megabytes, minutes = sum(case.file_sizes) / 1e6, _transfer(case) / 60
+    work = _GUEST_PER_MEGABYTE * megabytes + _GUEST_PER_CONNECTION * _connections(case)
+    return _GUEST + work + _GUEST_PER_MINUTE * minutes
 
 
 def waits(case: CaseRecord) -> bool:

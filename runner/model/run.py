@@ -137,10 +137,15 @@ class Run:
     implementations: dict[str, ImplementationRecord]
     order: tuple[Job, ...]
     options: dict[str, str] = field(default_factory=dict)
-    clock: str = "real"  # or virtual: a run has one
+    clock: str = "real"  # or virtual, or auto: each case has its own
+    clocks: dict[str, str] = field(default_factory=dict)  # of a run whose clock is auto: real or virtual, by case
     guest: dict[str, str] = field(default_factory=dict)  # of virtual time: kernel, epoch, charge
     protocols: dict[str, str] = field(default_factory=dict)  # `<server>_<client>/<case>` → ALPN, where not the case's
     paths: dict[str, PathEntry] = field(default_factory=dict)  # not empty: a run of paths, which are its clients
+
+    def clock_of(self, case: str) -> str:
+        """The clock of a case: all its jobs have the same, so that no number is drawn from both."""
+        return self.clocks.get(case, self.clock)
 
     def protocol(self, job: Job) -> str:
         """The ALPN of what the job's endpoints are asked to speak."""

@@ -182,6 +182,8 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
             f"{folder.path} began with --clock {stored.clock}, and its numbers can't be pooled with those of another "
             f"clock: start a new --run."
         )
+    if stored.guest != wanted.guest:
+        raise UsageError(f"{folder.path} began with another guest (epoch or CPU model): start a new --run.")
     known = set(stored.order)
     for job in wanted.order:
         if job in known and stored.protocol(job) != wanted.protocol(job):
@@ -198,6 +200,7 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
         order=stored.order + tuple(job for job in wanted.order if job not in known),
         protocols={**stored.protocols, **wanted.protocols},
         paths={**wanted.paths, **stored.paths},
+        clocks={**wanted.clocks, **stored.clocks},
     )
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from runner.config.selection import Selection, iterations_of
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.check import Check
-from runner.model.estimate import estimate
+from runner.model.estimate import best_clock, estimate
 from runner.model.job import Job
 from runner.model.link_plan import LinkPlan
 from runner.model.link_words import real_link_sentences
@@ -177,12 +177,14 @@ def readings_table(readings: Iterable[Reading]) -> Table:
 
 def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
     """The jobs that are to run, by case."""
-    table = Table("case", "pairs", "iterations", "jobs", "time with one lane", box=None)
+    table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():
         of_case = tuple(job for job in todo if job.case == name)
-        time = format_duration(estimate(of_case, run.cases).seconds)
+        cost = estimate(of_case, run.cases)
+        times = [format_duration(seconds) for seconds in (cost.seconds, cost.guest_seconds)]
         pairs, iterations = len({job.pair for job in of_case}), iterations_of(selection, case)
-        table.add_row(f"{case.abbreviation} {name}", str(pairs), str(iterations), str(len(of_case)), time)
+        counts = (str(pairs), str(iterations), str(len(of_case)))
+        table.add_row(f"{case.abbreviation} {name}", *counts, *times, best_clock(case))
     return table
 
 

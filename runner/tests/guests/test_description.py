@@ -6,6 +6,7 @@ import pytest
 
 from runner.campaign import clocks
 from runner.compare.conditions import differences, refuse
+from runner.config.catalog import Catalog
 from runner.errors import LaneError, UsageError
 from runner.guests.description import Description, describe_pair
 from runner.guests.disks import Disk, owner
@@ -125,7 +126,8 @@ def test_certificates_follow_from_seed_and_time() -> None:
     assert inputs.certificates().key != inputs.certificates().key
 
 
-def run_of(clock_name: str) -> Run:
+def run_of(clock_name: str, catalog: Catalog | None = None) -> Run:
+    cases = {name: catalog.cases[name].record() for name in ("handshake", "sat", "satloss")} if catalog else {}
     run = Run(
         name="run",
         started_unix_s=1.0,
@@ -135,7 +137,7 @@ def run_of(clock_name: str) -> Run:
         shuffled=False,
         clients=(),
         servers=(),
-        cases={},
+        cases=cases,
         implementations={},
         order=(),
     )
@@ -152,9 +154,29 @@ def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
         extend_run(folder, run_of("real"))
 
 
-def test_runs_of_two_clocks_are_compared_only_by_who_knows() -> None:
-    found = differences(run_of("real"), run_of("virtual"))
+def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
+    found = differences(run_of("real", catalog), run_of("virtual", catalog))
     assert list(found) == ["clock"]
     with pytest.raises(UsageError, match="--despite clock"):
         refuse(found, frozenset())
     refuse(found, frozenset({"clock"}))
+
+
+def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
+    run = run_of("auto", catalog)
+    assert {name: run.clock_of(name) for name in run.cases} == {
+        "handshake": "virtual",
+        "sat": "real",  # 20 Mbit/s: a slow stack's CPU limits it
+        "satloss": "virtual",
+    }
+    jobs = [Job(server="s", client="c", case=name, iteration=1) for name in ("sat", "handshake", "satloss")]
+    assert [(name, [job.case for job in part]) for name, part in clocks.parts(run, jobs)] == [
+        ("virtual", ["handshake", "satloss"]),
+        ("real", ["sat"]),
+    ]
+    [sentence] = differences(run, run_of("virtual", catalog))["clock"]
+    assert sentence.startswith("sat: real time before, virtual time after")
+
+
+def test_one_clock_for_all_cases_is_that_of_each(catalog: Catalog) -> None:
+    assert {run_of("virtual", catalog).clock_of(name) for name in ("handshake", "sat")} == {"virtual"}
