@@ -29,8 +29,8 @@ _RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09
 _RECORDS_PER_FILE = 370
 
 # CPU seconds of this host for a job in a guest: its boot, each megabyte of files, each connection, each minute that
-# passes in it. Fitted to jobs of eight stacks over 29 cases, where the median error was @ERR@.
-_GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.8, 0.6, 0.02, 0.3
+# passes in it. Fitted to jobs of eight stacks over 29 cases, where the median error was a quarter.
+_GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.8, 0.025, 0.1
 _CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
 
 MULTICONNECT = "multiconnect"  # wire name: a connection for each file
