@@ -129,10 +129,11 @@ class Engine:
         info = client.info()
         self._cgroup_parent = cgroup_parent(info)
         self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
+        self._is_overlay = str(info.get("Driver", "")).startswith("overlay")
         self._has_quotas = True  # of root file systems, as long as the engine didn't say that it hasn't
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
         self._images: dict[str, str] = {}
-        self._configs: dict[str, dict[str, Any]] = {}
+        self._inspected: dict[str, dict[str, Any]] = {}
 
     @contextmanager
     def _call(self, what: str) -> Iterator[docker.APIClient]:
@@ -172,6 +173,8 @@ class Engine:
         `spec.root_quota` is left out where the engine's storage has no quotas.
         """
         quota = spec.root_quota if self._has_quotas else None
+        if quota is not None and not self._is_overlay:
+            quota += int(self._inspect_image(spec.image).get("Size") or 0)  # btrfs and zfs count the image, too
         try:
             return self._create(name, spec, {"storage_opt": {"size": str(quota)}} if quota is not None else {})
         except LaneError as error:
@@ -295,11 +298,15 @@ class Engine:
 
     def image_config(self, image: str) -> dict[str, Any]:
         """The image's first process, in the engine's words."""
-        if image not in self._configs:
+        config: dict[str, Any] = self._inspect_image(image)["Config"] or {}
+        return config
+
+    def _inspect_image(self, image: str) -> dict[str, Any]:
+        if image not in self._inspected:
             with self._call(f"look at the image {image}") as api:
-                found = api.inspect_image(self.image_id(image))  # type: ignore[no-untyped-call]
-            self._configs[image] = found["Config"] or {}
-        return self._configs[image]
+                found: dict[str, Any] = api.inspect_image(self.image_id(image))  # type: ignore[no-untyped-call]
+            self._inspected[image] = found
+        return self._inspected[image]
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
         """Write files, readable by everyone, into a folder of a container, which needn't run; folders are made."""

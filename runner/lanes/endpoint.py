@@ -7,6 +7,7 @@ from typing import Any
 from runner.engine.containers import ContainerSpec, Engine, Usage, Volume
 from runner.errors import LaneError
 from runner.lanes import pressure
+from runner.lanes.cpu_usage import usage_of
 from runner.lanes.lane_base import LaneBase
 from runner.lanes.request import EndpointSpec, Limits
 from runner.lanes.root_watch import watch_root
@@ -139,7 +140,7 @@ class Endpoint:
         if waited is not None:
             self._pressure = waited / (time.monotonic() - self._began)
         try:
-            usage = engine.usage(self.running.container)
+            usage = usage_of(self.running.container) or engine.usage(self.running.container)
         except LaneError:
             return
         if usage.cpu > 0:

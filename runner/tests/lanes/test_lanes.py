@@ -20,6 +20,7 @@ from runner.engine.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
 from runner.engine.owner import Owner
 from runner.errors import LaneError
 from runner.lanes import pressure
+from runner.lanes.cpu_usage import usage_of
 from runner.lanes.holders import TOOLS
 from runner.lanes.lanes import Lanes
 from runner.lanes.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
@@ -270,6 +271,29 @@ def test_who_stands_still_for_want_of_a_cpu_is_seen(engine: docker.DockerClient)
         for one in made:
             run.remove(one)
         run.close()
+
+
+def test_cpu_time_is_read_from_the_kernel_as_the_engine_tells_it(engine: docker.DockerClient) -> None:
+    run = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
+    spec = ContainerSpec(
+        image="bentpipe/tools",
+        role="test",
+        entrypoint=(),
+        command=("bash", "-c", "while :; do :; done"),
+        host={"nano_cpus": 200_000_000},
+    )
+    container = run.create("bentpipe-test-usage", spec)
+    try:
+        run.start(container)
+        time.sleep(2)
+        before, told, after = usage_of(container), run.usage(container), usage_of(container)
+        assert before is not None and after is not None
+        assert 0.1 < before.cpu <= told.cpu <= after.cpu
+        assert 0.1 < before.throttled <= told.throttled <= after.throttled
+    finally:
+        run.remove(container)
+        run.close()
+    assert usage_of(container) is None
 
 
 def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
