@@ -22,6 +22,7 @@ from docker.utils import kwargs_from_env
 from docker.utils.socket import frames_iter
 from requests.exceptions import RequestException
 
+from runner.engine.client import BoundedApi
 from runner.engine.priority import cgroup_parent
 from runner.errors import LaneError
 
@@ -141,7 +142,7 @@ class Engine:
             api = self._idle.get_nowait()
         except queue.Empty:
             # One connection at a time suffices: a stock client would keep one open for every URL.
-            api = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
+            api = BoundedApi(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
         try:
             yield api
         except (DockerException, RequestException, OSError) as error:
@@ -258,7 +259,7 @@ class Engine:
         params = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
         with self._call("attach to a container"):
             # The stream has a client of its own, so that no other call shares its connection.
-            own = docker.APIClient(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
+            own = BoundedApi(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
             return Stream(own, own.attach_socket(container, params=params))
 
     def wait(self, container: str) -> None:
@@ -278,15 +279,16 @@ class Engine:
                 return _unframed(answer.raw, _LARGEST_LOG).decode(errors="replace")
 
     def execute(self, container: str, command: list[str]) -> tuple[int, str]:
-        """Run a command in a running container. Returns exit code and what it printed."""
+        """Run a command in a running container. Returns exit code and what it printed, 32 MiB at most."""
         with self._call("run a command in a container") as api:
             made = api.exec_create(container, command)
-            output: bytes = api.exec_start(made["Id"])
+            with io.BufferedReader(api.exec_start(made["Id"], socket=True)) as answer:  # type: ignore[type-var]
+                output = _unframed(answer, _LARGEST_LOG)
             exit_code: int = api.exec_inspect(made["Id"])["ExitCode"]
         return exit_code, output.decode(errors="replace")
 
-    def archive(self, container: str, path: str) -> Generator[bytes, None, None]:
-        """A folder or file of a container as tar, in blocks."""
+    def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:  # noqa: ARG002
+        """A folder or file of a container as tar, in blocks. `limit`, in bytes, is for engines of other hosts."""
         with self._call(f"read {path}") as api:
             blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
             yield from blocks

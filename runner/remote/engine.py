@@ -10,6 +10,7 @@ import docker
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
 
+from runner.engine.client import BoundedDockerClient
 from runner.engine.containers import ContainerSpec, Engine, State
 from runner.errors import HostRefusedError, LaneError, SetupError
 from runner.lanes.holders import CAPTURE_LIMIT
@@ -24,7 +25,8 @@ _PAUSE_SECONDS = 1.0
 _CALL_SECONDS = 60
 _CONFLICT = 409
 _BLOCK = 1 << 20
-LARGEST_ARCHIVE = CAPTURE_LIMIT + 256 * MIB  # bytes that are kept of a folder or file of another host
+LARGEST_ARCHIVE = CAPTURE_LIMIT  # bytes that are kept of a folder or file of another host
+_HEADERS = 8 * MIB  # bytes of the headers of an archive: of each file about 1.5 KiB
 
 Value = TypeVar("Value")
 
@@ -43,7 +45,7 @@ class RemoteEngine(Engine):
         connection.connect()
         tunnel = Tunnel(connection, patience=_PATIENCE_SECONDS)
         try:
-            client = docker.DockerClient(tunnel.url, version="auto", timeout=_CALL_SECONDS)
+            client = BoundedDockerClient(tunnel.url, version="auto", timeout=_CALL_SECONDS)
             return cls(client, labels, tunnel)
         except (DockerException, OSError) as error:
             failure = tunnel.failure
@@ -130,18 +132,21 @@ class RemoteEngine(Engine):
     def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
         return self._patiently(super().labelled_volumes)
 
-    def archive(self, container: str, path: str) -> Generator[bytes, None, None]:
-        """A folder of a container as tar: fetched whole before the first block, so that it can be fetched again."""
+    def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:
+        """A folder of a container as tar: fetched whole before the first block, so that it can be fetched again.
+
+        Beyond `limit` bytes of files, or LARGEST_ARCHIVE, it is cut off, and its reader says that the rest is missing.
+        """
+        largest = (LARGEST_ARCHIVE if limit is None else limit) + _HEADERS
         with TemporaryFile() as file:
 
             def fetch() -> None:
                 file.seek(0)
                 file.truncate()
-                # Cut off at the limit, the archive ends within a file, and its reader says that the rest is missing.
                 with closing(super(RemoteEngine, self).archive(container, path)) as blocks:
                     for block in blocks:
                         file.write(block)
-                        if file.tell() > LARGEST_ARCHIVE:
+                        if file.tell() > largest:
                             return
 
             self._patiently(fetch)

@@ -1,5 +1,6 @@
 """One job over a real link, from the watchdogs to the evidence, which is written whatever happened."""
 
+import mmap
 import re
 import secrets
 import struct
@@ -22,6 +23,7 @@ from runner.lanes.experiment import (
     Step,
     downloads_quota,
 )
+from runner.lanes.holders import CAPTURE_LIMIT
 from runner.lanes.lane_base import together
 from runner.lanes.request import LaneJob
 from runner.lanes.served import Served
@@ -43,7 +45,7 @@ _CLIENT_AFTER_SERVER = 6.0  # s that a client gets to end when its server has di
 _RECENT_PROBES = 15
 _BEAT_SECONDS = 20.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
-_SAVED = 2 * 1024 * MIB  # bytes of a capture that are copied at most
+_PROBES = 16 * MIB  # bytes of the times of probes
 _LARGEST_FRAME = 2048  # bytes of a frame; paths of more than 1500 B are none of the internet's
 
 
@@ -208,14 +210,18 @@ class RealExperiment(Experiment):
         )
 
     def _copy_capture(self, station: Station, name: str) -> None:
-        blocks = station.archive("/side/capture.pcap")
+        blocks = station.archive("/side/capture.pcap", limit=CAPTURE_LIMIT)
         path = self._job.folder / "sim" / name
-        collect.extract_file(blocks, path, budget=_SAVED)
+        collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
         self._require_datagrams(path, station.role.value)
 
     def _require_datagrams(self, path: Path, where: str) -> None:
         """Raises LaneError `offload` when a capture shows several datagrams as one: sizes and times would be wrong."""
-        largest = max(wire_lengths(path.read_bytes()), default=0)
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                return
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as capture:  # it may have a gigabyte
+                largest = max(wire_lengths(capture), default=0)
         if largest > _LARGEST_FRAME:
             raise LaneError(
                 "offload",
@@ -228,7 +234,8 @@ class RealExperiment(Experiment):
 
     def _copy_probes(self) -> None:
         path = self._job.folder / "sim" / "probes.txt"
-        collect.extract_file(self._at_client.archive("/side/probes.txt"), path, budget=16 * MIB)
+        blocks = self._at_client.archive("/side/probes.txt", limit=_PROBES)
+        collect.extract_file(blocks, path, budget=_PROBES)
         self._exchanges = settled(parse(path.read_text(errors="replace")))
 
     def _copy_printed(self, station: Station) -> None:
@@ -236,7 +243,9 @@ class RealExperiment(Experiment):
         self._copy_logs(station.endpoint)
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
-        return next(station for station in self._stations if station.endpoint is endpoint).archive(path)
+        station = next(station for station in self._stations if station.endpoint is endpoint)
+        limit = downloads_quota(self._expected) if path == "/downloads" else self._job.limits.logs
+        return station.archive(path, limit=limit)
 
     def _outputs(self) -> dict[str, str]:
         return dict(sorted(self._printed.items()))
@@ -270,7 +279,7 @@ class RealExperiment(Experiment):
         )
 
 
-def wire_lengths(capture: bytes) -> Iterator[int]:
+def wire_lengths(capture: bytes | mmap.mmap) -> Iterator[int]:
     """The lengths on the wire of a pcap's frames, little-endian as tcpdump writes it here (draft-ietf-opsawg-pcap)."""
     position = 24
     while position + 16 <= len(capture):

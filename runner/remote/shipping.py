@@ -19,6 +19,7 @@ from docker.models.images import Image
 from requests.exceptions import RequestException
 
 from runner.collect import Blocks
+from runner.engine.client import BoundedDockerClient
 from runner.errors import HostRefusedError, SetupError
 from runner.remote.engine import RemoteEngine
 
@@ -212,4 +213,4 @@ def _name(image: str) -> tuple[str, str]:
 
 
 def _client(engine: RemoteEngine) -> docker.DockerClient:
-    return docker.DockerClient(engine.tunnel.url, version="auto", timeout=_CALL_SECONDS)
+    return BoundedDockerClient(engine.tunnel.url, version="auto", timeout=_CALL_SECONDS)

@@ -202,11 +202,11 @@ class Station:
                 return True
         return False
 
-    def archive(self, path: str) -> Iterator[bytes]:
-        """A folder of the volumes, or a file of the side container, as tar."""
+    def archive(self, path: str, *, limit: int) -> Iterator[bytes]:
+        """A folder of the volumes, or a file of the side container, as tar: `limit` bytes of it at most."""
         if self.side is None:
             raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
-        return self.engine.archive(self.side.container, path)
+        return self.engine.archive(self.side.container, path, limit=limit)
 
     def output(self) -> str:
         """What the endpoint has printed, as far as its log reaches back."""

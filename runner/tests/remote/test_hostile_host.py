@@ -1,10 +1,14 @@
 """An engine of another host that sends without end: what is kept of it is bounded."""
 
+import gzip
 import http.server
 import json
+import resource
+import socket
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +17,8 @@ from typing import Any, cast
 import docker
 import pytest
 
+from runner.engine import client
+from runner.errors import LaneError
 from runner.remote import engine as remote_engine
 from runner.remote.engine import RemoteEngine
 from runner.units import MIB
@@ -47,11 +53,55 @@ class _Endless(http.server.BaseHTTPRequestHandler):
                     self.close_connection = True
                     return
                 _Endless.sent += len(BLOCK)
+        if self._answered_badly():
+            return
         content = json.dumps({"ApiVersion": "1.43", "Driver": "overlay2"}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def _answered_badly(self) -> bool:
+        """Answers to questions about the containers that are named after what is wrong with them."""
+        if "/containers/endless/" in self.path:
+            self._begin("Transfer-Encoding: chunked")
+            self._send_for_ever(b"%x\r\n%b\r\n" % (len(BLOCK), BLOCK), pause=0.0)
+        elif "/containers/packed/" in self.path:
+            bomb = gzip.compress(bytes(512 * MIB), 6)
+            self._begin(f"Content-Length: {len(bomb)}", "Content-Encoding: gzip")
+            self._send(bomb)
+        elif "/containers/dripping/" in self.path:
+            self._begin("Transfer-Encoding: chunked")
+            self._send_for_ever(b"1\r\n \r\n", pause=0.05)
+        elif "/containers/elsewhere/" in self.path:
+            self.send_response(307)
+            self.send_header("Location", f"http://127.0.0.1:{_Endless.port}/secret")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            return False
+        return True
+
+    port = 0  # where nobody is to be sent
+
+    def _begin(self, *headers: str) -> None:
+        self.send_response(200)
+        for header in headers:
+            self.send_header(*header.split(": "))
+        self.end_headers()
+
+    def _send(self, data: bytes) -> bool:
+        try:
+            self.wfile.write(data)
+        except OSError:
+            self.close_connection = True
+            return False
+        _Endless.sent += len(data)
+        return True
+
+    def _send_for_ever(self, data: bytes, *, pause: float) -> None:
+        while self._send(data):
+            time.sleep(pause)
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -63,20 +113,51 @@ def hostile(tmp_path: Path) -> Iterator[RemoteEngine]:
     url = f"unix://{tmp_path / 'engine'}"
     with _Server(str(tmp_path / "engine"), _Endless) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        tunnel = SimpleNamespace(url=url, failure=None)
+        tunnel = SimpleNamespace(
+            url=url, failure=None, connection=SimpleNamespace(host=SimpleNamespace(name="hostile"))
+        )
         yield RemoteEngine(docker.DockerClient(url, version="1.43"), {}, cast("Any", tunnel))
         server.shutdown()
 
 
 def test_an_archive_without_end_is_cut_off(hostile: RemoteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_engine, "LARGEST_ARCHIVE", 8 * MIB)
-    _Endless.sent = 0
-    size = sum(len(block) for block in hostile.archive("side", "/logs"))
-    assert 8 * MIB < size <= 10 * MIB
-    assert _Endless.sent < 32 * MIB, "nobody reads on"
+    monkeypatch.setattr(remote_engine, "LARGEST_ARCHIVE", 32 * MIB)
+    for limit, largest in ((None, 32 * MIB), (4 * MIB, 4 * MIB)):
+        _Endless.sent = 0
+        size = sum(len(block) for block in hostile.archive("side", "/logs", limit=limit))
+        assert largest < size <= largest + 10 * MIB, "with its headers"
+        assert _Endless.sent < 2 * largest + 32 * MIB, "nobody reads on"
 
 
 def test_a_log_without_end_is_cut_off(hostile: RemoteEngine) -> None:
     _Endless.sent = 0
     assert len(hostile.printed("side")) == 32 * MIB
     assert _Endless.sent < 64 * MIB
+
+
+@pytest.mark.parametrize("container", ["endless", "packed"])
+def test_a_description_without_end_is_refused(hostile: RemoteEngine, container: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(LaneError, match="its answer has more than 16 MiB"):
+        hostile.state(container)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    assert grown < 100 * 1024
+
+
+def test_a_description_that_drips_is_refused(hostile: RemoteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LONGEST_ANSWER", 0.5)
+    began = time.monotonic()
+    with pytest.raises(LaneError, match="its answer took more than"):
+        hostile.state("dripping")
+    assert time.monotonic() - began < 10
+
+
+def test_nobody_is_sent_elsewhere(hostile: RemoteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_engine, "_PATIENCE_SECONDS", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as secret:
+        secret.settimeout(1)
+        monkeypatch.setattr(_Endless, "port", secret.getsockname()[1])
+        with pytest.raises(LaneError):
+            hostile.state("elsewhere")
+        with pytest.raises(TimeoutError):
+            secret.accept()
