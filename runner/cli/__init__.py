@@ -7,8 +7,7 @@ import sys
 
 import click
 
-from runner.cli import comparing, hosting, nights, reading, running  # noqa: F401 - each adds its commands
-from runner.cli.base import err, main
+from runner.cli.group import main
 from runner.errors import BentpipeError
 
 
@@ -20,11 +19,17 @@ def entry() -> None:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        err.print("bentpipe: interrupted.")
+        _tell("interrupted.")
         sys.exit(3)
     except BentpipeError as error:
-        err.print(f"bentpipe: {error}", soft_wrap=True, markup=False)
+        _tell(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(3)
+
+
+def _tell(sentence: str) -> None:
+    from runner.cli.base import err  # noqa: PLC0415 - slow to import
+
+    err.print(f"bentpipe: {sentence}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""The group of commands, the consoles, and what several commands share."""
+"""The consoles, and what several commands share."""
 
 import re
 from collections.abc import Iterable
@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
-from runner.config.catalog import IMPLEMENTATIONS, ROOT
+from runner.config.catalog import ROOT
 from runner.errors import UsageError
-from runner.plan.runs import VERSION
 from runner.store import RunFolder
 
 SITE = ROOT / "web" / "site"
@@ -38,20 +37,6 @@ out = SafeConsole(highlight=False)
 err = SafeConsole(stderr=True, highlight=False)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(VERSION, prog_name="bentpipe")
-@click.option(
-    "--implementations",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=IMPLEMENTATIONS,
-    help="More stacks, beside those of implementations.json; a name of that list is replaced.",
-)
-@click.pass_context
-def main(context: click.Context, implementations: Path) -> None:
-    """Every QUIC client against every QUIC server over satellite links, judged from the packets."""
-    context.obj = implementations
-
-
 yes_option = click.option("--yes", "-y", is_flag=True, help="Install and start what is missing without asking.")
 cas_option = click.option(
     "--extra-cas",
@@ -76,7 +61,7 @@ class Skipped:
 
 def draw_site(folders: list[RunFolder], target: Path) -> Path:
     """Draw the site of `folders` into `target`; the path of its first page."""
-    from runner.render import render  # noqa: PLC0415 - plotly is slow to import
+    from runner.render import render  # noqa: PLC0415 - slow to import
 
     if not folders:
         raise UsageError("There is no run to draw in logs/: begin one with ./bentpipe run, or ./bentpipe demo.")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from runner.cli.base import Skipped, main, out
+from runner.cli.base import Skipped, out
+from runner.cli.group import main
 from runner.compare import TOPICS, RunMeans, compare, report, run_means
 from runner.compare.between import between_runs
 from runner.compare.conditions import differences

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from runner.cli.base import TEST_STACKS, cas_option, err, main, out, yes_option
+from runner.cli.base import TEST_STACKS, cas_option, err, out, yes_option
+from runner.cli.group import main
 from runner.config.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations, load_paths
 from runner.config.path_material import all_images
 from runner.config.path_selection import as_stack, load_path_catalog

@@ -9,7 +9,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from runner.cli.base import SITE, main, out
+from runner.cli.base import SITE, out
+from runner.cli.group import main
 from runner.nights.install import SYSTEMD, cron_line, install, unit_names
 from runner.nights.night import NightWork
 from runner.nights.plan import NIGHT, load_night

@@ -11,7 +11,8 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from runner import store
-from runner.cli.base import SITE, Skipped, draw_site, err, main, out
+from runner.cli.base import SITE, Skipped, draw_site, err, out
+from runner.cli.group import main
 from runner.config.catalog import Catalog, implementations_schema, load_catalog
 from runner.config.links import links_schema
 from runner.config.over_links import case_of

@@ -15,8 +15,9 @@ from runner.campaign import clocks, repeats
 from runner.campaign.matrix import choose, run_matrix
 from runner.campaign.retention import Retention
 from runner.campaign.session import MatrixOptions
-from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, main, out, yes_option
+from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, out, yes_option
 from runner.cli.comparing import between_sentences
+from runner.cli.group import main
 from runner.cli.path_options import path_options, taken
 from runner.config.catalog import split
 from runner.config.links import LINKS

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from runner.compare.conditions import differences
 from runner.model.run import Run
+from runner.stats.distributions import student_tail
 
 Key = tuple[str, str, str]  # server, client, case
 _SEPARATOR = "/"
@@ -98,8 +99,6 @@ class BetweenRuns:
     def p(self, before: CellMean, after: CellMean) -> float:
         """Two-sided p that a cell's mean is the same, given how it differs between runs; degrees of freedom by
         Satterthwaite, "An Approximate Distribution of Estimates of Variance Components" (1946)."""
-        from scipy.special import stdtr  # noqa: PLC0415 - slow to import, and rarely needed
-
         freedom, inside = len(self.runs) - 1, _inside(before, after)
         # A cell whose iterations scatter more than those of the history is taken to differ as much more between runs.
         more = max(1.0, inside / self.inside) if self.inside > 0 else 1.0
@@ -111,7 +110,7 @@ class BetweenRuns:
         if variance <= 0.0:
             return 0.0 if moved > 0 else 1.0
         degrees = variance**2 / sum(part**2 / of for part, of in parts)
-        return 2 * float(stdtr(degrees, -moved / sqrt(variance)))
+        return 2 * student_tail(degrees, moved / sqrt(variance))
 
 
 def _inside(before: CellMean, after: CellMean) -> float:

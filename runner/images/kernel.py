@@ -12,9 +12,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from runner.model.check import Check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +30,8 @@ def examine_kernel() -> list[Check]:
     if shutil.which("unshare") is None:
         mend = "Run `sudo apt-get install util-linux`."
         return [Check(name="network namespaces", ok=False, what="there is no unshare command", mend=mend)]
+    if shutil.which("ip") is None:
+        return [Check(name="kernel", ok=True, what="not tried: there is no ip command (package iproute2)")]
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     done = subprocess.run(
         ["unshare", *user, "--net", sys.executable, "-m", "runner.images.kernel"],
@@ -57,27 +56,34 @@ def _try(trial: Callable[[], None]) -> str:
     """The reason why `trial` failed; empty when it worked."""
     try:
         trial()
-    except (OSError, NetlinkError) as error:
+    except subprocess.CalledProcessError as error:
+        return str(error.stderr).strip()
+    except OSError as error:
         return str(error)
     return ""
 
 
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], capture_output=True, text=True, check=True)
+
+
+def _veth() -> None:
+    _ip("link", "add", "trial0", "type", "veth", "peer", "name", "trial1")
+
+
+def _packet_sockets() -> None:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as raw:
+        raw.bind(("lo", 0))
+
+
+def _ipv6() -> None:
+    # New namespaces take over a host's disable_ipv6; lanes set it back just like this.
+    Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6").write_text("0")
+    _ip("address", "add", "fd00::1/128", "dev", "lo")
+
+
 def _trial() -> dict[str, str]:
-    with IPRoute() as routes:
-
-        def veth() -> None:
-            routes.link("add", ifname="trial0", kind="veth", peer={"ifname": "trial1"})
-
-        def packet_sockets() -> None:
-            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as raw:
-                raw.bind(("lo", 0))
-
-        def ipv6() -> None:
-            # New namespaces take over a host's disable_ipv6; lanes set it back just like this.
-            Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6").write_text("0")
-            routes.addr("add", index=socket.if_nametoindex("lo"), address="fd00::1", prefixlen=128)
-
-        return {"veth": _try(veth), "packet sockets": _try(packet_sockets), "IPv6": _try(ipv6)}
+    return {"veth": _try(_veth), "packet sockets": _try(_packet_sockets), "IPv6": _try(_ipv6)}
 
 
 if __name__ == "__main__":

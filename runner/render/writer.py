@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import plotly
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from runner.files.safe_files import remove_tree
@@ -81,8 +80,6 @@ class Writer:
         """Write the files that all pages load."""
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
         (self.root / STATIC / "scale.css").write_text(colour.stylesheet())
-        library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-        shutil.copyfile(library, self.root / STATIC / "plotly.min.js")
 
     def page(self, path: str, template: str, view: RunView, told: Mapping[str, Any], *, opens: bool = False) -> None:
         """A page of a run, `path` relative to the site. With `opens` the site begins with it, too: `index.html`."""

@@ -7,6 +7,7 @@ from math import atanh, sqrt, tanh
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.stats.distributions import student_tail
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
 _LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
@@ -74,8 +75,6 @@ def _why_not(names: int, cells: int, iterations: int, others: str) -> str:
 
 def _told_apart(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, int]:
     """The interval of the rank of row `index`, which holds `rank`, its place in the order of the medians."""
-    from scipy.special import stdtr  # noqa: PLC0415 - slow to import, and rarely needed
-
     better = worse = 0
     for other in range(len(logs)):
         differences = (logs[other] - logs[index])[~np.isnan(logs[other] - logs[index])]
@@ -86,7 +85,7 @@ def _told_apart(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, 
         if deviation < _ROUNDING:
             p = 1.0 if abs(mean) < _ROUNDING else 0.0
         else:
-            p = 2 * float(stdtr(len(differences) - 1, -abs(mean) / deviation))
+            p = 2 * student_tail(len(differences) - 1, abs(mean) / deviation)
         if p <= (1 - CONFIDENCE) / (len(logs) - 1):
             better, worse = better + (mean < 0), worse + (mean > 0)
     return min(rank, 1 + better), max(rank, len(logs) - worse)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.model.result import Outcome, Result
+from runner.stats.distributions import beta_quantile
 
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959964  # of 0.975: CONFIDENCE, both tails
@@ -104,13 +105,11 @@ def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
     Exact: it holds the rate at least that often, whatever the rate. Clopper and Pearson, "The Use of Confidence or
     Fiducial Limits" (1934).
     """
-    from scipy.special import betaincinv  # noqa: PLC0415 - slow to import, and rarely needed
-
     good, n, tail = attempts.successes, attempts.attempts, (1 - CONFIDENCE) / 2
     if not n:
         return None
-    low = float(betaincinv(good, n - good + 1, tail)) if good else 0.0
-    high = float(betaincinv(good + 1, n - good, 1 - tail)) if good < n else 1.0
+    low = beta_quantile(good, n - good + 1, tail) if good else 0.0
+    high = beta_quantile(good + 1, n - good, 1 - tail) if good < n else 1.0
     return low, high
 
 

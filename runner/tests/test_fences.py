@@ -32,7 +32,6 @@ OWNERS = {
     "docker": ("runner.engine", "runner.images", "runner.lanes", "runner.remote", "runner.guests", "runner.check"),
     "paramiko": ("runner.remote",),
     "jinja2": ("runner.render",),
-    "plotly": ("runner.render",),
     "cryptography": ("runner.decode", "runner.inputs", "runner.config.links"),
     "pydantic": ("runner.store", "runner.config", "runner.nights"),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from runner.cli.base import main
+from runner.cli.group import main
 from runner.decode import decode_capture
 from runner.decode.protection import Protection
 from runner.tests.decode.decoded import contents, decode, decode_pairs, own

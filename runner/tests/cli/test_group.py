@@ -1,0 +1,31 @@
+"""The lazy group of commands."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+
+from runner.cli.group import COMMANDS, main
+from runner.config.catalog import ROOT
+
+_LONGEST = 90
+
+
+def test_the_table_of_commands_is_that_of_the_modules() -> None:
+    context = click.Context(main)
+    for module in {module for module, _ in COMMANDS.values()}:
+        import_module(f"runner.cli.{module}")
+    assert set(main.commands) == set(COMMANDS)
+    for name, (_, line) in COMMANDS.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert line == command.get_short_help_str(_LONGEST)
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    code = "import sys; from runner.cli.group import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    assert not loaded & {"numpy", "pyarrow", "docker", "pydantic", "rich", "jinja2", "paramiko"}

@@ -1,0 +1,30 @@
+"""Our two distributions against scipy's."""
+
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.stats.distributions import beta_quantile, incomplete_beta, student_tail
+
+
+@given(a=st.floats(0.5, 300), b=st.floats(0.5, 300), x=st.floats(0, 1))
+def test_the_incomplete_beta_function(a: float, b: float, x: float) -> None:
+    assert incomplete_beta(a, b, x) == pytest.approx(float(scipy.special.betainc(a, b, x)), rel=1e-9, abs=1e-13)
+
+
+@given(good=st.integers(1, 200), failed=st.integers(0, 200), p=st.sampled_from([0.025, 0.5, 0.975]))
+def test_its_inverse(good: int, failed: int, p: float) -> None:
+    expected = float(scipy.special.betaincinv(good, failed + 1, p))
+    assert beta_quantile(good, failed + 1, p) == pytest.approx(expected, rel=1e-9)
+
+
+@given(degrees=st.floats(1, 500), t=st.floats(0, 60))
+def test_students_tail(degrees: float, t: float) -> None:
+    expected = float(scipy.special.stdtr(degrees, -t))
+    assert student_tail(degrees, t) == pytest.approx(expected, rel=1e-8, abs=1e-14)
+
+
+@pytest.mark.parametrize(("x", "value"), [(0.0, 0.0), (1.0, 1.0), (-1.0, 0.0)])
+def test_the_ends(x: float, value: float) -> None:
+    assert incomplete_beta(2.0, 3.0, x) == value
