@@ -15,7 +15,7 @@ from typing import TextIO
 
 from runner.errors import UsageError
 
-_NAME = ".lock"
+LOCK_NAME = ".lock"
 # Folders that this process has locked. The kernel would grant it a record lock twice, and closing any descriptor of the
 # file would release the lock: so a folder of this set is refused before its file is opened.
 _held: set[Path] = set()
@@ -61,8 +61,8 @@ def _open_lock(folder: Path) -> TextIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(folder / _NAME, flags, 0o644)
+        descriptor = os.open(folder / LOCK_NAME, flags, 0o644)
     except OSError as error:
-        why = f"its {_NAME} is no file" if (folder / _NAME).is_symlink() else error.strerror
+        why = f"its {LOCK_NAME} is no file" if (folder / LOCK_NAME).is_symlink() else error.strerror
         raise UsageError(f"The run folder {folder} can't be written: {why}.") from error
     return os.fdopen(descriptor, "a+", errors="replace")

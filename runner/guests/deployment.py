@@ -7,19 +7,21 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
-from runner.errors import LaneError
+from runner.errors import LaneError, UsageError
+from runner.files.folder_lock import LOCK_NAME, locked_folder
 from runner.guests.disks import Disks
 from runner.guests.experiment import GuestExperiment, Setting
 from runner.guests.house import House
 from runner.lanes.pair_request import pair_request
 from runner.lanes.request import LaneJob
+from runner.lanes.watchdog import Watchdog
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.run import Run
@@ -55,17 +57,20 @@ class GuestHost:
         labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: name, LABEL_LANES: prefix}
         engine = Engine(host_engine.connect(), labels)
         work, stop, disks = scratch / prefix, threading.Event(), scratch / "disks"
-        try:
-            sweep(engine)
-            house = House(engine, stop, name=prefix, work=work, disks=disks, memory=lanes * _MEMORY + _SPARE)
-            yield cls(house, Disks(engine, house, disks), work, setting, lanes=lanes)
-        finally:
-            stop.set()
+        with locked_folder(work):
             try:
-                remove_own(engine, {LABEL_LANES: prefix})
+                sweep(engine)
+                _remove_left_over(scratch)
+                Watchdog(engine, prefix, stop).start()
+                house = House(engine, stop, name=prefix, work=work, disks=disks, memory=lanes * _MEMORY + _SPARE)
+                yield cls(house, Disks(engine, house, disks), work, setting, lanes=lanes)
             finally:
-                engine.close()
-                shutil.rmtree(work, ignore_errors=True)
+                stop.set()
+                try:
+                    remove_own(engine, {LABEL_LANES: prefix})
+                finally:
+                    engine.close()
+                    shutil.rmtree(work, ignore_errors=True)
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job in a guest of its own and fill its folder, `evidence.json` last. Raises LaneError."""
@@ -83,6 +88,13 @@ class GuestHost:
         """Make running jobs end soon."""
         self._stopped.set()
         self._house.close()
+
+
+def _remove_left_over(scratch: Path) -> None:
+    """Remove the folders of runners that were killed: nobody holds them any more."""
+    for lock in scratch.glob(f"bentpipe-*/{LOCK_NAME}"):
+        with suppress(UsageError), locked_folder(lock.parent):
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class Guests:

@@ -5,7 +5,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import IO, Any
 
@@ -23,6 +23,7 @@ LOG_LINES = 15
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine paints what goes to standard error
 _REUSED = " ---> Using cache"
+_GONE = re.compile(r"E: Version '(?P<version>[^']+)' for '(?P<package>[^']+)' was not found")  # apt-get
 _BUILDER_TALK = (" --->", "Removing intermediate container ")
 
 
@@ -132,8 +133,20 @@ def _build(
             code = event.get("errorDetail", {}).get("code")
             how = f"failed with exit code {code}" if code else f"failed: {event['error']}"
             log = "\n".join(("Its last lines:", *lines)) if lines else "It printed nothing."
-            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {log}")
+            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {_mend(lines)}{log}")
     return at, reused
+
+
+def _mend(lines: Iterable[str]) -> str:
+    """The mend for a step that printed these lines, where one is known; ends with a blank."""
+    for line in lines:
+        if gone := _GONE.search(line):
+            package, version = gone["package"], gone["version"]
+            return (
+                f"Debian's mirror has another {package} than {version} now: put the version that `apt-cache policy "
+                f"{package}` names there into the Dockerfile, or build from a mirror that keeps old packages. "
+            )
+    return ""
 
 
 def _others(client: docker.DockerClient) -> bool:

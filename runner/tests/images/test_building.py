@@ -98,6 +98,15 @@ def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient
 
 
 @pytest.mark.docker
+def test_a_version_that_a_mirror_dropped_has_a_mend(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    said = "E: Version '1:6.14.2-1' for 'ethtool' was not found"
+    context = dockerfile(tmp_path, "gone", "FROM bentpipe/base:trixie", f'RUN echo "{said}" && exit 100')
+    with pytest.raises(SetupError) as caught:
+        building.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
+    assert "put the version that `apt-cache policy ethtool` names there into the Dockerfile" in str(caught.value)
+
+
+@pytest.mark.docker
 def test_failure_leaves_the_work_of_the_others(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
     bad, above, good, worse = (f"{prefix}-{name}" for name in ("bad", "above", "good", "worse"))
     wanted = [

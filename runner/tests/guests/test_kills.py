@@ -1,0 +1,57 @@
+"""A runner that is killed while it has guests: neither its container nor its folder stays."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import DockerException, ImageNotFound
+
+from runner.config.catalog import ROOT
+from runner.guests.deployment import GuestHost
+from runner.guests.experiment import Setting
+from runner.guests.house import IMAGE
+from runner.tests.lanes.conftest import made_by
+
+pytestmark = pytest.mark.docker
+
+RUN = "tests-killed-guests"
+SETTING = Setting(epoch=1_700_000_000)
+_RUNNER = """
+import sys, time
+from pathlib import Path
+from runner.tests.guests.test_kills import RUN, SETTING
+from runner.guests.deployment import GuestHost
+with GuestHost.open(RUN, SETTING, lanes=1, scratch=Path(sys.argv[1])):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def client() -> docker.DockerClient:
+    try:
+        found = docker.from_env()
+        found.images.get(IMAGE)
+    except (DockerException, ImageNotFound) as error:
+        pytest.skip(f"no engine with {IMAGE}: {error}")
+    return found
+
+
+def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerClient, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _RUNNER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as runner:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+        runner.kill()
+    deadline = time.monotonic() + 30
+    while made_by(client, RUN):
+        assert time.monotonic() < deadline, made_by(client, RUN)
+        time.sleep(0.1)
+    assert list(tmp_path.glob("bentpipe-*")), "its folder is left"
+    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path):
+        assert len(list(tmp_path.glob("bentpipe-*"))) == 1, "that of the living one"
+    assert list(tmp_path.glob("bentpipe-*")) == []
