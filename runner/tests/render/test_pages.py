@@ -269,3 +269,23 @@ def test_the_overview_marks_where_the_public_runner_would_have_said_otherwise(tm
     context = overview.context(view_of(folder))
     assert context["public_differs"] == 1
     assert {server: cell.public for server, ((cell,),) in context["test_rows"]} == {"a": None, "b": None, "c": said[2]}
+
+
+@pytest.mark.parametrize(
+    ("clock", "clocks", "told"),
+    [
+        ("real", {}, None),
+        ("virtual", {}, "virtual: CPU takes no time"),
+        ("auto", {"sat": "real", "fast": "virtual"}, "virtual for fast; real for sat. CPU takes no time"),
+    ],
+)
+def test_the_clock_of_a_run_is_on_its_page(
+    tmp_path: Path, clock: str, clocks: dict[str, str], told: str | None
+) -> None:
+    folder = measured_run(tmp_path / "timed")
+    folder.save_run(replace(folder.run, clock=clock, clocks=clocks))
+    render([RunFolder.open(folder.path)], tmp_path / "site")
+    page = next((tmp_path / "site").rglob("timed/index.html"), tmp_path / "site" / "index.html").read_text()
+    facts = re.search(r"<dt>clock</dt><dd>(.*?)</dd>", page)
+    assert (facts is None) is (told is None)
+    assert told is None or (facts is not None and facts[1].startswith(told))
