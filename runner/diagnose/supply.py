@@ -28,6 +28,10 @@ _USUAL = 0.3  # of the datagrams have one size, or one number of stream bytes
 _OFTEN = 0.15  # of the datagrams
 _REGULAR = 0.7  # of the steps from one short datagram to the next
 _LONG_REST = 0.125  # windows
+_LEAST_RESTS = 30
+_MOST = 75  # per cent
+_SLOWEST = 0.004  # s
+_OF_REST = 0.25
 _MOSTLY = 0.4  # of the datagrams
 _LONGER = 2.5  # times the rest after other datagrams
 _ABOVE_PACER = 2.0  # times the median of the rests
@@ -166,8 +170,9 @@ class Supply:
         acks = self._acks
         rests = self.short & (following - self.time > _LEAST_REST)
         # No ACK just before the next datagram, or an earlier one that let nothing go.
-        earlier = np.searchsorted(acks, following - _BY_ACK) > np.searchsorted(acks, self.time + _BY_ACK)
-        by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - _BY_ACK)
+        reaction = self._reaction(following)
+        earlier = np.searchsorted(acks, following - reaction) > np.searchsorted(acks, self.time + _BY_ACK)
+        by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - reaction)
         calm = rests & (earlier | ~by_ack)
         if not self._rests_longer(following - self.time):
             return np.zeros(len(self.time), dtype=bool)
@@ -183,6 +188,22 @@ class Supply:
         inside = (self.time >= start) & (self.time < end)
         less = (self.size < _FULL * self._largest) & ~self._filled
         return bool(inside.any()) and float(np.mean((less | self.as_written)[inside])) > 0.5
+
+    def _reaction(self, following: Floats) -> float:
+        """Seconds that the server takes from an ACK to what it lets go: half a millisecond, or what rests after full
+        datagrams show of a slower stack or host. `following`: when the next datagram left."""
+        gap = following - self.time
+        long = (gap > _LEAST_REST) & np.isfinite(gap)
+        rests = ~self.short & long
+        place = np.searchsorted(self._acks, following[rests], side="right") - 1
+        if rests.sum() < _LEAST_RESTS or (place < 0).any():
+            return _BY_ACK
+        since = following[rests] - self._acks[place]
+        # Within rests that are hardly longer than that, an ACK would always be found.
+        longest = (
+            min(_SLOWEST, _OF_REST * float(np.median(gap[self.short & long]))) if (self.short & long).any() else 0.0
+        )
+        return float(np.clip(np.percentile(since, _MOST), _BY_ACK, max(_BY_ACK, longest)))
 
     def _rests_longer(self, gap: Floats) -> bool:
         """Whether the server rests longer after short datagrams than after others. Where it doesn't, each write of the

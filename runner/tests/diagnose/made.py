@@ -18,6 +18,7 @@ HEADER = 30  # bytes of a packet around its stream data
 IP_UDP = 28
 ACK_DELAY = 0.025
 ACK_FRAME = 12
+_FEW = 200  # bytes of a packet that is worth sending
 FIN_ACK = 2
 
 
@@ -64,6 +65,12 @@ class Cause:
     """Whether a packet of the server is sent again at once although it arrives. The window falls by a fifth."""
     back_rate: float = 1e12
     """Bit/s of the return link, which has a queue without end."""
+    pieces: int = 1 << 40
+    """The stack takes so many bytes from the application at a time; no datagram has bytes of two pieces."""
+    slow: float = 0.0
+    """Seconds that the server takes from an ACK to what it lets go."""
+    fills: bool = False
+    """Whether a short packet fills what is left of the congestion window."""
     ack_size: int = 70
     ack_every: int = 2
 
@@ -127,7 +134,8 @@ class Made:
         if cause.stall[0] <= since < sum(cause.stall):
             return False
         window = 12_000 if since >= cause.collapse else min(self._window, cause.cap)
-        return self._in_flight + cause.packet <= window
+        self._room = window - self._in_flight
+        return self._room >= (_FEW if cause.fills else cause.packet)
 
     def _send(self) -> None:
         """As much as the windows and the pacer allow now."""
@@ -147,6 +155,7 @@ class Made:
             self._next_send = max(self._next_send, self._now - 1e-3) + 8 * cause.packet / max(rate, 1e5)
         self._burst_done = True
 
+    _room = 0
     _back_free = 0.0
     _burst_done = False
     _wake = 0.0
@@ -159,6 +168,9 @@ class Made:
         else:
             written = (1 + int((self._now - self._begin) / cause.writes[1])) * cause.writes[0]
             length = min(cause.packet - HEADER - self._ack_bytes, min(cause.size, written) - self._offset)
+            length = min(length, cause.pieces - self._offset % cause.pieces)
+            if cause.fills:
+                length = min(length, self._room - HEADER)
             if length <= 0 or self._offset + length > self._limit:
                 return False
             offset = self._offset
@@ -274,7 +286,7 @@ class Made:
             self._again.append((offset, length))
             if number > self._recovery:
                 self._window, self._recovery = max(self._window // 2, 2 * self.cause.packet), self._number
-        self._send()
+        self._at(self._now + self.cause.slow, self._send)
 
     def explained(self) -> Explanation:
         """What the diagnoses make of it."""

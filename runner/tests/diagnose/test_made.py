@@ -127,6 +127,21 @@ def test_datagrams_that_the_stack_takes_for_full_are_no_writes() -> None:
     assert Limit.APPLICATION not in found.limits or found.limits[Limit.APPLICATION] < 0.05
 
 
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param(Cause(cap=60_000, pieces=32_768), id="writes of 32 KiB, each of which waits for the one before"),
+        pytest.param(
+            Cause(cap=60_500, fills=True, slow=0.003), id="a slow stack fills the window with a short datagram"
+        ),
+    ],
+)
+def test_short_datagrams_of_a_window_that_is_full_are_no_idle_application(cause: Cause) -> None:
+    found = Made(cause).explained()
+    assert {one.code for one in found.diagnoses} == {"slow-start-left-early"}
+    assert found.limits[Limit.CONGESTION_WINDOW] > 0.7
+
+
 def test_small_datagrams_are_the_stacks_own_where_an_ack_lets_them_go() -> None:
     found = Made(Cause(packet=700, probe=1_400, with_ack=20, cap=200_000)).explained()
     assert {one.code for one in found.diagnoses} == {"small-datagrams"}
