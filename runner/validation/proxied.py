@@ -1,0 +1,260 @@
+"""Real stacks over a proxy in user space: `python -m runner.validation.proxied FOLDER --part look|held`.
+
+The third labelled set. quic-go, quinn and aioquic serve from their images, unchanged; `proxy.py` is the link. Each
+transfer is explained as one over a real link: its contract states another data rate than the link has, and delay,
+queue and truth are unknown. Labels follow from what was set, or from what the proxy wrote down. A transfer in which the
+host kept the proxy from its work is made again. `python -m runner.validation.diagnoses FOLDER --part PART` judges.
+"""
+
+import argparse
+import csv
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.decode import Trace, decode_capture, load_tables, save_tables
+from runner.validation.proxied_pair import Pair, ProxiedError, transfer
+
+Array = NDArray[np.float64]
+PARTS = {"look": (100, 1), "held": (50_000, 2)}
+"""First seed and transfers of each cause and server."""
+SERVERS = ("quic-go", "quinn", "aioquic")
+CLIENTS = ("quic-go", "quinn")
+LATE = (0.005, 0.08)
+"""Seconds by which the proxy may be late: in 99 of 100 datagrams, and ever."""
+_ALMOST_ALL = 0.99
+_TRIES = 3
+_SECONDS = 60.0
+_ALWAYS_UNSURE = {"queue-overflow", "mtu-black-hole", "dense-acks"}
+"""Without the link's truth they can't be told."""
+_FALL = {"window-after-loss", "retransmitted-tail", "spurious-retransmissions", "standing-queue"}
+
+
+@dataclass
+class Cause:
+    """What is set in one transfer, and the diagnoses that it must lead to."""
+
+    pair: Pair
+    wanted: set[str]
+    unsure: set[str]
+
+
+def _base(random: Random, server: str, queue: float = 2.0) -> Cause:
+    """A link of 3 to 7 Mbit/s and 60 to 240 ms with a queue in BDP; nothing slows the transfer but the link."""
+    rate, rtt = round(random.uniform(3e6, 7e6), -4), random.uniform(0.06, 0.24)
+    bdp = rate * rtt / 8
+    spec: dict[str, Any] = {
+        "seed": random.randrange(1 << 31),
+        "size": round(max(random.uniform(12, 16) * bdp, 1_300_000)),
+        "forward": {"rate": rate, "delay": rtt / 2, "queue": max(6, round(queue * bdp / 1400))},
+        "return": {"rate": rate / 2, "delay": rtt / 2, "queue": 300},
+        "path": {},
+    }
+    return Cause(Pair(server, random.choice(CLIENTS), spec), set(), set(_ALWAYS_UNSURE))
+
+
+def _clean(random: Random, server: str) -> Cause:
+    return _base(random, server)
+
+
+def _step_down(random: Random, server: str) -> Cause:
+    made = _base(random, server)
+    link = made.pair.spec["forward"]
+    begin = random.uniform(0.3, 0.5) * 8 * made.pair.spec["size"] / link["rate"]
+    link["changes"] = [(begin, random.uniform(0.35, 0.5) * link["rate"])]
+    made.unsure |= _FALL
+    return made
+
+
+def _policer(random: Random, server: str) -> Cause:
+    made = _base(random, server)
+    link = made.pair.spec["forward"]
+    bdp = link["rate"] * 2 * link["delay"] / 8
+    link |= {"policer": (link["rate"], round(random.uniform(0.15, 0.4) * bdp) + 6_000), "rate": 4 * link["rate"]}
+    # A bucket that fills while the sender rests is a link of another rate for a moment.
+    made.unsure |= _FALL - {"window-after-loss", "standing-queue"} | {"bursts", "slow-start-left-early"}
+    return made
+
+
+def _outage(random: Random, server: str) -> Cause:
+    made = _base(random, server)
+    begin = random.uniform(0.3, 0.5) * 8 * made.pair.spec["size"] / made.pair.spec["forward"]["rate"]
+    for name in ("forward", "return"):
+        made.pair.spec[name]["outages"] = [(begin, random.uniform(0.9, 2.0))]
+    made.unsure |= _FALL
+    return made
+
+
+def _small_queue(random: Random, server: str) -> Cause:
+    made = _base(random, server, queue=random.uniform(0.1, 0.25))
+    made.unsure |= {"retransmitted-tail", "spurious-retransmissions", "slow-start-left-early"}
+    return made
+
+
+def _reorder(random: Random, server: str) -> Cause:
+    made = _base(random, server, queue=5.0)
+    made.pair.spec["forward"] |= {"reorder": random.uniform(0.01, 0.04), "reorder_delay": random.uniform(0.025, 0.04)}
+    # 25 ms at 3 Mbit/s are six datagrams, and all three stacks take a packet for lost after three (RFC 9002 §6.1.1).
+    made.wanted |= {"spurious-retransmissions"}
+    made.unsure |= {"standing-queue", "retransmitted-tail"}
+    return made
+
+
+def _slow_disk(random: Random, server: str) -> Cause:
+    made = _base(random, server)
+    rate = made.pair.spec["forward"]["rate"]
+    made.pair.spec["size"] = round(min(made.pair.spec["size"], 2e6))
+    made.wanted |= {"application-idle"}
+    return Cause(
+        Pair(server, made.pair.client, made.pair.spec, read_rate=round(random.uniform(0.25, 0.5) * rate / 8)),
+        made.wanted,
+        made.unsure,
+    )
+
+
+CAUSES: dict[str, Callable[[Random, str], Cause]] = {
+    "clean": _clean,
+    "step-down": _step_down,
+    "policer": _policer,
+    "outage": _outage,
+    "small-queue": _small_queue,
+    "reorder": _reorder,
+    "slow-disk": _slow_disk,
+}
+
+
+class Forward:
+    """The proxy's records of the direction to the client, in seconds from the first of its datagrams."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        late = np.array([float(row["left"]) - float(row["due"]) for row in rows if float(row["left"])])
+        self.late = (float(np.percentile(late, 99)), float(late.max())) if len(late) else (0.0, 0.0)
+        mine = [row for row in rows if row["direction"] == "forward"]
+        came = np.array([float(row["came"]) for row in mine])
+        self.came, self.wait = came - came[0], np.array([float(row["wait"]) for row in mine])
+        self.size, self.fate = np.array([int(row["size"]) for row in mine]), np.array([row["fate"] for row in mine])
+
+    def count(self, *fates: str) -> int:
+        return int(np.isin(self.fate, fates).sum())
+
+    def standing(self, rtt: float) -> float:
+        """The part of the time in which a datagram would have waited for an RTT or longer."""
+        spans = np.diff(self.came, append=self.came[-1])
+        long = np.minimum(spans, np.maximum(self.wait - rtt, 0.0) + 0.01)[self.wait >= rtt]
+        return float(long.sum()) / max(float(self.came[-1]), 1e-9)
+
+    def use_after_loss(self, rate: float) -> float | None:
+        """The part of the data rate that was used from the first drop to the end; None: there were less than three
+        drops. What the queue held at the first drop belongs to it."""
+        gone, passed = np.isin(self.fate, ("loss", "queue", "policer")), self.fate == "delivered"
+        if gone.sum() < 3:
+            return None
+        leave, total = (self.came + self.wait)[passed], np.cumsum(self.size[passed])
+        first, finish = float(self.came[gone][0]), float(leave[np.searchsorted(total, _ALMOST_ALL * total[-1])])
+        bits = 8 * float(self.size[passed][(leave >= first) & (leave <= finish)].sum())
+        return bits / max(rate * (finish - first), 1.0)
+
+
+def label(cause: Cause, forward: Forward, server_side: Trace) -> dict[str, Any]:
+    """What must be said: what was set, and what the proxy's records show to have come about."""
+    wanted, unsure, link = set(cause.wanted), set(cause.unsure), cause.pair.spec["forward"]
+    for code, amount, absent, certain in _measured(cause, forward, server_side):
+        if code not in unsure:
+            (wanted if amount >= certain else unsure if amount > absent else set()).add(code)
+    return {
+        "wanted": sorted(wanted - unsure),
+        "unsure": sorted(unsure),
+        "advertised": round(2.5 if link["rate"] > 5e6 else 0.8, 2),
+        "limits": {},
+    }
+
+
+def _measured(cause: Cause, forward: Forward, server_side: Trace) -> Iterator[tuple[str, float, float, float]]:
+    """Diagnosis, how much of it there was, up to where it is absent, from where it is certain."""
+    link = cause.pair.spec["forward"]
+    yield "standing-queue", forward.standing(2 * link["delay"]), 0.15, 0.37
+    yield "outage", forward.count("outage"), 0, 6
+    used = forward.use_after_loss(link["policer"][0] if "policer" in link else link["rate"])
+    yield "window-after-loss", 0.0 if used is None else 1 - used, 0.07, 0.25
+    packets, sizes = server_side.packets.to_pydict(), server_side.datagrams.column("payload_length").to_pylist()
+    mine = [
+        sizes[datagram]
+        for datagram, sender, kind in zip(packets["datagram"], packets["sender"], packets["type"], strict=True)
+        if sender == 1 and kind == "1rtt"
+    ]
+    if not cause.wanted & {"application-idle"}:
+        yield "application-idle", _answered_after(server_side), 0.2, float("inf")
+    yield "mtu-not-raised", 0 if max(mine) >= 1300 else len(mine), 480, 520
+
+
+def _answered_after(server_side: Trace) -> float:
+    """Seconds from the request to the first byte of the response: a busy host opens a file late."""
+    frames = server_side.stream_frames.to_pydict()
+    first = {
+        sender: min(time for time, each in zip(frames["time_ns"], frames["sender"], strict=True) if each == sender)
+        for sender in (0, 1)
+    }
+    return float(first[1] - first[0]) / 1e9
+
+
+def make(folder: Path, name: str, cause: Cause) -> str:
+    """Makes one transfer; its name, or with why it couldn't be made. One that exists is labelled anew."""
+    if (folder / "label.json").exists():
+        forward, server_side = Forward(folder / "passages.csv"), load_tables(folder / "server_tables")
+        (folder / "label.json").write_text(json.dumps(label(cause, forward, server_side), indent=1))
+        return name
+    why = ""
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            transfer(cause.pair, folder, "bpx", _SECONDS)
+        except ProxiedError as error:
+            why = str(error)
+            continue
+        forward = Forward(folder / "passages.csv")
+        if forward.late[0] > LATE[0] or forward.late[1] > LATE[1]:
+            usual, most = (f"{1e3 * late:.1f} ms" for late in forward.late)
+            why = f"the proxy was {usual} late in 1 of 100 datagrams, {most} at most"
+            continue
+        sides = {role: decode_capture(folder / f"{role}.pcap", [folder / "keys.log"]) for role in ("client", "server")}
+        for role, side in sides.items():
+            save_tables(side, folder / f"{role}_tables")
+        (folder / "label.json").write_text(json.dumps(label(cause, forward, sides["server"]), indent=1))
+        return name
+    return f"{name}: {why}"
+
+
+def main(arguments: list[str]) -> int:
+    """0: all were made."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--part", choices=sorted(PARTS), required=True)
+    parser.add_argument("--only", default="", help="causes, separated by commas")
+    options = parser.parse_args(arguments)
+    seed, count = PARTS[options.part]
+    chosen = [name for name in CAUSES if not options.only or name in options.only.split(",")]
+    failed = 0
+    for number in range(count):
+        for name in chosen:
+            for server in SERVERS:
+                full = f"{name}-{server}-{number}"
+                cause = CAUSES[name](Random(f"{full}/{seed}"), server)
+                told = make((options.folder / options.part / full).resolve(), full, cause)
+                failed += ":" in told
+                print(told, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
