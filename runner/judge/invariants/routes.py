@@ -14,6 +14,7 @@ _FULL = 1200
 _FACTOR = 3  # RFC 9000 §8.1
 _ANSWERED_NS = 1_000_000_000
 _A_FEW = 5  # datagrams
+_LATENESS_NS = 25_000_000  # within which an endpoint may not have read what arrived
 _READ_NS = 100_000_000  # after the acknowledgment: a response is not delayed (RFC 9000 §8.2.2)
 _AFTER_READING = 3  # packets
 
@@ -91,7 +92,35 @@ def _allowance(side: Side, routes: _Routes, datagram: int) -> int:
     rows = routes.rows[routes.rows < datagram]
     same = np.array([routes.ends(int(row))[1] == remote for row in rows], dtype=bool)
     mine = side.capture.datagrams["sender"][rows] == side.sender
-    return int(_FACTOR * length[rows[same & ~mine]].sum() - length[rows[same & mine]].sum())
+    read = rows <= _last_read(side, datagram)
+    return int(_FACTOR * length[rows[same & ~mine & read]].sum() - length[rows[same & mine]].sum())
+
+
+def _last_read(side: Side, datagram: int) -> int:
+    """The last datagram of the peer that the endpoint had certainly read when it sent this one: it is old, or what is
+    acknowledged or answered was in it."""
+    capture = side.capture
+    times, packets = capture.datagrams["time_ns"], capture.packets["datagram"]
+    got = packets[side.got]
+    old = got[times[got] < times[datagram] - _LATENESS_NS]
+    seen = [int(old[-1])] if len(old) else []
+    acks = side.ack_frames()
+    acks = acks[(capture.vantage.ack_space[acks] == APPLICATION) & (packets[capture.acks["packet"][acks]] <= datagram)]
+    if len(acks):
+        ours = side.of_type(ONE_RTT, got=True)
+        known = ours[capture.packets["packet_number"][ours] <= capture.acks["largest"][acks].max()]
+        seen += packets[known[-1:]].tolist()
+    given = {
+        capture.frames.cell("payload", row)
+        for row in side.frames("path_response").tolist()
+        if _datagram(side, row) == datagram
+    }
+    seen += [
+        _datagram(side, row)
+        for row in side.frames("path_challenge", got=True).tolist()
+        if capture.frames.cell("payload", row) in given
+    ]
+    return max((row for row in seen if row < datagram), default=-1)
 
 
 def _valid(side: Side, routes: _Routes, before: int) -> set[Address]:

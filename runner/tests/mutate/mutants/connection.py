@@ -96,6 +96,9 @@ def _unanswered(m: Mutation) -> None:
     },
 )
 def _unchallenged(m: Mutation) -> None:
+    moved = [each for each, _ in m.packets() if SERVER in each.seen]
+    new = [each.sent_ns for each in moved if each.seen[SERVER].destination != moved[0].seen[SERVER].destination]
+    m.need(sum(each > new[0] + 1_000_000_000 for each in new) > 5, "it ends too soon after the move")
     _without(m, F.PATH_CHALLENGE)
     for _, packet, each in m.frames(F.PATH_RESPONSE, sender=CLIENT):
         packet.swap(each, frame(F.PING))
@@ -156,6 +159,7 @@ def _client_initial(m: Mutation) -> None:
 def _server_initial(m: Mutation) -> None:
     theirs = next(each[0] for each in m.packets(Kind.HANDSHAKE, sender=CLIENT) if each[0].arrived)
     last = m.packets(Kind.INITIAL)[-1][0]
+    m.need(m.closed_ns > theirs.seen[SERVER].time_ns + 800_000_000, "it is closed by then")
     _again(m, Kind.INITIAL, (theirs.seen[SERVER].time_ns - last.sent_ns) / 1e9 + 0.6 + m.rng.random() / 5)
 
 
@@ -190,7 +194,8 @@ def _client_early(m: Mutation) -> None:
     twin = edits.copied(first[1], frame(F.PING))
     wait = (answer.seen[CLIENT].time_ns - first[0].sent_ns) / 1e9 - 0.002
     edits.renumber(m.recording, m.connection, CLIENT, "application", twin.number, first[0].seen[SERVER].time_ns)
-    m.recording.insert(first[0], [twin], after_s=wait)
+    for record in m.recording.insert(first[0], [twin], after_s=wait).seen.values():
+        record.mark(0)  # it is not among the server's counts
 
 
 @mutant("rfc9000-8.1-amplification", SERVER)

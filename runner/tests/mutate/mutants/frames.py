@@ -75,11 +75,6 @@ _send(
 )
 _send("rfc9000-19.14-streams-blocked-high", lambda _: frame(F.STREAMS_BLOCKED_BIDI, limit=HIGH), name="bidirectional")
 _send("rfc9000-19.14-streams-blocked-high", lambda _: frame(F.STREAMS_BLOCKED_UNI, limit=HIGH), name="unidirectional")
-_send(
-    "rfc9000-19.16-retire-unissued",
-    lambda m: frame(F.RETIRE_CONNECTION_ID, sequence=m.rng.randrange(900, 9000)),
-    name="retire",
-)
 _send("rfc9000-19.20-handshake-done-from-client", lambda _: frame(F.HANDSHAKE_DONE), CLIENT, name="done")
 _send("rfc9000-12.4-unknown-frame", lambda m: unknown(varint(m.rng.randrange(0x4000, 0x8000))), name="type")
 _send("rfc9000-12.4-malformed-frame", lambda _: unknown(varint(F.MAX_DATA) + b"\xc0\0"), name="cut-off")
@@ -164,14 +159,21 @@ def _too_many(m: Mutation) -> None:
     )
 
 
-@mutant("rfc9000-19.15-new-id-beside-empty")
+@mutant("rfc9000-19.15-new-id-beside-empty", CLIENT)
 def _beside_empty(m: Mutation) -> None:
     cids = m.connection.cids[m.role]
     m.need(cids and not cids[0], "its connection ID is not empty")
     m.send(new_connection_id(1, m.rng.randbytes(8), token=m.rng.randbytes(16)))
 
 
-@mutant("rfc9000-19.16-retire-empty")
+@mutant("rfc9000-19.16-retire-unissued", name="retire")
+def _retire_unissued(m: Mutation) -> None:
+    cids = m.connection.cids[m.peer]
+    m.need(cids and cids[0], "the peer's connection ID is empty")
+    m.send(frame(F.RETIRE_CONNECTION_ID, sequence=m.rng.randrange(900, 9000)))
+
+
+@mutant("rfc9000-19.16-retire-empty", SERVER)
 def _retire_empty(m: Mutation) -> None:
     cids = m.connection.cids[m.peer]
     m.need(cids and not cids[0], "the peer's connection ID is not empty")

@@ -76,6 +76,8 @@ def _not_increasing(m: Mutation) -> None:
     at = m.rng.randrange(len(hosts) - 1)
     (_, first), (_, second) = hosts[at], hosts[at + 1]
     m.need(second.number == first.number + 1 and first.first & 4 == second.first & 4, "not in a row")
+    counted = any(each.type == F.ACK_ECN for each in (*first.frames, *second.frames))
+    m.need(not counted, "ECN counts would decrease with the numbers")
     first.number, second.number = second.number, first.number
     first.changed = second.changed = True
 
@@ -132,7 +134,7 @@ def _ack_of_acks(m: Mutation) -> None:
         arrival = datagram.seen[m.role].time_ns
         following = min((each for each in there if each > arrival), default=0)
         own = [each for each in m.packets(Kind.ONE_RTT) if each[0].sent_ns < arrival + 55_000_000]
-        acks = [each for each in own if any(one.is_ack for one in each[1].frames)]
+        acks = [each for each in own if any(one.is_ack and one.ranges[0][1] == packet.number for one in each[1].frames)]
         busy = any(0 < each.sent_ns - datagram.sent_ns < 60_000_000 for each, _ in other.packets())
         if following > arrival + 60_000_000 and acks and own[-1][0].arrived and not busy:
             pauses.append((datagram, packet, own[-1], acks[-1]))

@@ -61,17 +61,6 @@ def _other_token(m: Mutation) -> None:
         packet.token, packet.changed = token, True
 
 
-@mutant("rfc9000-8.1.3-token-left-out", CLIENT, cases=("resumption", "zerortt"))
-def _token_left_out(m: Mutation) -> None:
-    initial = [each for each in arrived(m, Kind.INITIAL) if each[1].token]
-    m.need(not list(m.recording.packets(SERVER, Kind.RETRY)), "the token is of a Retry")
-    m.need(len(initial) > 1, "no token in two packets")
-    datagram, packet = initial[-1]
-    size = datagram.size
-    packet.token, packet.token_size, packet.changed = b"", 1, True
-    edits.keep_size(datagram, size)
-
-
 @mutant("rfc9000-17.2.5.3-number-reset", CLIENT, cases=("retry",))
 def _number_reset(m: Mutation) -> None:
     later = _after_retry(m)
@@ -112,6 +101,16 @@ def _negotiation_destination(m: Mutation) -> None:
 def _negotiation_source(m: Mutation) -> None:
     _, packet = _negotiation(m)
     packet.scid, packet.changed = m.rng.randbytes(len(packet.scid)), True
+
+
+@mutant("rfc9000-6.1-negotiation-from-client", CLIENT, cases=("versionnegotiation",))
+def _client_negotiates(m: Mutation) -> None:
+    answer, packet = _negotiation(m)
+    question = next(each for each in m.recording.datagrams if each.sender == CLIENT)
+    m.need(answer.arrived and question.arrived, "it was lost")
+    twin = edits.copied(packet)
+    twin.dcid, twin.scid = packet.scid, packet.dcid
+    m.recording.insert(question, [twin], after_s=(answer.seen[CLIENT].time_ns - question.sent_ns) / 1e9 + 0.0002)
 
 
 @mutant("rfc9000-5.2.2-small-datagram-answered", SERVER, cases=("versionnegotiation",))
