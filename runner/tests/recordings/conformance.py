@@ -72,5 +72,7 @@ GOOD = (
     Good(server="quinn", client="quinn", case="amplificationlimit", changes=SHORT_CHAIN),
     Good(server="quinn", client="quic-go", case="rebind-port", changes={**PORT, **_LONGER}),
     Good(server="quic-go", client="quinn", case="rebind-addr", changes={**ADDRESS, **_LONGER}),
+    Good(server="aioquic", client="quinn", case="rebind-port", changes={**PORT, **_LONGER}),
+    Good(server="ngtcp2", client="ngtcp2", case="rebind-addr", changes={**ADDRESS, **_LONGER}),
     Good(server="misbehaving", client="aioquic", case="connectionmigration", changes=MIGRATION),
 )

@@ -42,7 +42,7 @@ KEPT = (
 KEPT_BAD = ("evidence.json", "sim/left.pcap", "sim/right.pcap", "sim/truth.json", "client/keys.log")
 ATTEMPTS = 10
 MISBEHAVING = "misbehaving"
-STACKS = ("quic-go", "quinn", "aioquic", "quiche", "picoquic", MISBEHAVING)
+STACKS = ("quic-go", "quinn", "aioquic", "ngtcp2", "quiche", "picoquic", MISBEHAVING)
 # One that can do what it is asked, and one whose window is compiled in.
 VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"}))
 
@@ -84,6 +84,7 @@ def _cases() -> dict[str, CaseRecord]:
         "chacha20": variant("chacha20", "chacha20", 1 * KIB),
         "multiconnect": variant("multiconnect", "multiconnect", 1 * KIB, 1 * KIB, 1 * KIB),
         "transfer": variant("transfer", "transfer", 20 * KIB, 30 * KIB, 50 * KIB),
+        "credit": variant("credit", "transfer", 80 * KIB, 80 * KIB, 120 * KIB),  # above quic-go's first limits
         "multiplexing": replace(declared["multiplexing"], file_sizes=(32,) * 250),
         "keyupdate": replace(declared["keyupdate"], file_sizes=(20 * KIB,)),
         "v2": declared["v2"],
@@ -107,7 +108,8 @@ def _jobs() -> tuple[Job, ...]:
     wanted += [("aioquic", "quic-go", "multiconnect"), ("quinn", "aioquic", "chacha20"), ("quinn", "aioquic", "ipv6")]
     wanted += [("quinn", "aioquic", "keyupdate")]
     wanted += [("quinn", "quic-go", case) for case in ("multiplexing", "ecn")]
-    wanted += [("aioquic", "aioquic", "v2")]
+    wanted += [("aioquic", "aioquic", "v2"), ("ngtcp2", "ngtcp2", "v2")]
+    wanted += [("quinn", "quic-go", "credit"), ("ngtcp2", "quinn", "retry"), ("ngtcp2", "ngtcp2", "zerortt")]
     wanted += [(variant.name, "quic-go", "window") for variant in VARIANTS]
     wanted += [(good.server, good.client, good.case) for good in GOOD]
     plain = [Job(server=server, client=client, case=case, iteration=1) for server, client, case in wanted]
