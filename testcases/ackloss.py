@@ -17,5 +17,6 @@ CASE = Case(
     files=(2 * MIB,),
     iterations=3,
     preconditions=(Hit("dropped_loss", forward=False, least=5),),
+    exercises=("rfc9000-12.3", "rfc9000-13.1"),
     checks=checks.ONE_CONNECTION,
 )

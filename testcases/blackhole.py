@@ -17,5 +17,6 @@ CASE = Case(
     files=(10 * MIB,),
     timeout=60.0,
     preconditions=(Hit("dropped_outage"),),
+    exercises=("rfc9000-12.3", "rfc9000-13.1"),
     checks=checks.ONE_CONNECTION,
 )

@@ -33,5 +33,6 @@ CASE = Case(
     scenario=DEFAULT,
     files=(5 * KIB, 10 * KIB),
     host="server6",
+    exercises=("rfc9000-14",),
     checks=(*checks.ONE_CONNECTION, only_ipv6),
 )

@@ -17,5 +17,6 @@ CASE = Case(
     files=(2 * MIB,),
     iterations=3,
     preconditions=(Hit("held_back", least=5),),
+    exercises=("rfc9000-12.3", "rfc9000-13.1", "rfc9000-17.1"),
     checks=checks.ONE_CONNECTION,
 )

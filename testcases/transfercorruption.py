@@ -18,5 +18,6 @@ CASE = Case(
     timeout=60.0,
     iterations=5,
     preconditions=(Hit("corrupted"),),
+    exercises=("rfc9000-12.3", "rfc9000-13.1"),
     checks=checks.ONE_CONNECTION,
 )

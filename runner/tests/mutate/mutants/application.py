@@ -186,8 +186,11 @@ def _closed(m: Mutation) -> None:
 
 @mutant("rfc9114-6.2.1-control-stream-stopped", cases=CASES)
 def _stopped(m: Mutation) -> None:
-    theirs = Mutation(m.recording, m.connection, m.peer, m.rng)
-    m.send(frame(F.STOP_SENDING, stream=control(theirs), code=0))
+    number = control(Mutation(m.recording, m.connection, m.peer, m.rng))
+    opened = m.streams(m.peer)[number].sent[0][0]
+    m.need(opened.arrived, "what opens the control stream was lost")
+    after = [each for each in m.hosts() if each[0].sent_ns > opened.seen[m.role].time_ns]
+    m.send_after(m.pick(after, "nothing is sent after it"), frame(F.STOP_SENDING, stream=number, code=0))
 
 
 def _new_stream(m: Mutation, data: bytes) -> None:

@@ -202,6 +202,7 @@ def _client_early(m: Mutation) -> None:
 def _amplification(m: Mutation) -> None:
     datagram, packet = m.packets(Kind.INITIAL)[0]
     m.need(datagram.arrived, "it was lost")
+    m.need(not any(each.token for _, each in m.packets(Kind.INITIAL, sender=CLIENT)), "a token proves the address")
     sent: Sent = (datagram, packet)
     for _ in range(5):
         sent = edits.insert_packet(m.recording, *sent, frame(F.PING), after_s=0.00001, size=1200)

@@ -178,7 +178,7 @@ def _read_early(m: Mutation) -> None:
     early = m.packets(
         Kind.ONE_RTT,
         sender=CLIENT,
-        where=lambda each, _: each.arrived and each.seen[SERVER].time_ns < until - 10_000,
+        where=lambda each, packet: packet.eliciting and each.arrived and each.seen[SERVER].time_ns < until - 10_000,
     )
     _, read = m.pick(early[:1], "no 1-RTT packet of the client is as early")
     own = [each for each in m.packets(Kind.ONE_RTT) if each[0].sent_ns < until - 10_000]

@@ -1,0 +1,114 @@
+"""What tshark reads in a capture, as the public QUIC Interop Runner asks it: a layer for each packet of a datagram."""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+CLIENT, SERVER = "client", "server"
+_ADDRESSES = {
+    "193.167.0.100": CLIENT,
+    "fd00:cafe:cafe::100": CLIENT,
+    "193.167.100.100": SERVER,
+    "fd00:cafe:cafe:100::100": SERVER,
+}
+"""Which endpoint has an address. Others, such as those after a move of the client, belong to nobody."""
+INITIAL, EARLY, HANDSHAKE, RETRY = "initial", "0rtt", "handshake", "retry"
+_TYPES = {1: (INITIAL, EARLY, HANDSHAKE, RETRY), 2: (RETRY, INITIAL, EARLY, HANDSHAKE)}
+V2 = 0x6B3343CF
+_SECONDS = 600
+
+Fields = dict[str, list[str]]
+"""Name of a field, without `quic.`, → all its values in the packet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One QUIC packet. `type`: of its long header, empty for short headers."""
+
+    type: str
+    fields: Fields
+
+    def get(self, name: str) -> str | None:
+        """The first value of a field."""
+        return self.fields[name][0] if name in self.fields else None
+
+    @property
+    def version(self) -> int | None:
+        """Of the long header."""
+        value = self.get("version")
+        return None if value is None else int(value, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One captured frame with QUIC in it. `size`: bytes of UDP payload."""
+
+    source: tuple[str, int]
+    destination: tuple[str, int]
+    size: int
+    ecn: int
+    is_ipv4: bool
+    layers: tuple[Layer, ...]
+
+    @property
+    def sender(self) -> str:
+        """Client or server by the address, empty where the public runner knows neither."""
+        return _ADDRESSES.get(self.source[0], "")
+
+    def has(self, name: str) -> bool:
+        """Whether its first QUIC packet has a field: the others are not looked at."""
+        return bool(self.layers) and name in self.layers[0].fields
+
+
+def frames(capture: Path, key_log: Path | None) -> tuple[Frame, ...]:
+    """All frames with QUIC that is not quoted in an ICMP message. FileNotFoundError without tshark."""
+    command = ["tshark", "-r", str(capture), "-Y", "quic && !icmp && !icmpv6", "-d", "udp.port==443,quic"]
+    command += ["--disable-protocol", "http3", "-T", "pdml", "-J", "ip ipv6 udp quic tls"]
+    if key_log is not None:
+        command += ["-o", f"tls.keylog_file:{key_log}"]
+    process = subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS)
+    return tuple(_frame(packet) for packet in ElementTree.fromstring(process.stdout).iter("packet"))
+
+
+def _frame(packet: ElementTree.Element) -> Frame:
+    ip4, ip6, udp = (packet.find(f"proto[@name='{name}']") for name in ("ip", "ipv6", "udp"))
+    ip, name, ecn = (ip4, "ip", "ip.dsfield.ecn") if ip4 is not None else (ip6, "ipv6", "ipv6.tclass.ecn")
+    assert ip is not None
+    assert udp is not None
+    return Frame(
+        source=(_value(ip, f"{name}.src"), int(_value(udp, "udp.srcport"))),
+        destination=(_value(ip, f"{name}.dst"), int(_value(udp, "udp.dstport"))),
+        size=int(_value(udp, "udp.length")) - 8,
+        ecn=int(_value(ip, ecn), 0),
+        is_ipv4=ip4 is not None,
+        layers=tuple(_layers(packet)),
+    )
+
+
+def _value(element: ElementTree.Element, name: str) -> str:
+    found = element.find(f".//field[@name='{name}']")
+    assert found is not None, name
+    return found.get("show", "")
+
+
+def _layers(packet: ElementTree.Element) -> Iterator[Layer]:
+    for proto in packet.iterfind("proto[@name='quic']"):
+        fields: Fields = {}
+        for field in proto.iter("field"):
+            fields.setdefault(field.get("name", "").removeprefix("quic."), []).append(field.get("show", ""))
+        yield Layer(type=_type(fields), fields=fields)
+
+
+def _type(fields: Fields) -> str:
+    for name, version in (("long.packet_type", 1), ("long.packet_type_v2", 2)):
+        if name in fields:
+            return _TYPES[version][int(fields[name][0], 0)]
+    return ""
+
+
+def usable_key_log(logs: Sequence[Path]) -> Path | None:
+    """The first of the client's and the server's key log that has handshake secrets."""
+    word = "SERVER_HANDSHAKE_TRAFFIC_SECRET"
+    return next((log for log in logs if log.is_file() and f"\n{word}" in "\n" + log.read_text()), None)
