@@ -279,9 +279,10 @@ class Side:
 
     @cached_property
     def peer_source(self) -> bytes | None:
-        """The source connection ID of the peer's last Initial packet, else of its Handshake packets."""
-        found = self.ids("scid", self.of_type(INITIAL, HANDSHAKE, got=True))
-        return found[-1] if found else None
+        """The source connection ID of the peer's last Initial packet, else of its first Handshake packet."""
+        initial = self.ids("scid", self.of_type(INITIAL, got=True))
+        handshake = self.ids("scid", self.of_type(HANDSHAKE, got=True))
+        return initial[-1] if initial else handshake[0] if handshake else None
 
     @cached_property
     def single_datagrams(self) -> Bools:

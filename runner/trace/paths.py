@@ -170,7 +170,7 @@ def amplification(scope: Scope) -> Amplification | None:
     """How much the server sent before it knew the client's address (RFC 9000 §8.1). None without a capture there.
 
     Payload bytes of UDP. The address is valid once a Handshake packet of the client arrived, an Initial with a token,
-    or one for a connection ID of at least 8 bytes that the server chose.
+    or any packet for a connection ID of at least 8 bytes that the server chose.
     """
     vantage = scope.recording.server
     if vantage is None:
@@ -214,11 +214,13 @@ def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]
     if len(handshakes):
         found.append((int(packets["datagram"][handshakes[0]]), "a Handshake packet"))
     for row in scope.packets(vantage, CLIENT, "initial"):
-        dcid, datagram = packets.cell("dcid", int(row)), int(packets["datagram"][row])
         if packets["token_length"][row] > 0:
-            found.append((datagram, "a token"))
+            found.append((int(packets["datagram"][row]), "a token"))
             break
-        if packets["decrypted"][row] == 1 and dcid in chosen and len(dcid) >= _ENTROPY_BYTES:
-            found.append((datagram, "the server's connection ID"))
+    # A packet that can't be opened, for the link damaged it, or that waits for its keys, has the connection ID as well.
+    for row in scope.packets(vantage, CLIENT, "initial", "handshake", "1rtt"):
+        dcid = packets.cell("dcid", int(row))
+        if dcid in chosen and len(dcid) >= _ENTROPY_BYTES:
+            found.append((int(packets["datagram"][row]), "the server's connection ID"))
             break
     return min(found) if found else (None, None)

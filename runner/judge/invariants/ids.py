@@ -158,12 +158,15 @@ def long_headers(side: Side) -> Iterator[Broken]:
     if first and len(first[0]) < 8 and not (side.capture.packets["token_length"][initials[:1]] > 0).any():
         yield Broken(rule="rfc9000-7.2-first-id-short", actual=f"{len(first[0])} bytes", packets=shown(initials[:1]))
     every = side.of_type(INITIAL, EARLY, HANDSHAKE)
-    sources = side.ids("scid", every)
-    if len(sources) > 1:
+    sources = side.ids("scid", side.of_type(INITIAL, EARLY))
+    issued = [value for _, _, value, _, _ in _issued(side)]
+    others = [value for value in side.ids("scid", side.of_type(HANDSHAKE)) if value not in (*sources[:1], *issued)]
+    if sources[1:] or (sources and others):
+        other = (*sources[1:], *others)[0]
         yield Broken(
             rule="rfc9000-7.2-client-source-changed",
-            actual=f"{sources[1].hex()} after {sources[0].hex()}",
-            packets=shown(side.with_id("scid", sources[1], every)),
+            actual=f"{other.hex()} after {sources[0].hex()}",
+            packets=shown(side.with_id("scid", other, every)),
         )
     theirs = side.ids("scid", side.of_type(INITIAL, HANDSHAKE, got=True))
     theirs += [value for _, _, value, _, _ in _issued(side, got=True)]

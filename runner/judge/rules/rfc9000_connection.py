@@ -89,7 +89,12 @@ _every(
     CLIENT,
     "After the server's first packet the client uses the server's source connection ID as destination.",
 )
-_every("7.2", "client-source-changed", CLIENT, "All long headers of a client have one source connection ID.")
+_every(
+    "7.2",
+    "client-source-changed",
+    CLIENT,
+    "All long headers of a client have one source connection ID; Handshake packets may have another that it issued.",
+)
 _every(
     "7.2",
     "server-source-changed",

@@ -11,6 +11,7 @@ from runner.tests.mutate.recording import CLIENT, Datagram, Recording
 from runner.tests.mutate.tls import Message, Parameters
 
 LEAST_INITIAL = 1200  # bytes of a datagram with an Initial packet (RFC 9000 §14.1)
+MTU = 1452  # of UDP payload, over Ethernet and IPv6
 
 
 class UnfitError(Exception):
@@ -65,6 +66,8 @@ def renumber(
                 ranges = _raised(frame.ranges, start, acked=datagram.sent_ns >= acked_from_ns)
                 if ranges != frame.ranges:
                     packet.swap(frame, frame.but(ranges=ranges))
+                    if packet.kind is Kind.ONE_RTT and datagram.size > MTU:
+                        raise UnfitError("an ACK that grows makes a datagram too large")
 
 
 def _raised(ranges: tuple[tuple[int, int], ...], start: int, *, acked: bool) -> tuple[tuple[int, int], ...]:

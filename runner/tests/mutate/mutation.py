@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from runner.tests.mutate import edits, tls
 from runner.tests.mutate.connection import Connection
-from runner.tests.mutate.edits import UnfitError
+from runner.tests.mutate.edits import MTU, UnfitError
 from runner.tests.mutate.frames import F, Frame, padding
 from runner.tests.mutate.packets import Kind, Packet
 from runner.tests.mutate.recording import CLIENT, SERVER, Datagram, Recording, anything
@@ -16,7 +16,6 @@ from runner.tests.mutate.wire import Reader
 
 Sent = tuple[Datagram, Packet]
 T = TypeVar("T")
-MTU = 1452  # of UDP payload, over Ethernet and IPv6
 
 
 @dataclass
@@ -123,6 +122,7 @@ class Mutation:
     def hosts(self, kind: Kind = Kind.ONE_RTT, *, confirmed: bool = True) -> list[Sent]:
         """Packets after which another one can be sent, or into which frames can be put, and nothing else changes."""
         least = self.confirmed_ns if kind is Kind.ONE_RTT and confirmed else 0
+        unsure = self._unsure_ns()
         last = max((packet.number for _, packet in self.packets(kind)), default=-1)
         closed = self.closed_ns
 
@@ -132,11 +132,27 @@ class Mutation:
                 and datagram.opened
                 and packet.opened
                 and least <= datagram.sent_ns < closed
+                and not any(start <= datagram.sent_ns <= stop for start, stop in unsure)
                 and packet.number < last
                 and self.acked_later(datagram, packet)
             )
 
         return self.packets(kind, where=fits)
+
+    def _unsure_ns(self) -> list[tuple[int, int]]:
+        """When the server sends to addresses that it has not validated: one more packet might be too much there."""
+        sent = [datagram for datagram, _ in self.packets(Kind.ONE_RTT, sender=SERVER) if SERVER in datagram.seen]
+        answers = [
+            datagram for datagram, _, _ in self.frames(F.PATH_RESPONSE, sender=CLIENT) if SERVER in datagram.seen
+        ]
+        if self.role == CLIENT or not sent:
+            return []
+        begun: dict[tuple[bytes, int], int] = {}
+        for datagram in sent:
+            begun.setdefault(datagram.seen[SERVER].destination, datagram.sent_ns)
+        valid = {each.seen[SERVER].source: each.seen[SERVER].time_ns for each in answers}
+        first = sent[0].seen[SERVER].destination
+        return [(start, valid.get(address, 1 << 62)) for address, start in begun.items() if address != first]
 
     # What is made of it
 

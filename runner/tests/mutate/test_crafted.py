@@ -74,6 +74,7 @@ HANDSHAKE, RETRY = ("quinn_quinn/handshake", "handshake"), ("quic-go_quinn/retry
 ECN, HTTP3 = ("quinn_quic-go/ecn", "ecn"), ("quic-go_quinn/http3", "http3")
 UPDATE = ("quinn_aioquic/keyupdate", "keyupdate")
 PORT = ("quinn_quic-go/rebind-port", "rebind-port")
+UPGRADE, CREDIT = ("ngtcp2_ngtcp2/v2", "v2"), ("quinn_quic-go/credit", "transfer")
 CRAFTED: dict[str, tuple[tuple[str, str], str, Callable[[Mutation], None]]] = {
     "a first flight that never comes near the limit": (
         ("quinn_quinn/amplificationlimit", "amplificationlimit"),
@@ -93,6 +94,9 @@ for _name, _where, _rule, _role in (
     ("no retry_source_connection_id", RETRY, "rfc9000-7.3-retry-source-missing", SERVER),
     ("old keys on higher numbers", UPDATE, "rfc9001-6.4-old-keys-on-higher-number", CLIENT),
     ("an update before confirmation", UPDATE, "rfc9001-6.1-update-before-confirmed", CLIENT),
+    ("a packet of version 2 with keys of version 1", UPGRADE, "rfc9369-3.3.1-initial-keys", CLIENT),
+    ("Handshake packets of version 2 with keys of version 1", UPGRADE, "rfc9369-3.3.2-key-labels", SERVER),
+    ("data beyond the limit of the connection", CREDIT, "rfc9000-4.1-connection-limit", SERVER),
     ("a small challenge", PORT, "rfc9000-8.2.1-challenge-not-padded", SERVER),
     ("an Initial datagram below 1200 B", HANDSHAKE, "rfc9000-14.1-client-initial-small", CLIENT),
     ("a wrong original DCID", HANDSHAKE, "rfc9000-7.3-original-destination-wrong", SERVER),

@@ -82,7 +82,11 @@ def _without(m: Mutation, kind: int) -> None:
         packet.pad(size - datagram.size)
 
 
-@mutant("rfc9000-8.2.2-challenge-unanswered", cases=MOVES)
+@mutant(
+    "rfc9000-8.2.2-challenge-unanswered",
+    cases=MOVES,
+    along={"rfc9000-8-unvalidated-path": "without the response the path is never validated"},
+)
 def _unanswered(m: Mutation) -> None:
     _without(m, F.PATH_RESPONSE)
 
@@ -174,6 +178,7 @@ def _server_handshake(m: Mutation) -> None:
 @mutant("rfc9001-4.9.2-client-handshake-late", CLIENT, along=LATE)
 def _client_handshake(m: Mutation) -> None:
     last = m.packets(Kind.HANDSHAKE)[-1][0]
+    m.need(m.closed_ns > m.confirmed_ns + 800_000_000, "it is closed by then")
     _again(m, Kind.HANDSHAKE, (m.confirmed_ns - last.sent_ns) / 1e9 + 0.6 + m.rng.random() / 5)
 
 

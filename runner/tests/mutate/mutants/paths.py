@@ -113,6 +113,7 @@ def _unvalidated(m: Mutation) -> None:
         and ends(each, SERVER)[0] == clients[1]
         and each.seen[SERVER].time_ns < datagram.sent_ns + 1_000_000
     )
+    m.need(datagram.size <= 3 * received, "the PATH_CHALLENGE itself was too much")
     for _ in range(received * 3 // 1200 + 1):
         sent = m.send_after(sent, frame(F.PING), size=1200, after_s=0.00001)
 
