@@ -122,7 +122,7 @@ class Mutation:
     def hosts(self, kind: Kind = Kind.ONE_RTT, *, confirmed: bool = True) -> list[Sent]:
         """Packets after which another one can be sent, or into which frames can be put, and nothing else changes."""
         least = self.confirmed_ns if kind is Kind.ONE_RTT and confirmed else 0
-        unsure = self._unsure_ns()
+        unsure = self.unsure_ns()
         last = max((packet.number for _, packet in self.packets(kind)), default=-1)
         closed = self.closed_ns
 
@@ -139,7 +139,7 @@ class Mutation:
 
         return self.packets(kind, where=fits)
 
-    def _unsure_ns(self) -> list[tuple[int, int]]:
+    def unsure_ns(self) -> list[tuple[int, int]]:
         """When the server sends to addresses that it has not validated: one more packet might be too much there."""
         sent = [datagram for datagram, _ in self.packets(Kind.ONE_RTT, sender=SERVER) if SERVER in datagram.seen]
         answers = [

@@ -67,7 +67,10 @@ def _response_small(m: Mutation) -> None:
 
 @mutant("rfc9000-8.2.1-challenge-not-padded", along={"rfc9000-8.2.2-response-not-padded": "both are in one packet"})
 def _challenge_small(m: Mutation) -> None:
-    datagram, packet, _ = m.pick([each for each in m.frames(F.PATH_CHALLENGE) if each[0].size >= 1200])
+    unsure = m.unsure_ns()  # where little had arrived a small one is right
+    full = [each for each in m.frames(F.PATH_CHALLENGE) if each[0].size >= 1200]
+    fit = [each for each in full if not any(start <= each[0].sent_ns <= stop for start, stop in unsure)]
+    datagram, packet, _ = m.pick(fit, "no full challenge to a valid address")
     packet.frames = [each for each in packet.frames if each.type != F.PADDING and not each.is_stream]
     packet.changed = True
     m.need(datagram.size < 1200, "it is full")

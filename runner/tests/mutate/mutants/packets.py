@@ -14,7 +14,10 @@ def arrived(m: Mutation, *kinds: Kind) -> list[Sent]:
     return m.packets(where=lambda datagram, packet: datagram.arrived and packet.opened and packet.kind in kinds)
 
 
-@mutant("rfc9000-17.2-fixed-bit-long")
+@mutant(
+    "rfc9000-17.2-fixed-bit-long",
+    along={"rfc9000-17.3.1-fixed-bit-short": "it cleared the bit of 1-RTT packets, too, which was offered"},
+)
 def _fixed_long(m: Mutation) -> None:
     m.set_parameter(P.GREASE_QUIC_BIT, None, m.peer)
     _, packet = m.pick(arrived(m, Kind.HANDSHAKE))
@@ -22,7 +25,10 @@ def _fixed_long(m: Mutation) -> None:
     packet.changed = True
 
 
-@mutant("rfc9000-17.3.1-fixed-bit-short")
+@mutant(
+    "rfc9000-17.3.1-fixed-bit-short",
+    along={"rfc9000-17.2-fixed-bit-long": "it cleared the bit of Handshake packets, too, which was offered"},
+)
 def _fixed_short(m: Mutation) -> None:
     m.set_parameter(P.GREASE_QUIC_BIT, None, m.peer)
     _, packet = m.pick(arrived(m, Kind.ONE_RTT))

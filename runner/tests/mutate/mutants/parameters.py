@@ -129,7 +129,10 @@ def _offer_withdrawn(m: Mutation) -> None:
     m.set_parameter(P.VERSION_INFORMATION, _versions(1, 1), CLIENT)
 
 
-@mutant("rfc9001-8.2-parameters-missing")
+@mutant(
+    "rfc9001-8.2-parameters-missing",
+    along={"rfc9000-5.1.1-sequence-skipped": "number 1 was the connection ID of the preferred address"},
+)
 def _no_parameters(m: Mutation) -> None:
     kind = tls.CLIENT_HELLO if m.role == CLIENT else tls.ENCRYPTED_EXTENSIONS
     m.edit_message(kind, lambda message: message.set(tls.TRANSPORT_PARAMETERS, None))
