@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.decode.decode import decode_capture
-from runner.decode.schema import DECODER_VERSION, READABLE_VERSIONS, TABLES, CaptureMeta, Invariant, Trace
+from runner.decode.schema import DECODER_VERSION, READABLE_VERSIONS, TABLES, CaptureMeta, Trace, TraceCheck
 from runner.errors import CaptureError
 
 _META = b"bentpipe.trace"
@@ -22,7 +22,7 @@ _LAST = "datagrams"
 def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
     """Write folder/<table>.parquet (zstd) for every table; a reader never sees a half-written file."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"meta": asdict(trace.meta), "invariants": [asdict(each) for each in trace.invariants]})
+    text = json.dumps({"meta": asdict(trace.meta), "invariants": [asdict(each) for each in trace.checks]})
     for name in sorted(TABLES, key=lambda each: each == _LAST):
         table: pa.Table = getattr(trace, name)
         temporary = folder / f"{name}.parquet.partial"
@@ -37,13 +37,13 @@ def load_tables(folder: Path) -> Trace:
         tables = {name: pq.read_table(folder / f"{name}.parquet") for name in TABLES}
         stored = json.loads(tables[_LAST].schema.metadata[_META])
         meta = CaptureMeta(**stored["meta"])
-        invariants = [Invariant(**each) for each in stored["invariants"]]
+        checks = [TraceCheck(**each) for each in stored["invariants"]]
         tables = {name: _completed(table, TABLES[name]) for name, table in tables.items()}
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise CaptureError(f"{folder} has no tables of this version: decode the capture again.") from error
     if meta.decoder_version not in READABLE_VERSIONS:
         raise CaptureError(f"{folder} was written by decoder version {meta.decoder_version}: decode the capture again.")
-    return Trace(**tables, meta=meta, invariants=invariants)
+    return Trace(**tables, meta=meta, checks=checks)
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from runner.decode.capture import open_capture
 from runner.decode.decoder import Decoder
-from runner.decode.invariants import trace_invariants
 from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
 from runner.decode.protection import VERSIONS
 from runner.decode.schema import DECODER_VERSION, CaptureMeta, Trace
 from runner.decode.tables import TableBuilder
+from runner.decode.trace_checks import trace_checks
 from runner.errors import CaptureError
 
 _QUIC_PORTS = (443, 4433)
@@ -50,7 +50,7 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
         decoder_version=DECODER_VERSION,
         skipped_udp=_skipped(datagrams, selected),
     )
-    return Trace(**tables, meta=meta, invariants=trace_invariants(tables, meta))
+    return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
 
 
 def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, list[int]]:

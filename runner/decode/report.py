@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runner.decode.invariants import unique_bytes_by_stream
 from runner.decode.schema import Trace
+from runner.decode.trace_checks import unique_bytes_by_stream
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "streams": streams,
         "undecrypted": packets.num_rows - (pc.sum(packets["decrypted"]).as_py() or 0),
         "connections": [_readable(row) for row in trace.connections.to_pylist()],
-        "invariants": [asdict(invariant) for invariant in trace.invariants],
+        "invariants": [asdict(each) for each in trace.checks],
         "truncated": trace.meta.truncated,
     }
 

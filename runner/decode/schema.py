@@ -185,8 +185,11 @@ class CaptureMeta:
 
 
 @dataclass(frozen=True, slots=True)
-class Invariant:
-    """Something that must hold on every sound trace, as a count. `holds` is None when the evidence is missing."""
+class TraceCheck:
+    """Something that holds on every sound trace, as a count. `holds` is None when the evidence is missing.
+
+    It is about the capture and the decoder; what an endpoint must do is an invariant of the judge.
+    """
 
     name: str
     holds: bool | None
@@ -196,7 +199,7 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One decoded capture: the tables of the schemas above, the file's facts and the invariants."""
+    """One decoded capture: the tables of the schemas above, the file's facts and its checks."""
 
     datagrams: pa.Table
     packets: pa.Table
@@ -205,7 +208,7 @@ class Trace:
     frames: pa.Table
     connections: pa.Table
     meta: CaptureMeta
-    invariants: list[Invariant]
+    checks: list[TraceCheck]
 
 
 TABLES: dict[str, pa.Schema] = {

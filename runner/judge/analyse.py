@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner import store
-from runner.decode import Trace, cached_decode, job_invariants, load_tables, on_server_clock
+from runner.decode import Trace, cached_decode, job_checks, load_tables, on_server_clock
 from runner.decode.flood import flood
 from runner.decode.tcp import cached_decode_tcp
 from runner.diagnose import Explanation
@@ -393,9 +393,9 @@ def _invariants(client_side: Trace, server_side: Trace, found: TraceFacts, recor
     """
     corrupts = _corrupts(record)
     plain = all(connection.alpn == HTTP09 for connection in found.connections)
-    checked = [(f"client_side.{one.name}", one) for one in client_side.invariants]
-    checked += [(f"server_side.{one.name}", one) for one in server_side.invariants]
-    both = job_invariants(client_side, server_side, record.file_sizes if plain else None)
+    checked = [(f"client_side.{one.name}", one) for one in client_side.checks]
+    checked += [(f"server_side.{one.name}", one) for one in server_side.checks]
+    both = job_checks(client_side, server_side, record.file_sizes if plain else None)
     checked += [(one.name, one) for one in both]
     return tuple(
         Invariant(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from runner.decode.cache import load_tables, pair_key, save_tables, stored_key
 from runner.decode.capture import CaptureFile, open_capture
-from runner.decode.invariants import trace_invariants
 from runner.decode.ip_packets import Packet, packets_of
 from runner.decode.keylog import read_key_logs
 from runner.decode.schema import CLIENT, DECODER_VERSION, SERVER, CaptureMeta, Trace
@@ -14,6 +13,7 @@ from runner.decode.tcp.match import Numbered, number_segments
 from runner.decode.tcp.segments import TcpConnection, read_connections
 from runner.decode.tcp.tables import Exchange, TcpTableBuilder
 from runner.decode.tcp.tls import TlsConnection, read_tls
+from runner.decode.trace_checks import trace_checks
 from runner.errors import CaptureError
 
 
@@ -145,7 +145,7 @@ def _trace(capture: _Capture, exchanges: list[Exchange], kernel_drops: int | Non
         first_time_ns=capture.packets[0].time_ns if capture.packets else None,
         decoder_version=DECODER_VERSION,
     )
-    return Trace(**tables, meta=meta, invariants=trace_invariants(tables, meta))
+    return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
 
 
 def _snapped(file: CaptureFile) -> int:

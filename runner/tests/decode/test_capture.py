@@ -103,7 +103,7 @@ def test_pcapng_with_secrets_and_several_interfaces(
     assert_same(trace, whole)
     assert trace.meta.kernel_drops == 3
     assert trace.meta.link_type == "ETHERNET,RAW,LINUX_SLL2"
-    drops = next(each for each in trace.invariants if each.name == "kernel_drops")
+    drops = next(each for each in trace.checks if each.name == "kernel_drops")
     assert (drops.holds, drops.actual) == (False, 3)
 
 
@@ -152,7 +152,7 @@ def test_truncated_file_is_read_to_its_last_whole_record(
         times = trace.datagrams["time_ns"].to_pylist()
         assert times == whole.datagrams["time_ns"].to_pylist()[: len(times)]
         assert trace.meta.truncated is True
-        assert next(each for each in trace.invariants if each.name == "truncated_capture").holds is False
+        assert next(each for each in trace.checks if each.name == "truncated_capture").holds is False
         seen.add(len(times))
     assert len(seen) > len(records) // 2
 

@@ -94,7 +94,7 @@ def test_early_data_without_its_secret_breaks_no_invariant(tmp_path: Path) -> No
     log.write_bytes(b"".join(line for line in lines if not line.startswith(b"CLIENT_EARLY")))
     trace = decode_capture(capture, [log])
     assert set(undecrypted(trace)) == {"0rtt"}
-    assert next(each for each in trace.invariants if each.name == "undecrypted_packets").holds is True
+    assert next(each for each in trace.checks if each.name == "undecrypted_packets").holds is True
 
 
 def test_chacha20() -> None:
@@ -119,7 +119,7 @@ def test_version_negotiation_packet() -> None:
     assert (row["original_version"], row["version"]) == (0x1A2A3A4A, 1)
     assert trace.packets["type"].to_pylist()[:3] == ["unknown", "version_negotiation", "initial"]
     assert trace.packets["connection"].to_pylist()[:3] == [0, 0, 0]
-    assert next(each for each in trace.invariants if each.name == "undecrypted_packets").holds is True
+    assert next(each for each in trace.checks if each.name == "undecrypted_packets").holds is True
 
 
 def test_client_hello_in_two_packets_in_any_order(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_super_datagrams(tmp_path: Path, stack: str) -> None:
     whole = decode(own(f"{stack}_transfer"))
     assert undecrypted(trace) == []
     assert [row[1:] for row in contents(trace)] == [row[1:] for row in contents(whole)]
-    above = next(each for each in trace.invariants if each.name == "datagrams_above_mtu")
+    above = next(each for each in trace.checks if each.name == "datagrams_above_mtu")
     assert above.holds is False
 
 
@@ -226,4 +226,4 @@ def test_unknown_frame_type_ends_the_packet_and_breaks_an_invariant(tmp_path: Pa
     rows = trace.frames.to_pylist()[-6:]
     assert [row["name"] for row in rows] == ["ping", "unknown", "ping", "ping", "ping", "ping"]
     assert (rows[1]["type"], rows[1]["payload"]) == (0x3F01, bytes.fromhex("7f01 0203 0405"))
-    assert next(each for each in trace.invariants if each.name == "unknown_frames").actual == 1
+    assert next(each for each in trace.checks if each.name == "unknown_frames").actual == 1

@@ -130,7 +130,7 @@ def test_garbage_on_a_known_flow_is_bounded(tmp_path: Path) -> None:
     trace = decode_capture(path, [log, *key_logs(CAPTURES[2])])
     assert time.process_time() - started < SECONDS
     assert trace.packets.num_rows > 8000
-    undecrypted = next(each for each in trace.invariants if each.name == "undecrypted_packets")
+    undecrypted = next(each for each in trace.checks if each.name == "undecrypted_packets")
     assert undecrypted.actual == len(garbage)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from runner.config.catalog import Catalog, load_catalog
-from runner.decode import Trace, decode_capture, job_invariants, rescue
+from runner.decode import Trace, decode_capture, job_checks, rescue
 from runner.decode import to_json as trace_to_json
 from runner.decode.capture import capture_of
 from runner.decode.decode import decode_datagrams
@@ -123,7 +123,7 @@ class Target:
         if client is not None and server is not None:
             why = explained(client, server, found, numbers, record=record, truth=seed.truth)
             assert all(isfinite(one.start) and isfinite(one.end) for one in why.diagnoses)
-            job_invariants(client, server, sizes)
+            job_checks(client, server, sizes)
         readings(Artifacts(seed.folder), seed.evidence, found, numbers)
         for case in _catalog().cases.values():
             context = CaseEvidence(

@@ -109,7 +109,7 @@ def trace(packets: list[Packet], *connections: dict[str, Any]) -> Trace:
         [{**row, "connection": number} for number, row in enumerate(connections or (connection(),))],
         schema=TABLES["connections"],
     )
-    return Trace(**tables, meta=META, invariants=[])
+    return Trace(**tables, meta=META, checks=[])
 
 
 def _frame(
@@ -154,7 +154,7 @@ META = CaptureMeta(
 
 def empty() -> Trace:
     """A capture without a packet."""
-    return Trace(**{name: schema.empty_table() for name, schema in TABLES.items()}, meta=META, invariants=[])
+    return Trace(**{name: schema.empty_table() for name, schema in TABLES.items()}, meta=META, checks=[])
 
 
 def moved(packets: list[Packet], delays: dict[tuple[int, int | None], float | None], default: float) -> list[Packet]:

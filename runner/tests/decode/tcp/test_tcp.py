@@ -103,7 +103,7 @@ def test_a_connection_tells_what_tls_agreed_on(recorded: tuple[Tls, Trace, Trace
     assert found.handshake_completed
     assert found.certificate_sent
     assert not found.unread
-    assert all(one.holds for trace in (client_side, server_side) for one in trace.invariants)
+    assert all(one.holds for trace in (client_side, server_side) for one in trace.checks)
 
 
 def test_the_response_is_the_servers_stream_without_tickets_settings_and_alerts(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode import Invariant, Trace, cached_decode, decode_capture, job_invariants, load_tables, save_tables
-from runner.decode.invariants import final_sizes, unique_bytes_by_stream
+from runner.decode import Trace, TraceCheck, cached_decode, decode_capture, job_checks, load_tables, save_tables
 from runner.decode.schema import SERVER, TABLES
+from runner.decode.trace_checks import final_sizes, unique_bytes_by_stream
 from runner.errors import CaptureError
 from runner.tests.decode.rewrite import read, write_pcap
 from runner.tests.decode.test_oracle_tshark import SHARED, key_logs
@@ -23,47 +23,47 @@ def job(name: str) -> tuple[Trace, Trace]:
     return decode_capture(left, key_logs(left), kernel_drops=0), decode_capture(right, key_logs(right), kernel_drops=0)
 
 
-def broken(invariants: list[Invariant]) -> dict[str, int | None]:
-    return {each.name: each.actual for each in invariants if not each.holds}
+def broken(checks: list[TraceCheck]) -> dict[str, int | None]:
+    return {each.name: each.actual for each in checks if not each.holds}
 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_sound_job_with_losses(stack: str) -> None:
     client_side, server_side = job(f"{stack}_{stack}/lossy")
-    assert broken(client_side.invariants) == broken(server_side.invariants) == {}
-    assert broken(job_invariants(client_side, server_side, [SIZE])) == {}
+    assert broken(client_side.checks) == broken(server_side.checks) == {}
+    assert broken(job_checks(client_side, server_side, [SIZE])) == {}
     lost = server_side.packets.num_rows - client_side.packets.num_rows
     assert lost > 0, "the recording has no loss"
 
 
 def test_several_files_and_http3() -> None:
     client_side, server_side = job("quinn_quinn/transfer")
-    assert broken(job_invariants(client_side, server_side, [50 * 1024, 20 * 1024, 30 * 1024])) == {}
+    assert broken(job_checks(client_side, server_side, [50 * 1024, 20 * 1024, 30 * 1024])) == {}
     client_side, server_side = job("quic-go_quinn/http3")
-    assert broken(job_invariants(client_side, server_side, None)) == {}
+    assert broken(job_checks(client_side, server_side, None)) == {}
 
 
 def test_wrong_sizes_break() -> None:
     client_side, server_side = job("quic-go_quic-go/lossy")
-    found = broken(job_invariants(client_side, server_side, [SIZE + 1]))
+    found = broken(job_checks(client_side, server_side, [SIZE + 1]))
     assert found == {"stream_bytes": SIZE, "fin_offsets": 0}
-    found = broken(job_invariants(client_side, server_side, [SIZE // 2, SIZE // 2]))
+    found = broken(job_checks(client_side, server_side, [SIZE // 2, SIZE // 2]))
     assert found == {"fin_offsets": 0}
 
 
 def test_swapped_vantage_points_break() -> None:
     """What the link lost looks then like packets that nobody sent."""
     client_side, server_side = job("quic-go_quic-go/lossy")
-    found = broken(job_invariants(server_side, client_side, None))
+    found = broken(job_checks(server_side, client_side, None))
     assert found.keys() == {"arrived_at_client_never_sent", "arrived_at_server_never_sent"}
     assert all(found.values())
 
 
 def test_kernel_drops_are_unknown_unless_said() -> None:
     left = SHARED / "quic-go_quic-go" / "handshake" / "1" / "sim" / "left.pcap"
-    assert decode_capture(left, key_logs(left)).invariants[-1] == Invariant("kernel_drops", None, 0, None)
+    assert decode_capture(left, key_logs(left)).checks[-1] == TraceCheck("kernel_drops", None, 0, None)
     trace = decode_capture(left, key_logs(left), kernel_drops=2)
-    assert trace.invariants[-1] == Invariant("kernel_drops", False, 0, 2)
+    assert trace.checks[-1] == TraceCheck("kernel_drops", False, 0, 2)
 
 
 def test_unique_bytes_are_counted_once() -> None:
@@ -88,7 +88,7 @@ def test_tables_survive_the_disk(tmp_path: Path) -> None:
     for name in TABLES:
         assert getattr(loaded, name).equals(getattr(trace, name))
         assert getattr(loaded, name).schema.equals(TABLES[name])
-    assert (loaded.meta, loaded.invariants) == (trace.meta, trace.invariants)
+    assert (loaded.meta, loaded.checks) == (trace.meta, trace.checks)
 
 
 def test_cache_is_used_and_replaced(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from runner.decode.columns import NULL, Integers, integers, named, words
 from runner.decode.protection import VERSIONS
-from runner.decode.schema import CLIENT, MTU, SERVER, CaptureMeta, Invariant, Trace
+from runner.decode.schema import CLIENT, MTU, SERVER, CaptureMeta, Trace, TraceCheck
 
 
-def trace_invariants(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[Invariant]:
-    """The invariants of one trace. Every count is expected to be 0."""
+def trace_checks(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[TraceCheck]:
+    """The checks of one trace. Every count is expected to be 0."""
     return [
         _zero("undecrypted_packets", _undecrypted(tables["packets"])),
         _zero("datagrams_above_mtu", int((integers(tables["datagrams"]["ip_length"]) > MTU).sum())),
@@ -39,19 +39,19 @@ def _undecrypted(packets: pa.Table) -> int:
     return int((failed & ~named(packets["type"], "0rtt") & ~foreign).sum())
 
 
-def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[Invariant]:
+def job_checks(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[TraceCheck]:
     """What the traces of both vantage points of one job must say together.
 
     `expected_bytes`: sizes of the files that were transferred; they are compared, sorted, with what each stream of
     the server's delivered to the client. None: the job has no such files, or their framing is not the plain one of
     HTTP/0.9, in which the response's stream data is the file (HTTP/3 adds frames of its own).
     """
-    invariants = [
+    checks = [
         _zero("arrived_at_client_never_sent", _not_contained(client_side, server_side, SERVER)),
         _zero("arrived_at_server_never_sent", _not_contained(server_side, client_side, CLIENT)),
     ]
     if expected_bytes is None:
-        return invariants
+        return checks
     total = sum(expected_bytes)
     unique = sum(
         size for (_, sender, _), size in unique_bytes_by_stream(client_side.stream_frames).items() if sender == SERVER
@@ -59,9 +59,9 @@ def job_invariants(client_side: Trace, server_side: Trace, expected_bytes: Seque
     responses = final_sizes(client_side, SERVER)
     matching = sum(1 for size in sorted(expected_bytes) if _take(responses, size))
     return [
-        *invariants,
-        Invariant("stream_bytes", unique == total, total, unique),
-        Invariant("fin_offsets", matching == len(expected_bytes), len(expected_bytes), matching),
+        *checks,
+        TraceCheck("stream_bytes", unique == total, total, unique),
+        TraceCheck("fin_offsets", matching == len(expected_bytes), len(expected_bytes), matching),
     ]
 
 
@@ -126,5 +126,5 @@ def final_sizes(trace: Trace, sender: int) -> list[int]:
     return list({(each[0], each[1]): each[2] + each[3] for each in zip(*columns, strict=True)}.values())
 
 
-def _zero(name: str, actual: int | None) -> Invariant:
-    return Invariant(name, None if actual is None else actual == 0, 0, actual)
+def _zero(name: str, actual: int | None) -> TraceCheck:
+    return TraceCheck(name, None if actual is None else actual == 0, 0, actual)
