@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +20,13 @@ from pydantic_core import from_json
 from runner.errors import UsageError
 from runner.files.folder_lock import locked_folder
 from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
+from runner.model import migrations
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
 from runner.model.names import iteration_problem, name_problem
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Result
-from runner.model.run import RUN_SCHEMA, Run
+from runner.model.run import RUN_SCHEMA, ClientKind, Run
 from runner.stats.modes import Modes
 
 _RUN = TypeAdapter(Run)
@@ -33,7 +34,8 @@ _RESULT = TypeAdapter(Result)
 _EVIDENCE = TypeAdapter(Evidence)
 
 # schema number → function that turns such a document into the next schema
-MIGRATIONS: dict[str, dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {"run": {}, "result": {}}
+Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+RUN_MIGRATIONS: Migrations = {1: migrations.run_1}
 _CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
 _LARGEST_NUMBER = 2**63  # what tables, numpy and other programs read
 # What only a number that bentpipe never writes may look like: looked for first, because looking at every number costs.
@@ -88,7 +90,7 @@ def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
-def _load(path: Path, kind: str, adapter: TypeAdapter[Any]) -> Any:
+def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
     try:
         text = read_regular(path)
         # As `to_json` writes it, with plain numbers alone.
@@ -107,11 +109,13 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any]) -> Any:
     schema, current = document["schema"], _CURRENT[kind]
     if schema > current:
         raise UsageError(f"{path} has schema {schema}, this bentpipe reads up to {current}: use a newer bentpipe.")
-    while document["schema"] < current:
-        migrate = MIGRATIONS[kind].get(document["schema"])
-        if migrate is None:
-            raise UsageError(f"{path} has schema {document['schema']}, and the oldest that is read is {current}.")
-        document = migrate(document)
+    while (number := document["schema"]) < current:
+        if number not in steps:
+            raise UsageError(f"{path} has schema {number}, and the oldest that is read is {min(steps)}.")
+        try:
+            document = steps[number](document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{path} has schema {number}, but lacks what that has: {error}.") from error
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
@@ -138,7 +142,7 @@ def _check_run(path: Path, run: Run) -> None:
     named: list[tuple[str, str]] = [("name", run.name)]
     named += [(f"clients[{index}]", name) for index, name in enumerate(run.clients)]
     named += [(f"servers[{index}]", name) for index, name in enumerate(run.servers)]
-    for field, entries in (("cases", run.cases), ("implementations", run.implementations), ("paths", run.paths)):
+    for field, entries in (("cases", run.cases), ("implementations", run.implementations)):
         for key, entry in entries.items():
             named.append((f"{field}.{key}", key))
             if entry.name != key:
@@ -149,13 +153,14 @@ def _check_run(path: Path, run: Run) -> None:
     for index, job in enumerate(run.order):
         if problem := _job_problem(job):
             raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
-        if job.case not in run.cases:
-            raise UsageError(f"{path}, field 'order[{index}].case': there is no {_quoted(job.case)} in its cases.")
+        if job.case_link not in run.cases:
+            raise UsageError(f"{path}, field 'order[{index}].case': there is no {_quoted(job.case_link)} in its cases.")
 
 
 def _job_problem(job: Job) -> str | None:
-    for what, name in (("server", job.server), ("client", job.client), ("case", job.case)):
-        if problem := name_problem(name):
+    named = (("server", job.server), ("client", job.client), ("via", job.via), ("case", job.case), ("link", job.link))
+    for what, name in named:
+        if (name or what not in ("via", "link")) and (problem := name_problem(name)):
             return f"the {what} {_quoted(name)} can't be a name: {problem}"
     return iteration_problem(job.iteration)
 
@@ -241,7 +246,7 @@ class RunFolder:
         if problem := name_problem(path.name):
             raise UsageError(f"{_quoted(str(path))} can't hold a run, for {problem}: rename the folder.")
         try:
-            run = _load(path / "run.json", "run", _RUN)
+            run = _load(path / "run.json", "run", _RUN, RUN_MIGRATIONS)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path} holds no run: there is no run.json in it.") from error
         _check_run(path / "run.json", run)
@@ -258,12 +263,12 @@ class RunFolder:
 
     def artifacts(self, job: Job) -> Artifacts:
         """The job's files; none of them need exist."""
-        return Artifacts(self.path / job.path)
+        return Artifacts(self.path / self.run.folder(job))
 
     def result(self, job: Job) -> Result | None:
         """The stored result, None when the job isn't done. Raises UsageError when it can't be read."""
         try:
-            return self._read(job.path / "result.json")[1]
+            return self._read(self.run.folder(job) / "result.json")[1]
         except FileNotFoundError:
             return None
 
@@ -284,11 +289,12 @@ class RunFolder:
     def _read(self, relative: Path) -> tuple[Job, Result]:
         """The result in the file `relative` and the job of its folder. Raises FileNotFoundError, UsageError."""
         path = beneath(self.path, relative)
-        result: Result = _load(path, "result", _RESULT)
-        job = Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration)
+        steps = {1: lambda document: migrations.result_1(document, self.run.old_folders)}
+        result: Result = _load(path, "result", _RESULT, steps)
+        job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{path}: {problem}.")
-        if job.path != relative.parent:
+        if self.run.folder(job) != relative.parent:
             raise UsageError(
                 f"{path} tells of the job {_quoted(str(job))}, which is not the job of its folder: move or delete it."
             )
@@ -296,25 +302,24 @@ class RunFolder:
 
     def _completed(self, result: Result) -> Result:
         """With what older definitions of numbers lacked, as far as it follows from what they had."""
-        case, sample = self.run.cases.get(result.case), result.sample
+        case, sample = self.run.cases.get(result.job.case_link), result.sample
         if case is None or sample is None or sample.definitions >= DEFINITIONS:
             return result
-        if case.workload is not None:  # their goodput was today's throughput
-            page = case.workload.page
+        if case.client is not ClientKind.STACK:  # their goodput was today's throughput
             sample = replace(sample, definitions=DEFINITIONS, goodput=None, efficiency=None)
-            return replace(result, sample=sample if page else sample.completed(case.forward.data_rate))
+            return replace(result, sample=sample if case.page else sample.completed(case.forward.data_rate))
         return replace(result, sample=sample.completed(case.forward.data_rate))
 
     def save_result(self, result: Result) -> None:
         """Make the job done. The last thing that is written of a job. Raises UsageError where that leads elsewhere."""
-        job = Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration)
+        job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{self.path}: {problem}.")
-        write_atomically(beneath(self.path, job.path / "result.json"), to_json(result, _RESULT))
+        write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), to_json(result, _RESULT))
 
     def own(self, job: Job) -> Artifacts:
         """As `artifacts`, of a folder that holds files and folders alone. Raises UsageError for anything else."""
-        artifacts = Artifacts(beneath(self.path, job.path))
+        artifacts = Artifacts(beneath(self.path, self.run.folder(job)))
         if problem := foreign_entry(artifacts.folder):
             raise UsageError(f"{artifacts.folder}: {problem}; bentpipe makes no such thing, so the job is left alone.")
         return artifacts
@@ -327,8 +332,11 @@ class RunFolder:
 def load_evidence(artifacts: Artifacts) -> Evidence | None:
     """The job's evidence; None when it is missing or can't be read (the judge then reports that)."""
     try:
-        evidence: Evidence = _EVIDENCE.validate_python(_parse_all(read_regular(artifacts.evidence)))
-    except (OSError, ValueError):
+        document = _parse_all(read_regular(artifacts.evidence))
+        if document["schema"] == 1:
+            document = migrations.evidence_1(document)
+        evidence: Evidence = _EVIDENCE.validate_python(document)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return evidence
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from runner.model.artifacts import Evidence
-from runner.model.impairments import NO_PATH_IMPAIRMENTS
 from runner.model.implementation import Role
+from runner.model.link_record import LinkParameters, LinkRecord, SegmentRecord
 from runner.model.protocol import HTTP09, OVER_TCP, WIRE_NAMES
 from runner.model.result import Finding, LinkTruth
-from runner.model.run import CaseRecord, Kind, LinkParameters
+from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.scenario import Link, RealScenario, Scenario
 from runner.trace import Place, TraceFacts
 from runner.units import MIB
+from testcases.pathlinks import PathLink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ class Case:
     kind: Kind
     description: str
     wire_name: str
-    scenario: Scenario | RealScenario
+    scenario: Scenario | RealScenario | PathLink
     files: tuple[int, ...]
     checks: tuple[Check, ...]
     timeout: float = 60.0
@@ -113,6 +114,39 @@ class Case:
     name_length: int = 16  # characters of a file's name
     chain_length: int = 1  # certificates that the server has to send
     chain_bytes: int = 0  # that these have at least
+    client: ClientKind = ClientKind.STACK
+    encrypted: bool = True  # TLS end to end: no middlebox can show more than addresses, ports and the server's name
+    origins: int = 1  # over how many the objects of a page are spread
+    sizes: tuple[int, ...] = ()  # of the single file: each is a question of its own; empty: `files` is the question
+    sweep: tuple[int, ...] = ()  # the sizes of `--size all`
+    slowest: int = 0  # bit/s that a transfer must reach beyond `timeout`; 0: the time-out is for every size
+    declared: str = ""  # the name of the declaration from which `sized` or `warmed` made this question
+    warm: bool = False  # the client loads the same once before, uncounted
+
+    def sized(self, size: int) -> "Case":
+        """The same question with one file of `size` bytes, whose name says so."""
+        text = f"{size}B" if size % 1000 else f"{size // 1000}kB"  # without rounding: two sizes never share a name
+        return replace(
+            self,
+            name=f"{self.name}-{text}",
+            abbreviation=f"{self.abbreviation}-{text}",
+            declared=self.declared or self.name,
+            files=(size,),
+            timeout=self.timeout + 8 * size / self.slowest
+            if self.slowest
+            else self.timeout * max(1, size / self.files[0]),
+        )
+
+    def warmed(self) -> "Case":
+        """The same question after an uncounted first round."""
+        return replace(
+            self,
+            name=f"{self.name}+warm",
+            abbreviation=f"{self.abbreviation}+warm",
+            declared=self.declared or self.name,
+            timeout=2 * self.timeout,
+            warm=True,
+        )
 
     @property
     def is_real(self) -> bool:
@@ -122,7 +156,7 @@ class Case:
     @property
     def is_clean(self) -> bool:
         """Whether the link does nothing to it on purpose, so that any link will do."""
-        if isinstance(self.scenario, RealScenario):
+        if not isinstance(self.scenario, Scenario):
             return True
         plain = not any(link.loss or any(link.impairments.sentences()) for link in self._emulated)
         impaired = any(self.scenario.impairments.sentences())
@@ -130,7 +164,8 @@ class Case:
 
     @property
     def _emulated(self) -> tuple[Link, ...]:
-        return () if isinstance(self.scenario, RealScenario) else (self.scenario.forward, self.scenario.return_)
+        found = self.scenario
+        return (found.forward, found.return_) if isinstance(found, Scenario) else ()
 
     def checks_over(self, protocol: str) -> tuple[Check, ...]:
         """The checks of a job that runs over this protocol."""
@@ -138,27 +173,20 @@ class Case:
 
     def wire(self, role: Role, protocol: str | None = None) -> str:
         """The value of TESTCASE for this role, over the preferred protocol or the given one."""
-        if protocol in WIRE_NAMES:
+        if protocol in WIRE_NAMES and self.client is ClientKind.STACK:
             return WIRE_NAMES[protocol]
         return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
 
     def record(self) -> CaseRecord:
         """The declaration with its scenario resolved, as `run.json` keeps it."""
-        scenario = self.scenario
-        if isinstance(scenario, RealScenario):
-            forward, return_ = real_parameters(scenario.forward_rate), real_parameters(scenario.return_rate)
-            impairments = NO_PATH_IMPAIRMENTS
-        else:
-            forward, return_ = (link_parameters(scenario, link) for link in (scenario.forward, scenario.return_))
-            impairments = scenario.impairments
         return CaseRecord(
             name=self.name,
+            case=self.name,
+            declared=self.declared,
             abbreviation=self.abbreviation,
             kind=self.kind,
             description=self.description,
-            scenario=self.scenario.name,
-            forward=forward,
-            return_=return_,
+            link=link_record(self.scenario),
             wire_names={role.value: self.wire(role) for role in Role},
             file_sizes=self.files,
             timeout=self.timeout,
@@ -167,8 +195,30 @@ class Case:
             name_length=self.name_length,
             chain_length=self.chain_length,
             chain_bytes=self.chain_bytes,
-            impairments=impairments,
+            client=self.client,
+            alpn="" if self.client is ClientKind.STACK else self.protocols[0],
+            encrypted=self.encrypted,
+            origins=self.origins,
+            warm=self.warm,
         )
+
+
+def link_record(link: Scenario | RealScenario | PathLink) -> LinkRecord:
+    """A declared link with every parameter resolved, as `run.json` keeps it."""
+    if isinstance(link, RealScenario):
+        return LinkRecord.single(link.name, real_parameters(link.forward_rate), real_parameters(link.return_rate))
+    if isinstance(link, PathLink):
+        segments = replace(_segment(link.satellite), name="satellite"), replace(_segment(link.ground), name="ground")
+        return LinkRecord(name=link.name, segments=segments, note=link.note)
+    return LinkRecord(name=link.name, segments=(_segment(link),))
+
+
+def _segment(scenario: Scenario) -> SegmentRecord:
+    return SegmentRecord(
+        forward=link_parameters(scenario, scenario.forward),
+        return_=link_parameters(scenario, scenario.return_),
+        impairments=scenario.impairments,
+    )
 
 
 def real_parameters(data_rate: int) -> LinkParameters:

@@ -1,9 +1,10 @@
 """The links under paths, one declaration each: a satellite segment, and a ground segment behind the gateway."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from runner.model.impairments import LinkChange, LinkImpairments
-from runner.model.scenario import Link, Queue, Scenario
+from runner.model.scenario import Link, Queue, RealScenario, Scenario
+from testcases import scenarios
 
 _RATE, _RETURN_RATE = 20_000_000, 5_000_000
 _ONE_BDP = Queue(bdp=1.0)
@@ -20,12 +21,10 @@ class PathLink:
     ground: Scenario
     note: str = ""
 
-    def with_loss(self, loss: float) -> "PathLink":
-        """The same with `loss`, a fraction, both ways on the satellite segment."""
-        one = self.satellite
-        lossy = replace(one, forward=replace(one.forward, loss=loss), return_=replace(one.return_, loss=loss))
-        digits = repr(float(loss)).removesuffix(".0")  # all of them: two losses never share a name
-        return replace(self, name=f"{self.name}+loss={digits}", satellite=lossy)
+    @property
+    def rtt(self) -> float:
+        """Both ways through both segments in seconds, without queues and serialisation."""
+        return self.satellite.rtt + self.ground.rtt
 
 
 def _link(name: str, *, delay: float, forward: LinkImpairments, return_: LinkImpairments, note: str = "") -> PathLink:
@@ -69,7 +68,21 @@ LEO_CHANGING = _link(
     note="delay 25 to 140 ms one way, another one every 5 s from the first UDP packet on; nobody overtakes",
 )
 
-LINKS = {link.name: link for link in (GEO, LEO, LEO_CHANGING)}
+# Every emulated link that `--link` can name.
+LINKS: dict[str, Scenario | PathLink] = {
+    "default": scenarios.DEFAULT,
+    "terrestrial": scenarios.TERRESTRIAL,
+    "longrtt": scenarios.LONGRTT,
+    "sat": scenarios.SAT,
+    "satloss": scenarios.SATLOSS,
+    **{link.name: link for link in (GEO, LEO, LEO_CHANGING)},
+}
+
+
+def link_name(link: Scenario | RealScenario | PathLink) -> str:
+    """What `--link` calls it."""
+    return next((name for name, known in LINKS.items() if known == link), link.name.lower())
+
 
 # The sweep of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.
 LOSS_SWEEP = tuple(float(f"{10 ** (-9 + 9 * step / 27):.2g}") for step in range(28))

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from runner.campaign.matrix import run_matrix
-from runner.campaign.session import MatrixOptions
+from runner.config.options import MatrixOptions
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.plan.runs import LOGS

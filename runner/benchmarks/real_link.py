@@ -25,8 +25,8 @@ from rich.table import Table
 
 from runner.benchmarks.line import goodput, with_interval
 from runner.campaign.matrix import run_matrix
-from runner.campaign.session import MatrixOptions
 from runner.config.catalog import load_catalog
+from runner.config.options import MatrixOptions
 from runner.errors import BentpipeError
 from runner.model.job import Job
 from runner.model.result import Outcome, Result

@@ -38,7 +38,7 @@ def enlarged(sources: Sequence[RunFolder], target: Path, *, jobs: int, stacks: i
     run = _run(sources, target.name, jobs=jobs, stacks=stacks, seed=seed)
     folder = RunFolder.create(target, run)
     for job in run.order:
-        sat = run.cases[job.case].return_.data_rate < run.cases[job.case].forward.data_rate
+        sat = run.case(job).return_.data_rate < run.case(job).forward.data_rate
         fitting = [entry for entry in known if (entry[1].case == "sat") is sat] or known
         source, original, result = random.choice(fitting)
         _copy(source.artifacts(original).folder, folder.artifacts(job).folder)

@@ -14,11 +14,11 @@ from runner.campaign.retention import Retention, apply_retention
 from runner.campaign.space import lack_of_space
 from runner.campaign.time_left import TimeLeft
 from runner.campaign.width import Width
-from runner.decode import embed_secrets
 from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
 from runner.files.compressed import compress_logs
 from runner.files.safe_files import remove_tree
-from runner.judge.analyse import analyse, transient
+from runner.judge.analyse import transient
+from runner.judge.judging import judge_job
 from runner.judge.limits import Limits
 from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_the_limit
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence
@@ -28,7 +28,7 @@ from runner.model.job import Job
 from runner.model.pause import Pause
 from runner.model.progress import Progress
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import CaseRecord, Kind
+from runner.model.run import Kind
 from runner.plan.jobs import GATE, gated
 from runner.plan.runs import without_run
 from runner.store import RunFolder
@@ -64,7 +64,6 @@ class Campaign:
     lane_of: Callable[[Job], int] | None = None  # None: any lane takes any job
     more: Callable[[Job, Mapping[Job, Result]], Sequence[Job]] | None = None  # what a result, with others, lets one ask
     quiet: Callable[[int], str] = lambda _: ""  # why a lane begins no job now, until when; empty: it may
-    judge: Callable[[Job, Artifacts, Any, CaseRecord], Result] = analyse
     clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
     _state: threading.Condition = field(default_factory=threading.Condition)
@@ -216,10 +215,10 @@ class Campaign:
         return 1 if self.width.alone(job, kind) else self.width.of(kind)
 
     def _waits(self, job: Job) -> bool:
-        return job.case in self._waiting_cases
+        return job.case_link in self._waiting_cases
 
     def _kind(self, job: Job) -> Kind:
-        return self.folder.run.cases[job.case].kind
+        return self.folder.run.case(job).kind
 
     def _rests(self, number: int) -> bool:
         """True when the lane begins no job now: for want of disk space, or in these hours.
@@ -245,7 +244,7 @@ class Campaign:
             except OSError:  # of files and tables; not all of them carry a number
                 if not lack_of_space(self.folder.path):
                     raise
-            remove_tree(self.folder.path, job.path)
+            remove_tree(self.folder.path, self.folder.run.folder(job))
             if not self._begin_again(job, number):
                 return None
 
@@ -323,13 +322,13 @@ class Campaign:
         if self._stop.is_set():
             return None
         final = self.folder.artifacts(job)
-        remove_tree(self.folder.path, job.path)
+        remove_tree(self.folder.path, self.folder.run.folder(job))
         final.folder.parent.mkdir(parents=True, exist_ok=True)
         partial.rename(final.folder)
-        record = self.folder.run.cases[job.case]
+        record = self.folder.run.case(job)
         limits = Limits.of(final)
         try:
-            result: Result = judge.call(limits, _judged, self.judge, job, final, self.cases[job.case], record)
+            result: Result = judge.call(limits, judge_job, job, final, self.cases.get(job.case), record)
         except StoppedError:
             return None
         except AnalysisLimitError as error:
@@ -373,21 +372,6 @@ class Campaign:
 def _judges() -> int:
     """How many judges pay: as many as half of the CPUs, for the jobs need theirs."""
     return max(1, (os.cpu_count() or 1) // 2)
-
-
-def _judged(
-    judge: Callable[[Job, Artifacts, Any, CaseRecord], Result],
-    job: Job,
-    artifacts: Artifacts,
-    case: object,
-    record: CaseRecord,
-) -> Result:
-    """What is done in the judge's process: captures that open with a double click, then the verdict, whose tables are
-    keyed by the captures' bytes."""
-    if record.workload is None:  # what a path carries is read as an eavesdropper finds it
-        for capture in (artifacts.client_capture, artifacts.server_capture):
-            embed_secrets(capture, artifacts.key_logs)
-    return judge(job, artifacts, case, record)
 
 
 def _lost(error: LaneError, started: float, wall: float) -> Evidence:

@@ -10,28 +10,25 @@ from rich.console import Console
 from runner.campaign import clocks
 from runner.campaign.campaign import Campaign, Deployment
 from runner.campaign.retention import Retention
-from runner.campaign.session import MatrixOptions, run_remaining, work_off
-from runner.campaign.stacks import load_present, with_images
+from runner.campaign.session import run_remaining, work_off
+from runner.campaign.stacks import as_stack, load_present, with_images
 from runner.campaign.width import Width
-from runner.config.catalog import Catalog, split
-from runner.config.links import load_links, select_links
-from runner.config.over_links import assign, refuse_real, with_measurements
-from runner.config.variants import Placed, doubts, parse_all, place, with_variants_of
+from runner.config.choice import Choice, choose
+from runner.config.options import MatrixOptions
 from runner.errors import SetupError, UsageError
 from runner.guests.deployment import Guests
 from runner.images.setup import prepare
 from runner.lanes.emulated import Emulated
-from runner.model.implementation import Role
+from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.real_link import RealLink
 from runner.model.result import Result
-from runner.model.run import Run
+from runner.model.run import ClientKind, Run
 from runner.plan import runs
 from runner.remote.real import RealLinks
 from runner.store import RunFolder
 from runner.terminal.tables import RunWatch
 from runner.units import format_size
-from testcases import pathlinks
 
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
@@ -40,19 +37,16 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     clock = clocks.chosen(options.clock, path)
     clocks.width(options.lanes, clock)
     options.parsed_pause()  # refused before anything is built
-    placed, over, links = choose(options, path, out)
-    if links and clock != clocks.REAL:
-        raise UsageError(f"--clock {clock}: a real link runs in real time; leave out --clock or --link.")
-    if links:
-        _one_lane_per_link(options, links)  # refused before anything is built
-    catalog, selection = placed.catalog, placed.selection
-    if not (selection.servers and selection.clients):
-        missing = ", ".join(stack.image for stack in catalog.implementations.values())
-        raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
-    chosen = (catalog.implementations[name] for name in (*selection.servers, *selection.clients))
-    stacks = [catalog.implementations[name] for name in dict.fromkeys(one.variant_of or one.name for one in chosen)]
+    choice = chosen(options, path)
+    for sentence in choice.doubts:
+        out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
+    if choice.real:
+        _require_real(choice, clock)
+        _one_lane_per_link(options, choice.real)  # refused before anything is built
+    if clock == clocks.VIRTUAL:
+        _require_virtual(choice)
     ready = prepare(
-        stacks,
+        _images(choice),
         assume_yes=options.yes,
         extra_cas=options.extra_cas,
         console=err,
@@ -60,39 +54,72 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     )
     wanted = runs.new_run(
         path,
-        catalog,
-        selection,
+        choice.catalog,
+        choice.selection,
         seed=options.seed,
         shuffled=options.shuffle,
         image_ids=ready.ids,
         image_digests=ready.digests,
-        timeout_scale=options.timeout_scale,
-        links=over,
+        timeout_scale=choice.timeout_scale,
+        records=choice.records,
     )
     return run_remaining(
         path,
         clocks.on(wanted, clock),
         options,
-        wider=bool(options.servers or options.clients or options.cases or options.iterations),
-        execute=lambda folder, todo: _execute(folder, catalog, todo, options=options, links=links, out=out),
+        wider=options.selects,
+        execute=lambda folder, todo: _execute(folder, choice, todo, options=options, out=out),
         out=out,
     )
 
 
-def _links(options: MatrixOptions, path: Path) -> tuple[RealLink, ...]:
-    """The links that are named; without a name, those of a run that goes on."""
-    names = options.links
-    if not names and (path / "run.json").is_file():
-        records = RunFolder.open(path).run.cases.values()
-        names = tuple(dict.fromkeys(record.real_link.name for record in records if record.real_link))
-    if not names:
-        return ()
-    under_paths = [name for name in split(names) if name in pathlinks.LINKS]
-    links = {} if under_paths and not options.links_file.exists() else load_links(options.links_file)
-    for name in under_paths:
-        if name not in links:
-            raise UsageError(f"--link {name}: that link is under paths: add --path.")
-    return select_links(links, names)
+def chosen(options: MatrixOptions, path: Path) -> Choice:
+    """What the options ask for, of a new run or of the one at `path`. Raises UsageError."""
+    catalog = with_images(load_present(options.implementations), options.images)
+    return choose(options, catalog, RunFolder.open(path).run if (path / "run.json").is_file() else None)
+
+
+def _images(choice: Choice) -> list[Implementation]:
+    """What is to be built or looked for: the stacks and middleboxes, without variants, which share their images."""
+    catalog, selection = choice.catalog, choice.selection
+    if not (selection.servers and selection.clients):
+        missing = ", ".join(stack.image for stack in catalog.implementations.values())
+        raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
+    stacks = [catalog.implementations[name] for name in (*selection.servers, *selection.clients)]
+    names = dict.fromkeys(one.variant_of or one.name for one in stacks)
+    boxes = [catalog.middleboxes[via] for via in selection.vias if via]
+    bases = dict.fromkeys(one.variant_of or one.name for one in boxes)
+    return [
+        *(catalog.implementations[name] for name in names),
+        *(as_stack(catalog.middleboxes[name]) for name in bases if name not in names),
+    ]
+
+
+def _require_virtual(choice: Choice) -> None:
+    """Raise UsageError for what a guest can't do."""
+    if any(choice.selection.vias):
+        raise UsageError("--clock virtual: a guest has no middleboxes yet; leave out --clock or --via.")
+    for record in choice.records.values():
+        if record.client is not ClientKind.STACK:
+            raise UsageError(f"--clock virtual: {record.case} runs in real time only; leave out --clock.")
+        if len(record.link.segments) > 1:
+            raise UsageError(
+                f"--clock virtual: a guest has one segment, and {record.link.name} has {len(record.link.segments)}; "
+                "leave out --clock, or name another --link."
+            )
+
+
+def _require_real(choice: Choice, clock: str) -> None:
+    """Raise UsageError for what the hosts of real links can't do."""
+    if clock != clocks.REAL:
+        raise UsageError(f"--clock {clock}: a real link runs in real time; leave out --clock or --link.")
+    if any(choice.selection.vias):
+        raise UsageError(
+            f"--via: middleboxes stand on emulated links only, and {choice.real[0].name} is real: leave out --via."
+        )
+    for record in choice.records.values():
+        if record.client is not ClientKind.STACK:
+            raise UsageError(f"--case {record.case}: over a real link stacks alone are asked: leave out --link.")
 
 
 def _one_lane_per_link(options: MatrixOptions, links: tuple[RealLink, ...]) -> Width:
@@ -101,67 +128,31 @@ def _one_lane_per_link(options: MatrixOptions, links: tuple[RealLink, ...]) -> W
     return Width.fixed(len(links))
 
 
-def choose(
-    options: MatrixOptions, path: Path, out: Console
-) -> tuple[Placed, dict[str, RealLink], tuple[RealLink, ...]]:
-    """What is selected, with its variants, the link of each case that runs over a real one, and all real links.
-
-    Without any selection on a run that exists, what that run has.
-    """
-    catalog = with_images(load_present(options.implementations), options.images)
-    links = _links(options, path)
-    if links:
-        catalog = with_measurements(catalog, links)
-    asked = parse_all(options.variants, catalog.implementations)
-    servers, clients, cases = options.servers, options.clients, options.cases
-    if (path / "run.json").is_file():
-        run = RunFolder.open(path).run
-        catalog = with_variants_of(catalog, run)
-        if not (servers or clients or cases or options.iterations):
-            servers, clients, cases = run.servers, run.clients, tuple(run.cases)
-    over = assign(catalog, links, cases) if links else {}
-    cases = tuple(over) or cases
-    selection = runs.select(catalog, servers=servers, clients=clients, cases=cases, iterations=options.iterations)
-    for variant in asked:
-        for sentence in doubts(variant, catalog.implementations[variant.stack]):
-            out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
-    if not links:
-        refuse_real(catalog, selection.cases)
-    return place(catalog, selection, asked), over, links
-
-
 def _execute(
-    folder: RunFolder,
-    catalog: Catalog,
-    todo: tuple[Job, ...],
-    *,
-    options: MatrixOptions,
-    links: tuple[RealLink, ...],
-    out: Console,
+    folder: RunFolder, choice: Choice, todo: tuple[Job, ...], *, options: MatrixOptions, out: Console
 ) -> dict[Job, Result]:
     """Run the jobs of one clock after those of the other."""
     results: dict[Job, Result] = {}
     for clock, part in clocks.parts(folder.run, todo):
         if len(part) < len(todo):
             out.print(f"{len(part)} jobs in {clock} time:")
-        width = _one_lane_per_link(options, links) if links else clocks.width(options.lanes, clock)
-        results |= _execute_part(folder, catalog, part, clock, options=options, width=width, links=links, out=out)
+        width = _one_lane_per_link(options, choice.real) if choice.real else clocks.width(options.lanes, clock)
+        results |= _execute_part(folder, choice, part, clock, options=options, width=width, out=out)
     return results
 
 
 def _execute_part(
     folder: RunFolder,
-    catalog: Catalog,
+    choice: Choice,
     todo: tuple[Job, ...],
     clock: str,
     *,
     options: MatrixOptions,
     width: Width,
-    links: tuple[RealLink, ...],
     out: Console,
 ) -> dict[Job, Result]:
     """Probe, then run."""
-    run, say = folder.run, partial(out.print, soft_wrap=True, markup=False)
+    run, links, say = folder.run, choice.real, partial(out.print, soft_wrap=True, markup=False)
     with ExitStack() as stack:
         deployment: Deployment
         if clock == clocks.VIRTUAL:
@@ -181,9 +172,9 @@ def _execute_part(
             return work_off(
                 Campaign(
                     folder=folder,
-                    cases=catalog.cases,
+                    cases=choice.catalog.cases,
                     todo=todo,
-                    presets=runs.presets(catalog, todo, not_compliant),
+                    presets=runs.presets(choice.catalog, todo, not_compliant),
                     deployment=real or deployment,
                     lane_of=real.lane_of if real else None,
                     quiet=real.quiet if real else lambda _: "",

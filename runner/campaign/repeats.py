@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from runner.campaign.session import MatrixOptions
+from runner.config.options import MatrixOptions
 from runner.decode.difference import Difference, first_difference
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
@@ -23,10 +23,11 @@ class Repeat:
 def again(options: MatrixOptions, run: Run) -> MatrixOptions:
     """The options that repeat `run`, which these began or resumed, beside it and with its seed."""
     options = replace(options, name=f"{options.name}-again", seed=run.seed, clock=run.clock)
-    if options.servers or options.clients or options.cases or options.iterations:
+    if options.selects:
         return options
     most = max(job.iteration for job in run.order)
-    return replace(options, servers=run.servers, clients=run.clients, cases=tuple(run.cases), iterations=most)
+    cases = tuple(dict.fromkeys(record.declared or record.case for record in run.cases.values()))
+    return replace(options, servers=run.servers, clients=run.clients, cases=cases, iterations=most)
 
 
 def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:

@@ -23,11 +23,7 @@ def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:
     """Delete captures of the job's cell that the policy doesn't keep. A capture once deleted stays so."""
     if policy is Retention.ALL:
         return
-    cell = [
-        planned
-        for planned in folder.run.order
-        if (planned.server, planned.client, planned.case) == (job.server, job.client, job.case)
-    ]
+    cell = [planned for planned in folder.run.order if planned.cell == job.cell]
     results = {other: result for other in cell if (result := folder.result(other)) is not None}
     if policy is Retention.MEDIAN and len(results) < len(cell):
         return  # the median is not known before the last iteration

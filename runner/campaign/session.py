@@ -1,19 +1,16 @@
-"""One call of `run`, over pairs or over paths: a run folder that begins, goes on or grows, and the loop over it."""
+"""One call of `run`: a run folder that begins, goes on or grows, and the loop over it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from runner.campaign.campaign import Campaign
 from runner.campaign.signals import stopping
-from runner.config.catalog import IMPLEMENTATIONS
-from runner.config.links import LINKS
+from runner.config.options import MatrixOptions
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
 from runner.model.estimate import estimate
 from runner.model.job import Job
-from runner.model.pause import Pause
 from runner.model.result import Outcome, Result
 from runner.model.run import Run
 from runner.plan import runs
@@ -21,37 +18,6 @@ from runner.plan.jobs import remaining
 from runner.store import RunFolder
 from runner.terminal.matrix import markdown_matrix, print_matrix
 from runner.units import format_duration, format_size
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatrixOptions:
-    """The options of `run` as they were typed."""
-
-    implementations: Path = IMPLEMENTATIONS
-    servers: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
-    iterations: int | None = None
-    variants: tuple[str, ...] = ()
-    seed: int | None = None
-    shuffle: bool = False
-    name: str | None = None
-    lanes: str = "1"
-    retry: tuple[str, ...] = ()
-    pause: str | None = None
-    timeout_scale: float = 1.0
-    keep_captures: str = "median"
-    links: tuple[str, ...] = ()
-    links_file: Path = LINKS
-    images: tuple[str, ...] = ()  # NAME=IMAGE: a local image in a stack's place
-    clock: str | None = None  # real or virtual; None: that of the run, which begins as real
-    markdown: bool = False  # print the matrix as Markdown
-    yes: bool = False
-    extra_cas: Path | None = None
-
-    def parsed_pause(self) -> Pause | None:
-        """The hours in which no job starts. Raises UsageError."""
-        return Pause.parse(self.pause) if self.pause else None
 
 
 def run_remaining(

@@ -1,4 +1,4 @@
-"""`build` and `list`: which stacks and paths there are, where their images stand, and how to get them."""
+"""`build` and `list`: which stacks and middleboxes there are, where their images stand, and how to get them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,12 +8,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from runner.config.catalog import Catalog, load_catalog, split
+from runner.config.catalog import Catalog, load_catalog
+from runner.config.names import split
 from runner.engine import engine
 from runner.errors import BentpipeError, SetupError, UsageError
 from runner.images import images, pulling, setup
 from runner.images.history import Build, History
 from runner.model.implementation import Implementation
+from runner.model.middlebox import Middlebox
 from runner.model.protocol import HTTP09, HTTP1
 from runner.units import format_duration, format_size
 
@@ -42,19 +44,23 @@ def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
     return replace(catalog, implementations={**catalog.implementations, **replaced}, absent=left)
 
 
-def choose(
-    catalog: Catalog, paths: Sequence[Implementation], names: Sequence[str], *, pull: bool
-) -> list[Implementation]:
-    """The stacks and paths that `build NAMES` makes, or `build --pull NAMES` fetches; without names all of that kind.
+def as_stack(entry: Middlebox) -> Implementation:
+    """A middlebox as what images are built from."""
+    return Implementation(name=entry.name, image=entry.image, url=entry.url, version=entry.version, build=entry.build)
+
+
+def choose(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
+    """The stacks and middleboxes that `build NAMES` makes or `build --pull NAMES` fetches; without names all such.
 
     Images that were withdrawn are fetched by name only. Raises UsageError for a name that is of the other kind.
     """
-    every = [*catalog.implementations.values(), *paths]
+    boxes = [as_stack(one) for one in catalog.middleboxes.values()]
+    every = [*catalog.implementations.values(), *boxes]
     choices = {one.name: one for one in every}
     wanted = split(names)
     for name in wanted:
         if name not in choices:
-            raise UsageError(f"There is no stack or path '{name}'. Choices: {', '.join(choices)}.")
+            raise UsageError(f"There is no stack or middlebox '{name}'. Choices: {', '.join(choices)}.")
         if pull and choices[name].build is not None:
             other = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
             raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{other}.")

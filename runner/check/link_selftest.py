@@ -19,7 +19,8 @@ from runner.lanes.request import EndpointSpec, LaneJob
 from runner.model.artifacts import Artifacts
 from runner.model.check import Check
 from runner.model.job import Job
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.topology import Topology
 from runner.units import format_data_rate
 
 IMAGE = Image(tag="bentpipe/selftest", context=images.ROOT / "sim" / "selftest")
@@ -101,8 +102,13 @@ def _job(lanes: Lanes, folder: Path, number: int, flow: Flow, loss: float) -> di
             folder=own,
             client=EndpointSpec(image=IMAGE.tag, environment=environment),
             server=EndpointSpec(image=IMAGE.tag, environment={"TESTCASE": "measure"}),
-            forward=LinkParameters(data_rate=FORWARD_RATE, delay=DELAY, queue_packets=_QUEUE, loss=loss),
-            return_=LinkParameters(data_rate=RETURN_RATE, delay=DELAY, queue_packets=_QUEUE, loss=0.0),
+            topology=Topology(
+                link=LinkRecord.single(
+                    "selftest",
+                    LinkParameters(data_rate=FORWARD_RATE, delay=DELAY, queue_packets=_QUEUE, loss=loss),
+                    LinkParameters(data_rate=RETURN_RATE, delay=DELAY, queue_packets=_QUEUE, loss=0.0),
+                )
+            ),
             seed=number,
             timeout=_TIMEOUT,
             files=(),

@@ -13,7 +13,7 @@ from runner.compare import TOPICS, RunMeans, compare, report, run_means
 from runner.compare.between import between_runs
 from runner.compare.conditions import differences
 from runner.compare.history import history
-from runner.config.catalog import split
+from runner.config.names import split
 from runner.errors import UsageError
 from runner.judge.renewal import RenewedRun
 from runner.plan.runs import LOGS, run_path

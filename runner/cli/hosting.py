@@ -8,11 +8,11 @@ import click
 
 from runner.cli.base import TEST_STACKS, cas_option, err, out, yes_option
 from runner.cli.group import main
-from runner.config.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations, load_paths
-from runner.config.path_material import all_images
-from runner.config.path_selection import as_stack, load_path_catalog
+from runner.config.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations
 from runner.terminal import tables
-from runner.terminal.paths import paths_tables
+from runner.terminal.middleboxes import emulated_links_table, knobs_table, middleboxes_table
+from testcases.base import link_record
+from testcases.pathlinks import LINKS
 
 
 @main.command()
@@ -35,19 +35,20 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @main.command("list")
 @click.pass_obj
 def list_(implementations: Path) -> None:
-    """The stacks, paths and cases that can be chosen."""
+    """The stacks, middleboxes, cases and links that can be chosen."""
     from runner.campaign import stacks  # noqa: PLC0415 - docker is slow to import
 
-    catalog, over_paths = load_catalog(implementations), load_path_catalog(implementations)
+    catalog = load_catalog(implementations)
     every = catalog.implementations.values()
-    paths = {name: as_stack(entry) for name, entry in over_paths.paths.items()}
-    sizes = stacks.image_sizes(stack.image for stack in (*every, *paths.values()))
+    boxes = {name: stacks.as_stack(entry) for name, entry in catalog.middleboxes.items()}
+    sizes = stacks.image_sizes(stack.image for stack in (*every, *boxes.values()))
     built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
     published = stacks.published_table([stack for stack in every if stack.build is None], sizes, width=out.width)
     cases = tables.cases_table(case.record() for case in catalog.cases.values())
+    where = {name: stacks.where(box, sizes) for name, box in boxes.items()}
     out.print(built, "", published, "", cases, sep="\n")
-    for table in paths_tables(over_paths, {name: stacks.where(path, sizes) for name, path in paths.items()}):
-        out.print("", table, sep="\n")
+    out.print("", middleboxes_table(catalog.middleboxes.values(), where), "", knobs_table(catalog.knobs), sep="\n")
+    out.print("", emulated_links_table({name: link_record(link) for name, link in LINKS.items()}), sep="\n")
 
 
 @main.command()
@@ -57,13 +58,10 @@ def list_(implementations: Path) -> None:
 @cas_option
 @click.pass_obj
 def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
-    """Build the images of NAMEs, stacks or paths (all without any), the simulator and the tools."""
+    """Build the images of NAMEs, stacks or middleboxes (all without any), the simulator and the tools."""
     from runner.campaign import stacks  # noqa: PLC0415
 
-    paths = [as_stack(entry) for entry in load_paths(implementations).values()]
-    chosen = stacks.choose(load_catalog(implementations), paths, names, pull=pull)
-    if not (names or pull):
-        chosen += all_images()
+    chosen = stacks.choose(load_catalog(implementations), names, pull=pull)
     stacks.build(chosen, pull=pull, yes=yes, extra_cas=extra_cas, out=out, err=err)
 
 

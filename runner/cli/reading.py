@@ -15,10 +15,9 @@ from runner.cli.base import SITE, Skipped, draw_site, err, out
 from runner.cli.group import main
 from runner.config.catalog import Catalog, implementations_schema, load_catalog
 from runner.config.links import links_schema
-from runner.config.over_links import case_of
+from runner.config.over_links import declaration
 from runner.errors import UsageError
-from runner.judge.analyse import analyse
-from runner.judge.crossing.path_judge import analyse_path
+from runner.judge.judging import can_judge, judge_job
 from runner.judge.limits import Limits
 from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_the_limit
 from runner.model.artifacts import Artifacts
@@ -85,16 +84,15 @@ def _all_judged_again(
 
 def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
     """None where nothing can be judged: of paths no tables are kept, so that it takes their captures."""
-    artifacts, record = folder.own(job), folder.run.cases.get(job.case)
+    artifacts, record = folder.own(job), folder.run.cases.get(job.case_link)
     if record is None:
         return None
-    over_path = record.workload is not None and artifacts.client_capture.is_file()
-    case = catalog.cases.get(job.case) or (case_of(record) if record.real_link else None)
-    if not (over_path or case) or not artifacts.evidence.is_file():
+    case = declaration(catalog.cases, record)
+    if not can_judge(artifacts, case, record):
         return None
     limits = Limits.of(artifacts)
     try:
-        judged = judges.call(limits, analyse if case else analyse_path, job, artifacts, case, record)
+        judged = judges.call(limits, judge_job, job, artifacts, case, record)
     except AnalysisLimitError as error:
         judged = over_the_limit(job, artifacts, limits, error)
     except StoppedError:
@@ -145,7 +143,7 @@ def show(name: str) -> None:
         raise UsageError(f"{path} holds no job that can be shown.")
     result = results[path.resolve()]
     artifacts = Artifacts(path)
-    tables.show_result(out, result, folder.run.cases.get(result.case), load_evidence(artifacts), artifacts)
+    tables.show_result(out, result, folder.run.cases.get(result.job.case_link), load_evidence(artifacts), artifacts)
     out.print(f"files: {path}")
 
 

@@ -12,24 +12,21 @@ from typing import Any
 import click
 
 from runner.campaign import clocks, repeats
-from runner.campaign.matrix import choose, run_matrix
+from runner.campaign.matrix import chosen, run_matrix
 from runner.campaign.retention import Retention
-from runner.campaign.session import MatrixOptions
 from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, out, yes_option
 from runner.cli.comparing import between_sentences
 from runner.cli.group import main
-from runner.cli.path_options import path_options, taken
-from runner.config.catalog import split
 from runner.config.links import LINKS
-from runner.config.path_selection import PathOptions
-from runner.config.selection import Selection
+from runner.config.names import split
+from runner.config.options import MatrixOptions
 from runner.errors import UsageError
 from runner.model.estimate import estimate
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP09
 from runner.model.result import Outcome
-from runner.model.run import Run, protocol_key
+from runner.model.run import Run
 from runner.plan import runs
 from runner.plan.link_plan import link_plans
 from runner.plan.runs import LEDGER
@@ -51,6 +48,15 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--case", "cases", multiple=True, metavar="NAME", help="Test cases, measurements, abbreviations. [all]"
         ),
+        click.option("--via", "vias", multiple=True, metavar="NAME", help="Middleboxes on the way: VPNs, PEPs. [none]"),
+        click.option(
+            "--link", "links", multiple=True, metavar="NAME", help="Emulated or real links. [each case's own]"
+        ),
+        click.option("--size", "sizes", multiple=True, metavar="BYTES|all", help="Of measurements of one file."),
+        click.option("--loss", "losses", multiple=True, metavar="0…1|all", help="Both ways on the satellite segment."),
+        click.option("--warm", is_flag=True, help="Downloads and page loads twice; the second time counts."),
+        click.option("--path", "old_paths", multiple=True, hidden=True),
+        click.option("--workload", "old_workloads", multiple=True, hidden=True),
         click.option("--iterations", type=click.IntRange(1, 1000), help="Of each measurement. [as declared: 10]"),
         click.option(
             "--variant",
@@ -58,7 +64,7 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="STACK:NAME=VALUE,…",
             help="One more row or column: the stack with CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS or SERVER_PARAMS; "
-            "a path with its knobs (see `list`). IW=10/32 are two.",
+            "a middlebox with its knobs (see `list`). IW=10/32 are two.",
         ),
         click.option(
             "--image",
@@ -83,24 +89,25 @@ def clock_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The links, of `plan` and `run`."""
-    names = click.option(
-        "--link",
-        "links",
-        multiple=True,
-        metavar="NAME",
-        help="Real links of links.json; with --path, those under it. [geo]",
-    )
-    file = click.option(
+def links_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where real links are described, of `plan` and `run`."""
+    return click.option(
         "--links",
         "links_file",
         type=click.Path(dir_okay=False, path_type=Path),
         default=LINKS,
         show_default="links.json",
         help="Where real links and their hosts are described.",
-    )
-    return names(file(command))
+    )(command)
+
+
+def taken(implementations: Path, options: dict[str, Any]) -> MatrixOptions:
+    """The options as one value. Raises UsageError for options of older versions."""
+    if options.pop("old_paths"):
+        raise UsageError("--path is called --via now: --via openvpn,qpep; without middlebox it is --via none.")
+    if options.pop("old_workloads"):
+        raise UsageError("--workload is called --case now: --case download,page; goodput over a path is download.")
+    return MatrixOptions(implementations=implementations, **options)
 
 
 def repetitions(asked: MatrixOptions, times: int | None) -> list[MatrixOptions]:
@@ -117,7 +124,7 @@ def repetitions(asked: MatrixOptions, times: int | None) -> list[MatrixOptions]:
 
 def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
     """How many jobs run over another protocol than their case's first choice."""
-    chosen = [(run.protocol(job), job.pair) for job in todo if protocol_key(job) in run.protocols]
+    chosen = [(run.protocol(job), job.pair) for job in todo if job.cell in run.protocols]
     for protocol in sorted({name for name, _ in chosen}):
         pairs = [pair for name, pair in chosen if name == protocol]
         of_pairs = format_count(len(set(pairs)), "pair")
@@ -126,34 +133,26 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 
 @main.command("plan")
 @selection_options
-@path_options
-@link_options
+@links_file_option
 @clock_option
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
     """Show the jobs of a selection, and what time and disk they take; of real links, what volume."""
-    from runner.campaign.path_matrix import is_path_run  # noqa: PLC0415 - docker is slow to import
-
-    paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
-    asked, path = MatrixOptions(implementations=implementations, **options), runs.run_path(None)
-    if is_path_run(asked, paths):
-        _plan_paths(asked, paths, path)
-        return
-    placed, over, links = choose(asked, path, out)
-    catalog, selection = placed.catalog, placed.selection
+    asked, path = taken(implementations, options), runs.run_path(None)
+    choice = chosen(asked, path)
     run = runs.new_run(
         path,
-        catalog,
-        selection,
+        choice.catalog,
+        choice.selection,
         seed=asked.seed,
         shuffled=asked.shuffle,
         image_ids={},
         timeout_scale=1.0,
-        links=over,
+        records=choice.records,
     )
-    unsupported = runs.presets(catalog, run.order, {})
+    unsupported = runs.presets(choice.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
-    out.print(tables.plan_table(run, selection, todo))
+    out.print(tables.plan_table(run, choice.selection, todo))
     total = estimate(todo, run.cases)
     out.print(
         f"\n{len(todo)} jobs, about {format_duration(total.seconds)} with one lane; "
@@ -161,12 +160,12 @@ def plan_(implementations: Path, /, **options: Any) -> None:
         f"{format_size(total.disk('all'))} with all. "
         f"{len(unsupported)} more are unsupported by declaration."
     )
-    if not links:
+    if not choice.real:
         out.print(_clock_sentence(run, todo, asked.clock), soft_wrap=True)
-    for sentence in _other_protocols(run, todo):
-        out.print(sentence)
-    if links:
-        plans = link_plans(todo, run.cases, links, ledger=Ledger(LEDGER), now=datetime.now())
+    for sentence in (*_other_protocols(run, todo), *choice.doubts):
+        out.print(sentence, soft_wrap=True)
+    if choice.real:
+        plans = link_plans(todo, run.cases, choice.real, ledger=Ledger(LEDGER), now=datetime.now())
         out.print("", tables.links_table(plans), sep="\n")
         for one in plans:
             for sentence in one.sentences:
@@ -189,28 +188,11 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
     return f"{'; '.join([*first, *told.values()])}."
 
 
-def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
-    from runner.campaign.path_matrix import choose, path_run, presets  # noqa: PLC0415
-
-    selection, _ = choose(options, asked, path, out)
-    run = path_run(path, selection, options, ids={})
-    unsupported = presets(run, run.order)
-    todo = tuple(job for job in run.order if job not in unsupported)
-    cases = Selection(servers=run.servers, clients=run.clients, cases=tuple(run.cases))
-    out.print(tables.plan_table(run, cases, todo))
-    total = estimate(todo, run.cases)
-    out.print(
-        f"\n{len(todo)} jobs over {len(run.clients)} paths, about {format_duration(total.seconds)} with one lane; "
-        f"{format_size(total.disk('median'))} on disk. {len(unsupported)} more are unsupported by declaration."
-    )
-
-
 @main.command()
 @selection_options
-@path_options
 @click.option("--run", "name", metavar="NAME|DIR", help="The run to begin, to resume or to extend. [date and time]")
 @click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Jobs at once.")
-@link_options
+@links_file_option
 @click.option("--retry", multiple=True, type=click.Choice(["failed", "error"]), help="Run jobs of that outcome again.")
 @click.option("--pause", metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
 @click.option(
@@ -239,19 +221,13 @@ def _plan_paths(options: MatrixOptions, asked: PathOptions, path: Path) -> None:
 @click.pass_obj
 def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_check: bool, **options: Any) -> None:
     """Run the matrix. A run that was interrupted, or is to grow, goes on with the same --run."""
-    from runner.campaign.path_matrix import is_path_run, run_paths  # noqa: PLC0415 - docker is slow to import
-
-    paths = PathOptions(**taken(options), variants=options["variants"], iterations=options["iterations"])
-    asked = MatrixOptions(implementations=implementations, **options)
+    asked = taken(implementations, options)
     if repeat_check:
         sys.exit(0 if _run_twice(asked, repeat_runs) else 1)
     outcomes: set[Outcome] = set()
     repeated = repetitions(asked, repeat_runs)
     for one in repeated:
-        if is_path_run(one, paths):
-            results = run_paths(one, paths, out=out, err=err)
-        else:
-            results = run_matrix(one, out=out, err=err)
+        results = run_matrix(one, out=out, err=err)
         outcomes |= {result.outcome for result in results.values()}
     if len(repeated) > 1:
         for sentence in between_sentences([runs.run_path(one.name) for one in repeated]):

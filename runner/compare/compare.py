@@ -16,7 +16,6 @@ from runner.compare.conditions import differences, refuse
 from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.numbers import is_current
-from runner.model.path import ends
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.stats.change import (
@@ -35,7 +34,7 @@ from runner.store import RunFolder
 METRICS = {"ttlb": False, "goodput": True, "handshake_time": False, "retransmission_ratio": False}
 RATIOS = ("retransmission_ratio",)  # fractions already: what they change by is given in points
 _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
-Key = tuple[str, str, str]  # server, client, case
+Key = tuple[str, str, str]  # server, client with its via, case with its link
 
 
 class State(StrEnum):
@@ -300,13 +299,13 @@ def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
     """Results in the order of the jobs, by server, client, case."""
     found: dict[Key, list[Result]] = {}
     for job, result in results.items():
-        found.setdefault((job.server, job.client, job.case), []).append(result)
+        found.setdefault((job.server, job.client_via, job.case_link), []).append(result)
     return found
 
 
 def title(key: Key) -> str:
     """`client → server, case`."""
-    return f"{ends(key[1], key[0])}, {key[2]}"
+    return f"{key[1]} → {key[0]}, {key[2]}"
 
 
 def _spoiled(where: str, names: Sequence[str]) -> str:
@@ -416,7 +415,7 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
         if alone := mine.keys() - theirs.keys():
             cases = ", ".join(sorted({key[2] for key in alone}))
             notes.append(f"Cells in {folder.name} alone, which are not compared: {len(alone)} ({cases}).")
-        cells = {(job.server, job.client, job.case) for job in folder.run.order}
+        cells = {(job.server, job.client_via, job.case_link) for job in folder.run.order}
         if missing := len(cells - mine.keys()):
             notes.append(f"{folder.name} has not ended: {missing} of its {len(cells)} cells have no result yet.")
     if before.run.seed == after.run.seed:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
 
 from runner.errors import UsageError
-from runner.model.run import CaseRecord, LinkParameters, Run
+from runner.model.link_record import LinkParameters
+from runner.model.run import CaseRecord, Run
 
 TOPICS = {
     "link": "parameters of the links",

@@ -19,7 +19,6 @@ from runner.compare.compare import (
 )
 from runner.compare.history import History, Trend, least_runs
 from runner.model.numbers import BY_KEY
-from runner.model.path import ends
 from runner.units import format_data_rate
 
 SCHEMA = 1
@@ -61,7 +60,7 @@ def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
 
 
 def _who(change: NumberChange | RateChange | VerdictChange) -> tuple[str, str]:
-    return ends(change.client, change.server), change.case
+    return f"{change.client} → {change.server}", change.case
 
 
 def _verdict_row(change: VerdictChange) -> Row:
@@ -216,7 +215,7 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
     )
     series = f"{medians} s" if medians else ""
     return (
-        ends(trend.client, trend.server),
+        f"{trend.client} → {trend.server}",
         trend.case,
         str(trend.attempts),
         interval,

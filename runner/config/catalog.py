@@ -5,7 +5,7 @@ import json
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,11 +14,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 import testcases
+from runner.config.names import named, split
 from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation, Role
 from runner.model.knob import FORMS, Knob
-from runner.model.path import BROWSER, ORIGIN, SIDES, PathEntry, Side
-from runner.model.run import Kind
+from runner.model.middlebox import BOXES, NO_VIA, Box, Middlebox
+from runner.model.run import ClientKind, Kind
 from testcases.base import Case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +70,7 @@ class _Entry(BaseModel):
     version: str = ""
     language: str = ""
     roles: list[Role] = Field(min_length=1)
+    kind: Literal["stack", "downloader", "browser", "origin"] = "stack"
     speaks: list[Protocol] = Field(default=["hq-interop", "h3"], min_length=1)
     cases: dict[Role, list[str]] = {}
     congestion_controllers: _CongestionControl | None = None
@@ -87,8 +89,9 @@ def _knobs(texts: dict[str, str]) -> dict[str, str]:
     return texts
 
 
-class _Path(BaseModel):
-    """One path. `splits`: the sides where TCP connections end; `carries`: what goes through it.
+class _Middlebox(BaseModel):
+    """One middlebox. `boxes`: where its image runs. `splits`: the boxes where TCP connections end; `splits_quic`:
+    those where QUIC connections end; `carries`: what goes through it.
 
     `knobs`: variables that a variant may set, and what each takes (model/knob.py).
     """
@@ -99,8 +102,9 @@ class _Path(BaseModel):
     note: str = ""
     url: str = ""
     version: str = ""
-    sides: list[Side] = Field(default=list(SIDES), min_length=1)
-    splits: list[Side] = []
+    boxes: list[Box] = Field(default=list(BOXES), min_length=1)
+    splits: list[Box] = []
+    splits_quic: list[Box] = []
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
     encrypts: Truth = False
     poses_as_server: Truth = False
@@ -133,7 +137,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
     schema_: Whole = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
     implementations: Annotated[dict[str, _Entry], BeforeValidator(_completed)] = Field(min_length=1)
-    paths: dict[str, _Path] = {}
+    middleboxes: dict[str, _Middlebox] = {}
 
 
 def implementations_schema() -> dict[str, Any]:
@@ -148,47 +152,45 @@ class Catalog:
     implementations: dict[str, Implementation]
     cases: dict[str, Case]
     absent: Mapping[str, str] = field(default_factory=dict)
+    middleboxes: Mapping[str, Middlebox] = field(default_factory=dict)
+    knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # of each middlebox: what a variant may set
 
-    def select_implementations(self, names: Iterable[str], role: Role) -> tuple[str, ...]:
-        """The named stacks, in catalogue order; when none is named, all that speak QUIC and aren't absent.
+    def select_implementations(
+        self, names: Iterable[str], role: Role, kinds: Collection[str] = ("stack",)
+    ) -> tuple[str, ...]:
+        """The named stacks, in catalogue order; when none is named, all of these kinds that speak QUIC if they are
+        stacks, and aren't absent.
 
         Raises UsageError with the choices for a name that isn't known, SetupError for one that is absent.
         """
         able = [name for name, entry in self.implementations.items() if role in entry.roles]
-        chosen = _select(names, able, what=role.value, option=f"--{role.value}")
-        if not split(names):
-            chosen = tuple(name for name in chosen if not self.implementations[name].is_over_tcp)
-            return tuple(name for name in chosen if name not in self.absent)
-        for name in chosen:
-            if name in self.absent:
-                raise SetupError(self.absent[name])
-        return chosen
+        chosen = named(names, able, what=role.value, option=f"--{role.value}")
+        if split(names):
+            for name in chosen:
+                if name in self.absent:
+                    raise SetupError(self.absent[name])
+            return chosen
+        entries = (self.implementations[name] for name in chosen if name not in self.absent)
+        return tuple(one.name for one in entries if one.kind in kinds and not (one.kind == "stack" and one.is_over_tcp))
+
+    def select_vias(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named middleboxes, `none` as an empty name; no middlebox without names. Raises UsageError."""
+        if not list(names):
+            return ("",)
+        found = named(names, [NO_VIA, *self.middleboxes], option="--via", what="middlebox")
+        return tuple("" if name == NO_VIA else name for name in found)
 
     def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named cases, by name or abbreviation; all of emulated links when none is named.
+        """The named cases, by name or abbreviation; without names, all that ask stacks over emulated links.
 
         Raises UsageError with the choices.
         """
         by_abbreviation = {case.abbreviation.lower(): name for name, case in self.cases.items()}
         given = [by_abbreviation.get(name.lower(), name) for name in split(names)]
         if not given:
-            return tuple(name for name, case in self.cases.items() if not case.is_real)
-        return _select(given, list(self.cases), what="case", option="--case")
-
-
-def split(names: Iterable[str]) -> list[str]:
-    """Names given as `--x a --x b` or `--x a,b`."""
-    return [part.strip() for name in names for part in name.split(",") if part.strip()]
-
-
-def _select(names: Iterable[str], choices: list[str], *, what: str, option: str) -> tuple[str, ...]:
-    wanted = split(names)
-    for name in wanted:
-        if name not in choices:
-            near = get_close_matches(name, choices, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{option}: there is no {what} '{name}'.{hint} Choices: {', '.join(choices)}.")
-    return tuple(name for name in choices if not wanted or name in wanted)
+            stacks = (case for case in self.cases.values() if case.client is ClientKind.STACK)
+            return tuple(case.name for case in stacks if not case.is_real)
+        return named(given, list(self.cases), what="case", option="--case")
 
 
 def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
@@ -197,32 +199,33 @@ def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementati
     return {name: _implementation(name, entry) for name, entry in entries}
 
 
-def load_paths(path: Path = IMPLEMENTATIONS) -> dict[str, PathEntry]:
-    """The paths by name. Raises UsageError as `load_implementations` does."""
+def load_middleboxes(path: Path = IMPLEMENTATIONS) -> dict[str, Middlebox]:
+    """The middleboxes by name. Raises UsageError as `load_implementations` does."""
     return {
-        name: PathEntry(
+        name: Middlebox(
             name=name,
             image=entry.image,
             url=entry.url,
             version=entry.version,
             build=entry.build,
             note=entry.note,
-            sides=tuple(entry.sides),
+            boxes=tuple(entry.boxes),
             splits=tuple(entry.splits),
+            splits_quic=tuple(entry.splits_quic),
             carries=tuple(entry.carries),
             encrypts=entry.encrypts,
             poses_as_server=entry.poses_as_server,
             knobs=tuple(entry.knobs),
         )
-        for name, entry in _read(path).paths.items()
+        for name, entry in _read(path).middleboxes.items()
     }
 
 
 def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
-    """By path and variable, what a variant may set. Raises UsageError as `load_implementations` does."""
+    """By middlebox and variable, what a variant may set. Raises UsageError as `load_implementations` does."""
     return {
         name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()}
-        for name, entry in _read(path).paths.items()
+        for name, entry in _read(path).middleboxes.items()
     }
 
 
@@ -297,18 +300,18 @@ def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]
 
 
 def _read(path: Path) -> _File:
-    """The stacks and paths of the file, and those of implementations.json that it doesn't name itself."""
+    """The stacks and middleboxes of the file, and those of implementations.json that it doesn't name itself."""
     file = read_as(_File, path)
     if path.resolve() != IMPLEMENTATIONS:
         own = read_as(_File, IMPLEMENTATIONS)
         file.implementations = {**own.implementations, **file.implementations}
-        file.paths = {**own.paths, **file.paths}
-    for name in (*file.implementations, *file.paths):
-        if not name or set(name) & set("_/ ") or name.startswith("."):
-            raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/' or blank.")
-    for name in file.paths:
-        if name in (ORIGIN, BROWSER):
-            raise UsageError(f"{path}: paths.{name}: a run calls one of the ends of its paths so; take another name.")
+        file.middleboxes = {**own.middleboxes, **file.middleboxes}
+    for name in (*file.implementations, *file.middleboxes):
+        if not name or set(name) & set("_/ @") or name.startswith("."):
+            raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/', '@' or blank.")
+    for name in file.middleboxes:
+        if name == NO_VIA:
+            raise UsageError(f"{path}: middleboxes.{name}: `--via {NO_VIA}` means no middlebox; take another name.")
     return file
 
 
@@ -324,6 +327,7 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
         version=entry.version,
         language=entry.language,
         roles=tuple(entry.roles),
+        kind=entry.kind,
         speaks=tuple(entry.speaks),
         cases={role: tuple(names) for role, names in entry.cases.items()},
         congestion_control=control.default if control else "",
@@ -341,11 +345,23 @@ def load_cases() -> dict[str, Case]:
     modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
     cases = [module.CASE for module in modules if hasattr(module, "CASE")]
     cases.sort(
-        key=lambda case: (case.kind is Kind.MEASUREMENT, case.scenario.rtt, case.timeout, sum(case.files), case.name)
+        key=lambda case: (
+            case.client is not ClientKind.STACK,
+            case.kind is Kind.MEASUREMENT,
+            case.scenario.rtt,
+            case.timeout,
+            sum(case.files),
+            case.name,
+        )
     )
     return {case.name: case for case in cases}
 
 
 def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
     """implementations.json and all cases."""
-    return Catalog(implementations=load_implementations(path), cases=load_cases())
+    return Catalog(
+        implementations=load_implementations(path),
+        cases=load_cases(),
+        middleboxes=load_middleboxes(path),
+        knobs=load_knobs(path),
+    )

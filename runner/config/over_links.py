@@ -1,10 +1,11 @@
-"""Which case runs over which real link: those that are named, else the measurement of each link. Pure."""
+"""Real links as cases: the measurement of each link. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from runner.config.catalog import Catalog
 from runner.errors import UsageError
+from runner.model.link_record import LinkRecord
 from runner.model.real_link import RealLink, RealLinkRecord
 from runner.model.run import CaseRecord
 from runner.model.scenario import RealScenario
@@ -51,14 +52,22 @@ def measurement_of(link: RealLink) -> Case:
     )
 
 
-def case_of(record: CaseRecord) -> Case:
-    """The declaration of a measurement over a link that this host's links.json may not know, for a new judgement."""
+def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
+    """The declaration of a recorded case, for a new judgement; None when it is gone.
+
+    A measurement of a real link that this host's links.json may not know is made from the record.
+    """
+    case = cases.get(record.declared or record.case)
+    if case is not None:
+        return replace(case, name=record.case, files=record.file_sizes)
+    if record.real_link is None:
+        return None
     return measurement(
-        name=record.name,
+        name=record.case,
         abbreviation=record.abbreviation,
         description=record.description,
         scenario=RealScenario(
-            name=record.scenario,
+            name=record.link.name,
             forward_rate=record.forward.data_rate,
             return_rate=record.return_.data_rate,
             source="run.json",
@@ -68,49 +77,7 @@ def case_of(record: CaseRecord) -> Case:
     )
 
 
-def assign(catalog: Catalog, links: tuple[RealLink, ...], names: tuple[str, ...]) -> dict[str, RealLink]:
-    """The link of each case of `names`, the selected ones; without names, each link's own measurement.
-
-    Raises UsageError for a case that can't run over a real link, and for one of which nobody can tell over which.
-    """
-    by_name = {link.name: link for link in links}
-    if not names:
-        return by_name
-    found = {}
-    for name in catalog.select_cases(names):
-        case = catalog.cases[name]
-        if not case.is_clean:
-            raise UsageError(
-                f"--case {name}: it needs a link that loses or changes packets when it is told to, and a real one "
-                "doesn't: run it without --link."
-            )
-        if name in by_name:
-            found[name] = by_name[name]
-        elif len(links) == 1:
-            found[name] = links[0]
-        else:
-            raise UsageError(f"--case {name}: over {' or '.join(by_name)}? Name one --link for it.")
-    return found
-
-
-def refuse_real(catalog: Catalog, names: Iterable[str]) -> None:
-    """Raise UsageError when a case that runs over a real link only is selected without one."""
-    for name in names:
-        if catalog.cases[name].is_real:
-            raise UsageError(f"--case {name}: it runs over a real link: name one of links.json with --link.")
-
-
-def bound(record: CaseRecord, link: RealLink) -> CaseRecord:
-    """A case as it runs over this link."""
-    return replace(
-        record,
-        scenario=link.name.upper(),
-        forward=real_parameters(link.forward_rate),
-        return_=real_parameters(link.return_rate),
-        real_link=RealLinkRecord.of(link),
-    )
-
-
-def bound_all(records: Mapping[str, CaseRecord], links: Mapping[str, RealLink]) -> dict[str, CaseRecord]:
-    """All cases of a run, those over a link bound to it."""
-    return {name: bound(record, links[name]) if name in links else record for name, record in records.items()}
+def real_record(link: RealLink, *, name: str = "") -> LinkRecord:
+    """A real link as `run.json` keeps it: nothing but what was bought is known of it beforehand."""
+    forward, return_ = real_parameters(link.forward_rate), real_parameters(link.return_rate)
+    return replace(LinkRecord.single(name or link.name, forward, return_), real=RealLinkRecord.of(link))

@@ -1,7 +1,7 @@
 """`--variant STACK:NAME=VALUE,…`: parsed once, checked against the catalogue, and put beside its stack."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import product
@@ -11,17 +11,56 @@ from runner.config.selection import Selection
 from runner.errors import UsageError
 from runner.model.implementation import Implementation, Role
 from runner.model.knob import Knob
+from runner.model.middlebox import Middlebox
 from runner.model.run import Run
 from runner.model.variant import PARAMETERS, Variant
 
 _NUMBERS = {"IW": Knob.parse("1..10000 packets"), "ACK_FREQUENCY": Knob.parse("1..1000 ack-eliciting packets")}
 _FREE = ("CLIENT_PARAMS", "SERVER_PARAMS")
+_BOX_EXAMPLE = "write NAME:KNOB=VALUE,… such as pep-split:CCA=bbr,IW=100"
 _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
 
-def parse_all(texts: Iterable[str], stacks: Mapping[str, Implementation]) -> tuple[Variant, ...]:
-    """Every value of `--variant`, each variant once."""
-    return tuple(dict.fromkeys(parse(one, stacks) for text in texts for one in sweep(text)))
+@dataclass(frozen=True)
+class Asked:
+    """Every value of `--variant`, each variant once: of stacks, and of middleboxes by name."""
+
+    stacks: tuple[Variant, ...]
+    middleboxes: Mapping[str, Middlebox]
+
+    @classmethod
+    def parse(cls, texts: Iterable[str], catalog: Catalog, selection: Selection) -> "Asked":
+        """A name that is both a stack and a middlebox means the one that is selected.
+
+        Raises UsageError for what a stack or a middlebox can't be asked, and for a name that is selected as both.
+        """
+        stacks: dict[Variant, None] = {}
+        boxes: dict[str, Middlebox] = {}
+        for text in (one for given in texts for one in sweep(given)):
+            name = text.partition(":")[0]
+            as_box, as_stack = name in selection.vias, name in (*selection.servers, *selection.clients)
+            if as_box and as_stack:
+                raise _wrong(text, f"{name} is selected as a stack and with --via: run them in two calls.")
+            if as_box or (name in catalog.middleboxes and name not in catalog.implementations):
+                if not as_box:
+                    raise _wrong(text, f"{name} is not selected: add it to --via.")
+                box = middlebox_variant(text, catalog)
+                boxes[box.name] = box
+            else:
+                stacks[parse(text, catalog.implementations)] = None
+        return cls(tuple(stacks), boxes)
+
+
+def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
+    """A middlebox with other parameters, of `NAME:KNOB=VALUE,…`. Raises UsageError for what it can't be asked."""
+    name, colon, rest = text.partition(":")
+    if not colon or not rest.strip():
+        raise _wrong(text, f"{_BOX_EXAMPLE}.")
+    knobs = catalog.knobs[name]
+    given = assignments(text, rest, knobs, unknown=f"{name} has no knob", example=_BOX_EXAMPLE)
+    ordered = {knob: taken(text, knob, knobs[knob], given[knob]) for knob in knobs if knob in given}
+    suffix = "+".join(f"{knob.lower().replace('_', '-')}={value}" for knob, value in ordered.items())
+    return replace(catalog.middleboxes[name], name=f"{name}+{suffix}", variant_of=name, parameters=ordered)
 
 
 def sweep(text: str) -> list[str]:
@@ -151,12 +190,19 @@ class Placed:
     selection: Selection
 
 
-def place(catalog: Catalog, selection: Selection, variants: Sequence[Variant]) -> Placed:
-    """Put each variant into the roles in which its stack was selected and in which it differs from it.
+def place(catalog: Catalog, selection: Selection, asked: Asked) -> Placed:
+    """Put each variant of a middlebox after it, and each variant of a stack after its stack.
 
-    Raises UsageError for one that then is nowhere.
+    A stack's variant gets the roles in which its stack was selected and in which it differs from it. Raises UsageError
+    for a variant that then has no role.
     """
-    for variant in variants:
+    middleboxes = {**catalog.middleboxes, **asked.middleboxes}
+    families = [via for via in selection.vias if not via or not middleboxes[via].variant_of]
+    members = dict.fromkeys((*selection.vias, *asked.middleboxes))
+    vias = [one for base in families for one in members if one == base or (one and middleboxes[one].variant_of == base)]
+    catalog = replace(catalog, middleboxes=middleboxes)
+    selection = replace(selection, vias=tuple(dict.fromkeys((*vias, *members))))
+    for variant in asked.stacks:
         selected = {Role.SERVER: selection.servers, Role.CLIENT: selection.clients}
         roles = tuple(role for role in variant.roles if variant.stack in selected[role])
         if not roles:
@@ -200,6 +246,8 @@ def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) ->
 
 def with_variants_of(catalog: Catalog, run: Run) -> Catalog:
     """The catalogue with the variants that a run holds, so that it goes on without naming them again."""
+    boxes = {name: one for name, one in run.middleboxes.items() if one.variant_of in catalog.middleboxes}
+    catalog = replace(catalog, middleboxes={**catalog.middleboxes, **boxes})
     for record in run.implementations.values():
         if record.variant_of in catalog.implementations:
             variant = Variant.of(record.variant_of, record.parameters)

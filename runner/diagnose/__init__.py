@@ -15,8 +15,8 @@ from runner.diagnose.panels import Panels
 from runner.diagnose.view import View
 from runner.model.diagnosis import Diagnosis, Span
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
+from runner.model.link_record import LinkParameters
 from runner.model.result import LinkTruth, Sample
-from runner.model.run import LinkParameters
 from runner.trace.nouns import TraceFacts
 from runner.trace.transfer import Transfer
 

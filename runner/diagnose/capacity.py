@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from runner.diagnose.flight import Floats
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.trace.intervals import Bools, Ints
 
 _WAITED = (0.003, 0.03)  # s, and RTTs: less is jitter

@@ -11,8 +11,8 @@ from runner.diagnose.flight import Flight, Floats, flight
 from runner.diagnose.silence import Silence, black_hole, longest_silence, outage
 from runner.diagnose.window import Room
 from runner.model.impairments import PathImpairments
+from runner.model.link_record import LinkParameters
 from runner.model.result import LinkTruth, Sample
-from runner.model.run import LinkParameters
 from runner.model.scenario import IP_PACKET
 from runner.trace.intervals import Bools, Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts

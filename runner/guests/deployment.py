@@ -19,7 +19,7 @@ from runner.files.folder_lock import LOCK_NAME, locked_folder
 from runner.guests.disks import Disks
 from runner.guests.experiment import GuestExperiment, Setting
 from runner.guests.house import House
-from runner.lanes.pair_request import pair_request
+from runner.lanes.lane_job import lane_job
 from runner.lanes.request import LaneJob
 from runner.lanes.watchdog import Watchdog
 from runner.model.artifacts import Evidence
@@ -113,7 +113,7 @@ class Guests:
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
         """Run `job` in a guest. Raises LaneError when the harness can't."""
-        return self._host.run(pair_request(self._run, job, folder))
+        return self._host.run(lane_job(self._run, job, folder))
 
     def stop(self) -> None:
         """Make running jobs end soon."""

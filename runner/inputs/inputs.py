@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from runner.model.implementation import Role
-from runner.model.path import SIDES
+from runner.model.middlebox import BOXES
 from runner.model.variant import PARAMETERS
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
@@ -23,7 +23,7 @@ _NAME_LENGTH = 16  # letters of a file's name
 # No digits and no hexadecimal letters: quicly and aioquic answer a path that is a number with that many bytes.
 _NAME_LETTERS = "ghijklmnopqrstuvwxyz"
 _ORGANISATION = "bentpipe"
-_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either side of a path may begin
+_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either box may begin
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
@@ -48,17 +48,6 @@ class GivenFile(ServedFile):
     def content(self) -> bytes:
         """The content as it was given."""
         return self.data
-
-
-@dataclass(frozen=True, kw_only=True)
-class Material:
-    """What a job over a path works with. `expected` must be in /downloads at the end; `client`: its environment."""
-
-    files: tuple[ServedFile, ...]
-    expected: tuple[ServedFile, ...]
-    client: dict[str, str]
-    image: str  # of the client
-    server_port: int
 
 
 def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LENGTH) -> tuple[ServedFile, ...]:
@@ -175,13 +164,13 @@ def certificates(
 
 
 def path_keys() -> dict[str, bytes]:
-    """The files of a path's /keys: a new CA, and certificate and key of both sides, EC P-256."""
+    """The files of a middlebox's /keys: a new CA, and certificate and key of both boxes, EC P-256."""
     draw = _Draw()
     ca_key = draw.key()
     ca_name = _name("CA")
     ca = _sign(draw, subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0)
     files = {"ca.pem": _pem(ca)}
-    for side in (side.value for side in SIDES):
+    for side in (box.value for box in BOXES):
         key = draw.key()
         leaf = _sign(
             draw, subject=_name(side), key=key, issuer=ca_name, issuer_key=ca_key, names=[side], usages=_MUTUAL

@@ -1,7 +1,7 @@
 """Job + artifacts + its case → result. Offline: it reads the job's folder and nothing else, and can be repeated."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,8 +46,9 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         with_record(base, evidence),
         protocol=_protocol(evidence, record),
         truth=truth,
+        ground=load_truth(artifacts.ground_truth),
         real_link=evidence.real_link,
-        applied=applied_lines(artifacts),
+        applied=applied_lines(artifacts, (*Role, *evidence.boxes)),
     )
     if unsupported := _unsupported(evidence, record):
         return base.ending(Outcome.UNSUPPORTED, unsupported)
@@ -56,7 +57,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     traces = _Traces.read(artifacts, record, evidence, truth, tcp=base.protocol in OVER_TCP)
     closed = _gaps(traces, case, record)
     base = _with_traces(base, traces, readings_of=(artifacts, evidence), numbers=not closed)
-    if spoiled := _spoiled(evidence, truth, record) or _missed(traces.missed):
+    if spoiled := _spoiled(evidence, (truth, base.ground), record) or _missed(traces.missed):
         return base.ending(Outcome.ERROR, spoiled)
     failures = tuple(_execution(evidence, record, artifacts))
     missing = _no_packets(traces)
@@ -161,15 +162,17 @@ def harness(code: str, actual: str, role: Role | None = None) -> Finding:
     )
 
 
-def _spoiled(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> Finding | None:
+def _spoiled(evidence: Evidence, truths: Iterable[LinkTruth | None], record: CaseRecord) -> Finding | None:
     """Why the harness owes another attempt, None when it did its part."""
     if evidence.error:
         if evidence.error["code"] in _NOT_STARTED:
             return None
         stumbled = harness(evidence.error["code"], evidence.error["message"])
         return replace(stumbled, log_tail=evidence.error.get("printed", ""))
-    disturbance = disturbed(evidence, truth, record)
-    return harness("disturbed", disturbance.why, disturbance.role) if disturbance else None
+    for truth, _ in zip(truths, record.link.segments, strict=False):
+        if disturbance := disturbed(evidence, truth, record):
+            return harness("disturbed", disturbance.why, disturbance.role)
+    return None
 
 
 def _missed(datagrams: int) -> Finding | None:
@@ -341,6 +344,9 @@ class _Traces:
             return cls(problem=str(error))
         if client_side is None or server_side is None:
             return cls(problem="a capture is missing")
+        via = evidence.via
+        if split := via is not None and bool(via.splits if tcp else via.splits_quic):
+            server_side = client_side  # a proxy speaks to each end: only the client's own connection is the job's
         if evidence.real_link is not None and evidence.real_link.clock is not None:
             client_side = on_server_clock(client_side, evidence.real_link.clock)
         found = facts(client_side, server_side)
@@ -354,14 +360,19 @@ class _Traces:
             forward=record.forward,
             return_=record.return_,
         )
-        why = explained(client_side, server_side, found, numbers, record=record, truth=truth)
+        why = (
+            Explanation() if split else explained(client_side, server_side, found, numbers, record=record, truth=truth)
+        )
         why = over_tcp(why) if tcp else why
         window = window_of(artifacts.folder / "server" / "qlog", server_side)
         document = plots | marks(why, origin_ns=int(plots["origin_unix_ns"]), window=window)
         store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
         invariants = (*_invariants(client_side, server_side, found, record), *_spoofed(truth))
-        missed = missed_datagrams(client_side, server_side, truth)
+        whole = not evidence.boxes and not artifacts.ground_truth.is_file()  # the truth of one segment is all of it
+        missed = missed_datagrams(client_side, server_side, truth) if whole else 0
         violations = () if missed or tcp else protocol_findings(client_side, server_side)
+        if split:  # the client's peer is the proxy, not the server
+            violations = tuple(one for one in violations if one.role == Role.CLIENT)
         return cls(
             facts=found,
             sample=numbers,

@@ -101,7 +101,7 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
 
 
 def _link_disturbed(truth: LinkTruth, record: CaseRecord) -> str | None:
-    limit = max(_LATENESS_FLOOR, _LATENESS_SHARE * (record.forward.delay + record.return_.delay))
+    limit = max(_LATENESS_FLOOR, _LATENESS_SHARE * (record.link.rtt))
     if record.kind is Kind.TEST_CASE:
         limit = max(limit, _LATENESS_TEST_CASE)
     late = max(truth.lateness_p99, truth.receive_lateness_p99)
@@ -134,7 +134,7 @@ def _crowded(evidence: Evidence, record: CaseRecord) -> Disturbance | None:
         share = evidence.cpu_pressure or 0.0
         told = f"some process waited for a CPU in {share:.0%} of the time, limit {_PRESSURE_LIMIT:.0%}"
         return Disturbance(told) if share > _PRESSURE_LIMIT else None
-    is_long = record.forward.delay + record.return_.delay > _LONG_RTT
+    is_long = record.link.rtt > _LONG_RTT
     limit = _ENDPOINT_LIMIT_LONG if is_long else _ENDPOINT_LIMIT
     role = max(pressures, key=lambda one: pressures[one])
     if pressures[role] <= limit:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from runner.lanes.lane_job import lane_job
 from runner.lanes.lanes import Lanes
-from runner.lanes.pair_request import pair_request
 from runner.lanes.request import EndpointSpec
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
@@ -44,7 +44,7 @@ class Emulated:
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
         """Run `job` in a free lane. Raises LaneError when the harness can't."""
-        return self._lanes.run(pair_request(self._run, job, folder, specs=self._specs))
+        return self._lanes.run(lane_job(self._run, job, folder, specs=self._specs))
 
     def probe(self, record: Path, jobs: Iterable[Job]) -> dict[tuple[str, Role], str]:
         """Why stacks of `jobs` break the contract, by name and role; empty when none does.

@@ -14,7 +14,7 @@ from runner.lanes.root_watch import watch_root
 from runner.lanes.supervised import Supervised, Watched
 from runner.model.artifacts import EndpointRecord
 from runner.model.implementation import Role
-from runner.model.path import Side
+from runner.model.middlebox import Box
 from runner.units import format_size
 
 # What stock images do at their start needs these: a user of their own, a port below 1024; and, in a namespace that is
@@ -24,9 +24,9 @@ _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 
 
 class Endpoint:
-    """The client or the server of one job, or one side of a path. The record can be made at any time."""
+    """The client or the server of one job, or one box of a middlebox. The record can be made at any time."""
 
-    def __init__(self, role: Role | Side, spec: EndpointSpec, limits: Limits) -> None:
+    def __init__(self, role: Role | Box, spec: EndpointSpec, limits: Limits) -> None:
         self.role = role
         self.running: Watched | None = None
         self.timed_out = False

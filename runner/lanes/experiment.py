@@ -8,7 +8,7 @@ from runner import collect
 from runner.errors import LaneError
 from runner.inputs.inputs import ServedFile
 from runner.lanes.endpoint import Endpoint
-from runner.lanes.request import Request
+from runner.lanes.request import LaneJob
 from runner.lanes.served import Served
 from runner.lanes.stages import Stages
 from runner.lanes.supervised import STOPPED, Bell
@@ -34,23 +34,22 @@ def downloads_quota(files: tuple[ServedFile, ...]) -> int:
 
 
 class Experiment:
-    """A job while it runs. `run` is called once. `expected`: what the client must have in /downloads at the end."""
+    """A job while it runs. `run` is called once."""
 
     def __init__(
         self,
-        job: Request,
+        job: LaneJob,
         *,
         served: Served,
         pool: Executor,
         bell: Bell,
-        expected: tuple[ServedFile, ...],
         others: Sequence[Endpoint] = (),
     ) -> None:
         self._job = job
         self._served = served
         self._pool = pool
         self._bell = bell
-        self._expected = expected
+        self._expected = job.wanted
         self._stages = Stages()
         self._artifacts = Artifacts(job.folder)
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)

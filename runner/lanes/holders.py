@@ -78,15 +78,12 @@ def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
     return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
 
 
-def path_holder(role: str, volumes: tuple[Volume, ...], *, forwards: bool) -> ContainerSpec:
-    """A namespace of a path's lane and its volumes. `forwards`: packets for others."""
-    own: dict[str, str] = {}
-    if forwards:
-        own |= {"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
-        # A side that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).
-        own |= {f"net.ipv4.conf.{which}.rp_filter": "0" for which in ("all", "default")}
-    hosts = CLIENT_HOSTS if role == "client" else SERVER_HOSTS if role == "server" else ()
-    return _holder(role, [], volumes=volumes, sysctls=NAMESPACE_SETTINGS | own, extra_hosts=list(hosts))
+def router_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
+    """The namespace of a router, which forwards packets, and the volumes of the box in it."""
+    own = {"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
+    # A box that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).
+    own |= {f"net.ipv4.conf.{which}.rp_filter": "0" for which in ("all", "default")}
+    return _holder(role, [], volumes=volumes, sysctls=NAMESPACE_SETTINGS | own)
 
 
 def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:

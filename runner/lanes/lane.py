@@ -1,8 +1,8 @@
-"""One lane: three wired namespaces, a simulated link between them, captures on both sides. It serves job after job.
+"""One lane: wired namespaces, simulated segments between them, captures. It may serve job after job.
 
-Holders and their namespaces are what costs most of a job, so they are used again. Cables and everything on them are
-made anew for each job, volumes emptied; then the lane is compared with itself when it was new, and made of new holders
-where a stranger's container has left anything.
+Holders and their namespaces are what costs most of a job, so a lane without routers is used again. Cables and
+everything on them are made anew for each job, volumes emptied; then the lane is compared with itself when it was new,
+and made of new holders where a stranger's container has left anything.
 """
 
 import re
@@ -15,10 +15,14 @@ from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
 from runner.lanes import holders
 from runner.lanes.lane_base import LaneBase
+from runner.lanes.network import network_script
 from runner.lanes.resident import Holder
 from runner.lanes.supervised import Bell, Supervised
-from runner.lanes.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, pair_wiring_script, renewal_script
+from runner.lanes.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, renewal_script
+from runner.model.middlebox import Box
 
+READY_FILE = "/logs/ready"
+_READY_LOOK = 1.0  # s that one command in a holder may wait
 # A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
 LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
 
@@ -30,10 +34,23 @@ class Shape:
     logs: int
     downloads: int
     ask_server: bool  # whether readiness of the server is watched
+    nodes: tuple[str, ...] = (CLIENT, SERVER)
+    segments: tuple[str, ...] = (SIM,)
+    controllers: tuple[tuple[str, str], ...] = ()  # TCP's congestion controller by role
+
+    @property
+    def routed(self) -> bool:
+        """Whether routers stand before and behind the link."""
+        return len(self.nodes) > 2
+
+    @property
+    def serves_again(self) -> bool:
+        """Whether a lane of this shape can be made as new: what a middlebox leaves in its network is not looked for."""
+        return not self.routed
 
 
 class Lane(LaneBase):
-    """A lane of pairs."""
+    """A lane for jobs of one shape."""
 
     def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str, shape: Shape) -> None:
         super().__init__(
@@ -41,8 +58,9 @@ class Lane(LaneBase):
             pool,
             bell,
             name=name,
-            roles=(CLIENT, SERVER),
-            segments=(SIM,),
+            roles=shape.nodes,
+            segments=shape.segments,
+            captured=(CLIENT, SERVER) if shape.routed else (),
             logs=shape.logs,
             downloads=shape.downloads,
         )
@@ -65,7 +83,10 @@ class Lane(LaneBase):
                     return
             self._remove_all()
         self._hold_all()
-        self._new = self._look_and_wire(plumber)
+        if self.shape.serves_again:
+            self._new = self._look_and_wire(plumber)
+        else:
+            self._ask(plumber, self._script(self._pids))
 
     def _renew(self, plumber: Holder) -> bool:
         """Make a used lane as new. False when it is not."""
@@ -89,10 +110,25 @@ class Lane(LaneBase):
     def _holder(self, role: str) -> ContainerSpec:
         if role == CLIENT:
             return holders.client_holder(self.volumes(role))
-        return holders.server_holder(self.volumes(role), ask=self.shape.ask_server)
+        if role == SERVER:
+            return holders.server_holder(self.volumes(role), ask=self.shape.ask_server)
+        return holders.router_holder(role, self.volumes(role))
 
     def _script(self, pids: dict[str, int]) -> str:
-        return pair_wiring_script(pids, before=next(self._wirings))
+        shape = self.shape
+        return network_script(
+            pids,
+            dict(shape.controllers),
+            routed=shape.routed,
+            ground=len(shape.segments) > 1,
+            before=next(self._wirings),
+        )
+
+    def box_ready(self, box: Box) -> bool:
+        """Whether this box has said that it carries traffic; takes a second when it hasn't."""
+        rounds = round(_READY_LOOK / 0.05)
+        loop = f"for _ in $(seq {rounds}); do [ -e {READY_FILE} ] && exit 0; sleep 0.05; done; exit 1"
+        return self.execute(box.value, ["sh", "-c", loop])[0] == 0
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
         """Whether the server answered within `timeout` seconds; returns at once when it has ended."""

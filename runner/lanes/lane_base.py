@@ -7,10 +7,11 @@ from concurrent.futures import Executor
 
 from runner.engine.containers import ContainerSpec, Engine, Volume
 from runner.errors import LaneError
+from runner.lanes.end_capture import EndCapture
 from runner.lanes.resident import Holder
 from runner.lanes.segment import Segment
 from runner.lanes.supervised import Bell, Supervised
-from runner.lanes.wiring import CLIENT
+from runner.model.topology import CLIENT
 
 _LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # of /proc/net/tcp
 
@@ -27,7 +28,8 @@ class LaneBase:
     """Prepared, used by one thread for one job at a time, and removed by `discard` whatever happened.
 
     Each of `roles` has a namespace and /logs, the client /downloads too, of as many bytes as `logs` and `downloads`
-    say; each of `segments` is a simulated link.
+    say; each of `segments` is a simulated link, with a capture at both of its ends; `captured` are roles whose own
+    packets are captured too.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class LaneBase:
         name: str,
         roles: Sequence[str],
         segments: Sequence[str],
+        captured: Sequence[str] = (),
         logs: int,
         downloads: int,
     ) -> None:
@@ -49,6 +52,7 @@ class LaneBase:
         self.segments = tuple(Segment(self, role) for role in segments)
         self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): logs} for role in roles}
         self._volumes[CLIENT][Volume(name=f"{name}-downloads", path="/downloads")] = downloads
+        self.end_captures = tuple(EndCapture(self, role) for role in captured)
         self._containers: list[str] = []  # of the job
         self._staying: list[str] = []
         self._holders: dict[str, Holder] = {}
@@ -153,12 +157,12 @@ class LaneBase:
 
     def stop_captures(self) -> int:
         """End all captures. Returns how many packets the kernel dropped before them."""
-        return sum(segment.stop_captures() for segment in self.segments)
+        return sum(one.stop() for one in self.end_captures) + sum(one.stop_captures() for one in self.segments)
 
     @property
     def link_died(self) -> bool:
         """Whether a simulator or a capture ended although nobody asked it to."""
-        return any(segment.died for segment in self.segments)
+        return any(segment.died for segment in self.segments) or any(one.died for one in self.end_captures)
 
     @property
     def flooded(self) -> bool:

@@ -1,45 +1,67 @@
-"""One job in one lane, from holders to evidence."""
+"""One job in one lane, from holders to evidence, which says what an image did."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from runner import collect
+from runner.decode.flood import flood_limit
 from runner.engine.containers import Volume
 from runner.errors import LaneError
-from runner.inputs.inputs import ServedFile
 from runner.lanes.endpoint import Endpoint
-from runner.lanes.experiment import SERVER_GRACE_SECONDS, Experiment, Step
+from runner.lanes.experiment import (
+    SERVER_GRACE_SECONDS,
+    SERVER_READY_SECONDS,
+    Experiment,
+    Step,
+    downloads_quota,
+)
 from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES
-from runner.lanes.lane_base import LaneBase, together
-from runner.lanes.link_arguments import LOGS
-from runner.lanes.request import Request
+from runner.lanes.lane import Lane, Shape
+from runner.lanes.lane_base import together
+from runner.lanes.link_arguments import LOGS, link_arguments
+from runner.lanes.network import GATEWAY4, TERMINAL
+from runner.lanes.request import LaneJob
 from runner.lanes.resident import Holder
 from runner.lanes.segment import LINK_LOGS, Segment
 from runner.lanes.served import Served
+from runner.model.artifacts import Evidence
+from runner.model.topology import CLIENT, SERVER
 
+BOX_READY_SECONDS = 30.0
+_BOX_GRACE_SECONDS = 2.0
+_CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
+_DISCARD = 9  # a port that nobody listens on
 LAST_PACKETS = 0.05  # s beyond the return link's delay until the client's last packet has passed all captures
 _SAMPLE_SECONDS = 2.0  # between measurements of CPU time
 
 
-class LaneExperiment(Experiment):
-    """A job in a lane. `return_delay` in seconds, from client to server."""
+def shape_of(job: LaneJob) -> Shape:
+    """The lane that a job needs."""
+    return Shape(
+        logs=job.limits.logs,
+        downloads=downloads_quota(job.wanted),
+        ask_server=job.wait_for_server and job.server_port is None,
+        nodes=job.topology.nodes,
+        segments=tuple(job.topology.segments),
+        controllers=tuple(sorted(job.controllers.items())),
+    )
 
-    def __init__(
-        self,
-        job: Request,
-        lane: LaneBase,
-        served: Served,
-        plumber: Holder,
-        *,
-        expected: tuple[ServedFile, ...],
-        return_delay: float,
-        others: Sequence[Endpoint] = (),
-    ) -> None:
-        super().__init__(job, served=served, pool=lane.pool, bell=lane.bell, expected=expected, others=others)
+
+class LaneExperiment(Experiment):
+    """A job while it runs. `run` is called once."""
+
+    def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:
+        self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
+        super().__init__(job, served=served, pool=lane.pool, bell=lane.bell, others=tuple(self._boxes.values()))
         self._lane = lane
         self._engine = lane.engine
         self._plumber = plumber
-        self._return_delay = return_delay
+        both = job.topology.link.end_to_end
+        self._forward_delay, self._return_delay = both.forward.delay, both.return_.delay
         self._opened = False
+        self._server_udp_ports: tuple[int, ...] = ()
+        self._flooded = False
 
     def _links(self) -> Sequence[str]:
         return [segment.role for segment in self._lane.segments]
@@ -55,17 +77,134 @@ class LaneExperiment(Experiment):
             together(
                 self._pool,
                 *self._link_starts(),
+                *(capture.start for capture in self._lane.end_captures),
                 *(lambda one=one: one.create(self._lane, served[one.role.value]) for one in self._endpoints),
             )
         self._opened = True
 
     def _serve(self) -> Mapping[str, tuple[Volume, ...]]:
         """The volumes that are given to each role."""
-        raise NotImplementedError
+        www, certs = self._served.www(self._job.files), self._served.certs(self._job.chain_length)
+        found: dict[str, tuple[Volume, ...]] = {CLIENT: (certs,), SERVER: (www, certs)}
+        box = self._job.topology.middlebox
+        if self._boxes and box is not None:
+            keys = self._served.path_keys()
+            found |= {one.value: (keys, certs) if box.poses_as_server else (keys,) for one in self._boxes}
+        return found
 
-    def _link_starts(self) -> Sequence[Callable[[], None]]:
-        """What starts simulators and captures."""
-        raise NotImplementedError
+    def _link_starts(self) -> list[Callable[[], None]]:
+        """What starts the simulators."""
+        job = self._job
+        records = job.topology.segments
+        flood = None if job.own_server else flood_limit([file.size for file in job.files])
+        arguments = {
+            segment: link_arguments(
+                forward=records[segment.role].forward,
+                return_=records[segment.role].return_,
+                seed=job.seed ^ number,
+                path=records[segment.role].impairments,
+                lose_all=job.lose_all,
+                flood=flood,
+            )
+            for number, segment in enumerate(self._lane.segments)
+        }
+        return [partial(segment.start, arguments[segment]) for segment in self._lane.segments]
+
+    def _start_boxes(self) -> None:
+        """Start the middlebox; raise LaneError when a box isn't ready in time."""
+        if self._job.topology.routed and self._job.forward.impairments.changes:
+            # Changes count from the first UDP packet of a segment: with every middlebox the same one.
+            self._lane.execute(TERMINAL, ["bash", "-c", f"echo > /dev/udp/{GATEWAY4}/{_DISCARD}"])
+        if not self._boxes:
+            return
+        with self._stages.stage("middlebox ready"):
+            for endpoint in self._boxes.values():
+                endpoint.start()
+            deadline = self._stages.wall() + BOX_READY_SECONDS
+            for box, endpoint in self._boxes.items():
+                while not self._lane.box_ready(box):
+                    self._bell.wait(lambda: True, timeout=0)  # a run that is stopped ends here
+                    ended = endpoint.supervised.ended
+                    if ended or self._stages.wall() > deadline:
+                        why = "ended" if ended else f"was not ready within {BOX_READY_SECONDS:g} s"
+                        said = endpoint.supervised.last_lines(3) or "nothing"
+                        raise LaneError("path-not-ready", f"The {box.value} box {why}. It printed", printed=said)
+
+    def _start_server(self) -> bool:
+        self._start_boxes()
+        with self._stages.stage("server start"):
+            self._server.start()
+        server = self._server.supervised
+        if not self._job.wait_for_server:
+            return not server.ended
+        with self._stages.stage("server ready"):
+            if self._job.server_port is None:
+                self._server_ready = self._lane.wait_for_server(server, timeout=SERVER_READY_SECONDS)
+            else:
+                self._server_ready = self._wait_until_listening(self._job.server_port)
+        if not self._server_ready and self._job.own_server:
+            raise LaneError("origin-not-ready", "The origin did not listen.", printed=server.last_lines(3))
+        if not self._server_ready and not server.ended:
+            self._server_udp_ports = self._lane.udp_ports(SERVER)
+        return self._server_ready
+
+    def _wait_until_listening(self, port: int) -> bool:
+        """Whether the server accepts TCP in time; returns at once when it has ended."""
+        server, deadline = self._server.supervised, self._stages.wall() + SERVER_READY_SECONDS
+        while not self._lane.listens(SERVER, port):
+            if server.ended or self._stages.wall() > deadline:
+                return False
+            self._bell.wait(lambda: server.ended, timeout=0.05)
+        return True
+
+    def _run_client(self) -> None:
+        client, server, lane = self._client.supervised, self._server.supervised, self._lane
+        boxes = [one.supervised for one in self._boxes.values()]
+        with self._stages.stage("client start"):
+            self._client.start()
+        with self._stages.stage("transfer"):
+            deadline = self._stages.wall() + self._job.timeout
+            self._wait(
+                deadline,
+                lambda: (
+                    client.ended or server.ended or lane.link_died or lane.flooded or any(one.ended for one in boxes)
+                ),
+            )
+            self._require_links_and_boxes()
+            if server.ended:
+                # What it sent before it ended may still arrive.
+                grace = _CLIENT_AFTER_SERVER + self._forward_delay + self._return_delay
+                self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link_died)
+            self._require_links_and_boxes()
+            if not client.ended:
+                self._end_client()
+
+    def _end_client(self) -> None:
+        """Kill the client, and say why: its time was over, or a flood or the server's end left it no sense."""
+        client, server = self._client.supervised, self._server.supervised
+        self._flooded = self._lane.flooded
+        self._client.stopped_by_us = self._flooded or server.ended
+        self._client.timed_out = not self._client.stopped_by_us
+        client.kill()
+        if self._flooded:
+            self._server.stopped_by_us = not server.ended
+            server.kill()
+
+    def _require_links_and_boxes(self) -> None:
+        """Raises LaneError when something of the harness has ended before the client, or a link or a capture at all."""
+        client = self._client.supervised
+        if self._lane.link_died:
+            client.kill()
+            raise LaneError(
+                "link-died", "A simulator or a capture ended early.", printed=self._lane.link_output()[-2000:]
+            )
+        own = [*self._boxes.values(), *([self._server] if self._job.own_server else [])]
+        for one in own:
+            if one.supervised.ended and not client.ended:
+                self._client.stopped_by_us = True
+                client.kill()
+                name, said = one.role.value, one.supervised.last_lines(3)
+                raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=said)
 
     def _is_open(self) -> bool:
         return self._opened
@@ -74,6 +213,7 @@ class LaneExperiment(Experiment):
         return [
             ("client files", self._collect_client),
             ("server stop", lambda: self._stop(self._server, grace=SERVER_GRACE_SECONDS)),
+            *([("middlebox stop", self._stop_boxes)] if self._boxes else []),
             ("captures", self._stop_captures),
             ("collect", self._collect_rest),
         ]
@@ -85,14 +225,6 @@ class LaneExperiment(Experiment):
                 return
             for endpoint in self._endpoints:
                 endpoint.measure(self._engine)
-
-    def _require_link(self) -> None:
-        """Raises LaneError when a simulator or a capture has ended, after the client's end."""
-        if self._lane.link_died:
-            self._client.supervised.kill()
-            raise LaneError(
-                "link-died", "A simulator or a capture ended early.", printed=self._lane.link_output()[-2000:]
-            )
 
     def _collect_client(self) -> None:
         """Copy the client's files while its last packets are still on their way to the server, and ask what the others
@@ -117,6 +249,11 @@ class LaneExperiment(Experiment):
         if running is not None and not running.ended:
             endpoint.stopped_by_us |= running.terminate(grace=grace)
 
+    def _stop_boxes(self) -> None:
+        """End the middlebox after the server, so that what it prints at its end is printed."""
+        for endpoint in self._boxes.values():
+            self._stop(endpoint, grace=_BOX_GRACE_SECONDS)
+
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()
 
@@ -135,6 +272,10 @@ class LaneExperiment(Experiment):
                 )
                 for role in self._links()
             ),
+            *(
+                lambda one=one: collect.extract(one.archive(), self._job.folder / one.role, budget=CAPTURE_LIMIT)
+                for one in self._lane.end_captures
+            ),
         ]
 
     def _copy_truth(self, segment: Segment) -> None:
@@ -146,3 +287,13 @@ class LaneExperiment(Experiment):
     def _outputs(self) -> dict[str, str]:
         endpoints = {one.role.value: one.supervised.printed if one.running else "" for one in self._endpoints}
         return endpoints | {segment.role: segment.output() for segment in self._lane.segments}
+
+    def _evidence(self) -> Evidence:
+        return replace(
+            super()._evidence(),
+            boxes={box.value: one.record(self._stages.began_unix) for box, one in self._boxes.items()},
+            via=self._job.topology.middlebox,
+            content_seed=self._job.content_seed,
+            server_udp_ports=self._server_udp_ports,
+            flooded=self._flooded,
+        )

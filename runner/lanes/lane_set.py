@@ -14,13 +14,9 @@ from runner.engine.owner import Owner
 from runner.engine.priority import raise_weight
 from runner.engine.sweep import remove_own, sweep
 from runner.errors import LaneError
-from runner.lanes.experiment import downloads_quota
 from runner.lanes.holders import engine_test, plumber
 from runner.lanes.lane import Lane, Shape
-from runner.lanes.pair_experiment import PairExperiment, shape_of
-from runner.lanes.path_experiment import PathExperiment
-from runner.lanes.path_lane import PathLane
-from runner.lanes.path_request import PathJob
+from runner.lanes.lane_experiment import LaneExperiment, shape_of
 from runner.lanes.probe import PROBE_SECONDS, PROBE_SHAPE, Probe
 from runner.lanes.request import LaneJob, ProbeResult
 from runner.lanes.resident import Holder
@@ -93,31 +89,18 @@ class LaneSet:
         """
         lane, fit = self._take(shape_of(job)), False
         try:
-            evidence = PairExperiment(job, lane, self._served, self._plumber).run()
+            evidence = LaneExperiment(job, lane, self._served, self._plumber).run()
             fit = not evidence.error
             return evidence
         finally:
-            lane.release(fit=fit)
-            with self._lock:
-                self._spares.append(lane)
-            # It is made as new at once: while this job is being judged that costs no time.
-            self._background.submit(self._prepare, lane)
-
-    def run_path(self, job: PathJob) -> Evidence:
-        """The same for one job over a path, in a lane of its own kind, which is made for it."""
-        lane = PathLane(
-            self._engine,
-            self._pool,
-            Bell(self._stop),
-            name=f"{self._prefix}-{next(self._numbers)}",
-            controllers=job.controllers,
-            logs=job.limits.logs,
-            downloads=downloads_quota(job.expected),
-        )
-        try:
-            return PathExperiment(job, lane, self._served, self._plumber).run()
-        finally:
-            self._background.submit(lane.discard)
+            if lane.shape.serves_again:
+                lane.release(fit=fit)
+                with self._lock:
+                    self._spares.append(lane)
+                # It is made as new at once: while this job is being judged that costs no time.
+                self._background.submit(self._prepare, lane)
+            else:
+                self._background.submit(lane.discard)
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
         """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""

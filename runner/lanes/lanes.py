@@ -15,7 +15,6 @@ from runner.engine import engine as host_engine
 from runner.errors import LaneError, SetupError
 from runner.files.safe_files import remove_tree
 from runner.lanes.lane_set import LaneSet
-from runner.lanes.path_request import PathJob
 from runner.lanes.probe import PROBE_SECONDS
 from runner.lanes.request import LaneJob, ProbeResult
 from runner.model.artifacts import EndpointRecord, Evidence
@@ -82,10 +81,6 @@ class Lanes:
         SetupError when the engine went away and did not come back.
         """
         return self._outlive_engine(lambda lanes: lanes.run(job), _doubts, lambda: _empty(job.folder))
-
-    def run_path(self, job: PathJob) -> Evidence:
-        """The same for one job over a path, in a lane of its own kind, which is made for it."""
-        return self._outlive_engine(lambda lanes: lanes.run_path(job), _doubts, lambda: _empty(job.folder))
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
         """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours,
@@ -203,7 +198,7 @@ class _Doubts:
 
 
 def _doubts(evidence: Evidence) -> _Doubts:
-    endpoints = (evidence.client, evidence.server, *evidence.sides.values())
+    endpoints = (evidence.client, evidence.server, *evidence.boxes.values())
     blamed = any(endpoint.volumes_full for endpoint in endpoints)
     failed = any(endpoint.exit_code not in (0, None) and not endpoint.stopped_by_us for endpoint in endpoints)
     return _Doubts(

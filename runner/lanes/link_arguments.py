@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from runner.lanes.addresses import LEFT_NETS, READY_PORT, RIGHT_NETS
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 
 LOGS = "/logs"
 TRUTH = "truth.json"

@@ -11,7 +11,7 @@ from runner.lanes.request import EndpointSpec, Limits, ProbeResult
 from runner.lanes.resident import Holder
 from runner.lanes.served import Served
 from runner.model.implementation import Role
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 
 UNSUPPORTED = 127
 PROBE_SECONDS = 30.0

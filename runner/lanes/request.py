@@ -1,12 +1,15 @@
 """What a lane is asked to do, and what a probe answers: plain frozen values, made by whoever knows test cases."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.inputs.inputs import ServedFile
-from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
+from runner.model.impairments import PathImpairments
 from runner.model.job import Job
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
+from runner.model.middlebox import Box
+from runner.model.topology import Topology
 from runner.units import MIB
 
 
@@ -14,8 +17,8 @@ from runner.units import MIB
 class EndpointSpec:
     """One endpoint's container. `environment` is complete but for ROLE, which the lane adds.
 
-    `devices` are for paths; `entrypoint` and `binds` (`host:container:mode`, the engine's words) for a local build,
-    which has no image.
+    `devices` are for middleboxes; `entrypoint` and `binds` (`host:container:mode`, the engine's words) for a local
+    build, which has no image.
     """
 
     image: str
@@ -40,29 +43,51 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start."""
+class LaneJob:
+    """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start.
+
+    `expected`: what the client must have in /downloads at the end, None: all of `files`. `boxes`: where the middlebox
+    of the topology runs. `server_port`: TCP, on which the server is ready; None: UDP port 443 of QUIC.
+    """
 
     job: Job
     folder: Path
     client: EndpointSpec
     server: EndpointSpec
-    seed: int  # of the link
+    topology: Topology
+    seed: int  # of the links
     timeout: float
     files: tuple[ServedFile, ...]  # all that the server serves
+    expected: tuple[ServedFile, ...] | None = None
     limits: Limits = Limits()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaneJob(Request):
-    """A job of a pair, which asks for all of `files`."""
-
-    forward: LinkParameters
-    return_: LinkParameters
-    path: PathImpairments = NO_PATH_IMPAIRMENTS
     chain_length: int = 1  # certificates in cert.pem
     wait_for_server: bool = True  # until it answers with Version Negotiation, over TCP until it listens
-    over_tcp: bool = False
+    server_port: int | None = None
+    boxes: Mapping[Box, EndpointSpec] = field(default_factory=dict)
+    content_seed: int = 0  # of the served content, for the judge of a middlebox
+    controllers: Mapping[str, str] = field(default_factory=dict)  # TCP's congestion controller by role
+    own_server: bool = False  # it is the harness's: its early end is no verdict
+    lose_all: bool = False  # losses take packets of every protocol, not UDP alone
+
+    @property
+    def wanted(self) -> tuple[ServedFile, ...]:
+        """What the client must have at the end."""
+        return self.files if self.expected is None else self.expected
+
+    @property
+    def forward(self) -> LinkParameters:
+        """The forward direction of the first segment."""
+        return self.topology.link.satellite.forward
+
+    @property
+    def return_(self) -> LinkParameters:
+        """The return direction of the first segment."""
+        return self.topology.link.satellite.return_
+
+    @property
+    def path(self) -> PathImpairments:
+        """What the first segment does to both directions."""
+        return self.topology.link.satellite.impairments
 
 
 @dataclass(frozen=True, kw_only=True)

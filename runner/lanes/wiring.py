@@ -8,8 +8,6 @@ from runner.lanes.addresses import (
     CLIENT4,
     CLIENT6,
     CLIENT_MAC,
-    LANE4,
-    LANE6,
     LEFT4,
     LEFT6,
     RIGHT4,
@@ -44,12 +42,6 @@ CABLES: tuple[Cable, ...] = (
     (CLIENT_END, End(SIM, "eth0", SERVER_MAC, LEFT4, LEFT6)),
     (SERVER_END, End(SIM, "eth1", CLIENT_MAC, RIGHT4, RIGHT6)),
 )
-
-
-def pair_wiring_script(pids: Mapping[str, int], *, before: int = 0) -> str:
-    """A shell script that wires the lane of a pair. `pids`: of the holders by role, as the host numbers them."""
-    routes = {CLIENT: routes_via(LEFT4, LEFT6, LANE4, LANE6), SERVER: routes_via(RIGHT4, RIGHT6, LANE4, LANE6)}
-    return wiring_script(pids, CABLES, routes, before=before)
 
 
 def wiring_script(

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.model.implementation import Role
-from runner.model.path import PathEvidence
+from runner.model.middlebox import Middlebox
 from runner.model.real_link import RealLinkEvidence
 
-EVIDENCE_SCHEMA = 1
+EVIDENCE_SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Evidence:
     stages_s: dict[str, float]  # seconds of each stage, by name
     client: EndpointRecord
     server: EndpointRecord
-    sides: dict[str, EndpointRecord] = field(default_factory=dict)  # of a path, by name of the side
+    boxes: dict[str, EndpointRecord] = field(default_factory=dict)  # of the middlebox, by the name of the box
     server_ready: bool | None  # None: readiness was not asked for
     server_udp_ports: tuple[int, ...] = ()  # what a server that did not become ready listened on instead
     files: tuple[FileRecord, ...]
@@ -82,7 +82,8 @@ class Evidence:
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     real_link: RealLinkEvidence | None = None  # of a job over a real link, which has no simulator's truth
-    path: PathEvidence | None = None  # of a job over a path
+    via: Middlebox | None = None  # on the way
+    content_seed: int | None = None  # of the served files, where a judge looks for their content
     guest: GuestEvidence | None = None  # of a job in virtual time
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
@@ -90,9 +91,9 @@ class Evidence:
     def endpoint_pressures(self) -> dict[Role, float]:
         """`cpu_pressure` of an endpoint, times the CPUs that it used: to stand still costs only who has work to do.
 
-        Empty where nobody knows, and over a path, whose browsers and tunnels crowd the host themselves.
+        Empty where nobody knows, and with a middlebox, whose own work crowds the host.
         """
-        if self.path is not None:
+        if self.via is not None:
             return {}
         seconds = max(self.transfer_s, 1.0)
         sides = {Role.CLIENT: self.client, Role.SERVER: self.server}
@@ -120,16 +121,28 @@ class Artifacts:
         return self.folder / "series.json"
 
     @property
+    def link_captures(self) -> tuple[Path, Path]:
+        """Both ends of the satellite segment."""
+        return self._capture("sim", "left"), self._capture("sim", "right")
+
+    @property
     def client_capture(self) -> Path:
-        """With the job's secrets inside (pcapng) where it could be written so; else as it was captured."""
-        return self._capture("left")
+        """What the client sent and received, at its end of the link or, with boxes on the way, of its own network.
+
+        With the job's secrets inside (pcapng) where it could be written so; else as it was captured.
+        """
+        own = self._capture("client", "client")
+        return own if own.is_file() else self.link_captures[0]
 
     @property
     def server_capture(self) -> Path:
-        return self._capture("right")
+        """The same of the server."""
+        behind = self._capture("ground", "right")
+        own = self._capture("server", "server")
+        return next((path for path in (own, behind) if path.is_file()), self.link_captures[1])
 
-    def _capture(self, name: str) -> Path:
-        with_secrets = self.folder / "sim" / f"{name}.pcapng"
+    def _capture(self, folder: str, name: str) -> Path:
+        with_secrets = self.folder / folder / f"{name}.pcapng"
         return with_secrets if with_secrets.is_file() else with_secrets.with_suffix(".pcap")
 
     @property
@@ -137,19 +150,10 @@ class Artifacts:
         return self.folder / "sim" / "truth.json"
 
     @property
-    def lan_capture(self) -> Path:
-        """Of a job over a path: headers of what the client sent and received."""
-        return self.folder / "client" / "client.pcap"
-
-    @property
-    def ground_captures(self) -> tuple[Path, Path]:
-        """Of a job over a path: the segment behind the gateway, at the gateway and at the server."""
-        return self.folder / "ground" / "left.pcap", self.folder / "ground" / "right.pcap"
-
-    @property
     def captures(self) -> tuple[Path, ...]:
         """All that a job may have."""
-        return (self.client_capture, self.server_capture, self.lan_capture, *self.ground_captures)
+        ground = self._capture("ground", "left"), self._capture("ground", "right")
+        return tuple(dict.fromkeys((*self.link_captures, self.client_capture, self.server_capture, *ground)))
 
     @property
     def ground_truth(self) -> Path:

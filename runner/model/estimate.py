@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runner.model.job import Job
-from runner.model.run import CaseRecord, Kind
+from runner.model.run import CaseRecord, ClientKind, Kind
 
 REAL, VIRTUAL = "real", "virtual"  # clocks
 # Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
@@ -56,7 +56,7 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     """Sums over the jobs. The time is an estimate for average stacks: a slow server takes up to its time-out."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
     for job in order:
-        case = cases[job.case]
+        case = cases[job.case_link]
         size = sum(case.file_sizes)
         seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
         guests += _in_guest(case)
@@ -79,7 +79,7 @@ def best_clock(case: CaseRecord) -> str:
     for what takes less time in a lane, and for what guests can't run."""
     binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
     cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
-    return VIRTUAL if cheaper and not (binds or case.forward.is_real or case.workload is not None) else REAL
+    return VIRTUAL if cheaper and not (binds or case.forward.is_real or (case.client is not ClientKind.STACK)) else REAL
 
 
 def _in_guest(case: CaseRecord) -> float:
@@ -96,12 +96,12 @@ def waits(case: CaseRecord) -> bool:
 
 
 def _transfer(case: CaseRecord) -> float:
-    """Seconds that the endpoints of an average pair take, with connections one after the other."""
-    rtt = _REAL_RTT if case.forward.is_real else case.forward.delay + case.return_.delay
+    """Seconds that the endpoints of an average pair take, connections one after the other."""
+    rtt = _REAL_RTT if case.forward.is_real else case.link.rtt
     lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
     connections = _connections(case)
     lost = sum(link.loss + link.impairments.corruption for link in (case.forward, case.return_)) / 2
-    rounds = 2 if case.workload is not None and case.workload.warm else 1
+    rounds = 2 if case.warm else 1
     once = lower_bound * _TRANSFER_FACTOR + connections * _FLIGHTS * lost * _TIME_OUT
     return min(case.timeout, rounds * once)
 
@@ -113,7 +113,7 @@ def _connections(case: CaseRecord) -> int:
 
 def _attainable(case: CaseRecord) -> float:
     """Bit/s that a loss-based controller reaches: the data rate, or on a lossy link what Mathis et al. (1997) give."""
-    forward, rtt = case.forward, case.forward.delay + case.return_.delay
+    forward, rtt = case.forward, case.link.rtt
     if not forward.loss:
         return float(forward.data_rate)
     return min(float(forward.data_rate), 8 * _DATAGRAM * math.sqrt(1.5 / forward.loss) / rtt)

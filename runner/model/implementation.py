@@ -26,6 +26,7 @@ class Implementation:
     note: str = ""
     language: str = ""
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
+    kind: str = "stack"  # or downloader, browser (ClientKind), or origin, their server
     speaks: tuple[str, ...] = OVER_QUIC  # by ALPN; not declared: either, the image answers
     cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared, ask the image
     congestion_control: str = ""  # the default controller as its developers name it

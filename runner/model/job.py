@@ -1,4 +1,4 @@
-"""Pair × case × iteration: the unit of work, and the one place that knows its folder."""
+"""Server × client × via × link × case × iteration: the unit of work, and the only place that knows its folder."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,22 +7,47 @@ from pathlib import Path
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class Job:
-    """One run of one pair in one case. `iteration` counts from 1."""
+    """One run of one pair in one case. `iteration` counts from 1.
+
+    `via`: the middlebox on the way; empty for none. `link`: empty for the case's own link.
+    """
 
     server: str
     client: str
+    via: str = ""
     case: str
+    link: str = ""
     iteration: int
 
     @property
     def pair(self) -> str:
-        """`<server>_<client>`, as in the folder's name."""
+        """`<server>_<client>`."""
         return f"{self.server}_{self.client}"
 
     @property
+    def client_via(self) -> str:
+        """`<client>[+via]`: the client as it reaches the server, a column of the matrix."""
+        return f"{self.client}+{self.via}" if self.via else self.client
+
+    @property
+    def case_link(self) -> str:
+        """`<case>[@link]`: the key of `Run.cases`."""
+        return f"{self.case}@{self.link}" if self.link else self.case
+
+    @property
+    def cell(self) -> str:
+        """`<server>_<client>[+via]/<case>[@link]`: the folder of all iterations."""
+        return f"{self.server}_{self.client_via}/{self.case_link}"
+
+    @property
     def path(self) -> Path:
-        """The job's folder relative to the run's: `<server>_<client>/<case>/<iteration>`."""
-        return Path(self.pair) / self.case / str(self.iteration)
+        """The job's folder relative to the run's: `<server>_<client>[+via]/<case>[@link]/<iteration>`."""
+        return Path(self.cell) / str(self.iteration)
+
+    @property
+    def ends(self) -> str:
+        """`client → server`, `client → server via middlebox`."""
+        return f"{self.client} → {self.server}" + (f" via {self.via}" if self.via else "")
 
     def __str__(self) -> str:
         return self.path.as_posix()

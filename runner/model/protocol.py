@@ -8,6 +8,7 @@ OVER_QUIC = (HTTP09, HTTP3)
 OVER_TCP = (HTTP2, HTTP1)
 PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
 """The one that is asked for first comes first."""
+TRANSPORTS = ("tcp", "udp")
 
 WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
 """The value of TESTCASE that asks for the protocol, whatever the case; over HTTP/0.9 each case has its own."""
@@ -16,3 +17,8 @@ WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
 def protocol_of(wire_name: str) -> str:
     """The protocol that an endpoint speaks when TESTCASE is `wire_name`."""
     return next((protocol for protocol, name in WIRE_NAMES.items() if name == wire_name), HTTP09)
+
+
+def transport_of(protocol: str) -> str:
+    """tcp or udp: what the network sees of a protocol."""
+    return "tcp" if protocol in OVER_TCP else "udp"

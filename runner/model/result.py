@@ -5,10 +5,10 @@ from enum import StrEnum
 
 from runner.model.diagnosis import Diagnosis
 from runner.model.job import Job
-from runner.model.path import Crossing
+from runner.model.middlebox import Crossing, PageLoad
 from runner.model.real_link import RealLinkEvidence
 
-RESULT_SCHEMA = 1
+RESULT_SCHEMA = 2
 
 
 class Outcome(StrEnum):
@@ -95,7 +95,7 @@ class Sample:
 
     file_size: int
     definitions: int = 1
-    goodput: float | None = None  # the field's formula, eq. 4.1; None over a path
+    goodput: float | None = None  # the field's formula, eq. 4.1; None where no QUIC connection was read
     efficiency: float | None = None  # goodput / forward data rate, eq. 4.2
     efficiency_exact: float | None = None  # … / (1 - loss), eq. 4.3
     throughput: float | None = None  # 8 · file size / ttlb
@@ -222,7 +222,9 @@ class Result:
     schema: int = RESULT_SCHEMA
     server: str
     client: str
+    via: str = ""  # the middlebox; empty: none
     case: str
+    link: str = ""  # empty: the case's own
     iteration: int
     outcome: Outcome
     protocol: str = ""  # ALPN that the endpoints were asked to speak; empty: nothing was run, or it wasn't kept
@@ -250,8 +252,9 @@ class Result:
     limits: dict[str, float] = field(default_factory=dict)  # limit → the part of the transfer's time that it had
     diagnoses: tuple[Diagnosis, ...] = ()  # in order of time
     captures_kept: bool = True
-    crossing: Crossing | None = None  # of a job over a path
-    ground: LinkTruth | None = None  # of a job over a path: the segment behind the gateway; `truth` is the satellite's
+    page: PageLoad | None = None  # of a browser
+    crossing: Crossing | None = None  # of a job with boxes on the way
+    ground: LinkTruth | None = None  # the segment behind the gateway; `truth` is the satellite's
 
     @classmethod
     def of(cls, job: Job, outcome: Outcome, *findings: Finding) -> "Result":
@@ -259,10 +262,24 @@ class Result:
         return cls(
             server=job.server,
             client=job.client,
+            via=job.via,
             case=job.case,
+            link=job.link,
             iteration=job.iteration,
             outcome=outcome,
             findings=findings,
+        )
+
+    @property
+    def job(self) -> Job:
+        """The job that it tells of."""
+        return Job(
+            server=self.server,
+            client=self.client,
+            via=self.via,
+            case=self.case,
+            link=self.link,
+            iteration=self.iteration,
         )
 
     def ending(self, outcome: Outcome, *findings: Finding) -> "Result":

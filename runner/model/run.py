@@ -1,15 +1,17 @@
 """`run.json`: what was asked, of whom, with which parameters, on which host. Written before the first job."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 
-from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
+from runner.model.impairments import PathImpairments
 from runner.model.job import Job
-from runner.model.path import PathEntry
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.middlebox import Middlebox
 from runner.model.protocol import WIRE_NAMES, protocol_of
 from runner.model.real_link import RealLinkRecord
 
-RUN_SCHEMA = 1
+RUN_SCHEMA = 2
 
 
 class Kind(StrEnum):
@@ -19,67 +21,33 @@ class Kind(StrEnum):
     MEASUREMENT = "measurement"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkParameters:
-    """One direction as it was run. SI units; the queue resolved to packets of 1500 B.
+class ClientKind(StrEnum):
+    """The kind of client that a case needs."""
 
-    Of a real link the data rate is the advertised one; delay, queue and loss are 0: nobody knows them beforehand.
-    """
-
-    data_rate: int
-    delay: float
-    queue_packets: int
-    loss: float
-    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
+    STACK = "stack"  # an endpoint that keeps the contract (docs/contract.md)
+    DOWNLOADER = "downloader"  # curl, which is told the protocol and records its own times
+    BROWSER = "browser"  # it loads the reference page
 
     @property
-    def is_real(self) -> bool:
-        """Whether this is a real link: an emulated one has a queue."""
-        return self.queue_packets == 0
-
-    @property
-    def has_chance(self) -> bool:
-        """Whether the seed decides what happens to a packet."""
-        more = self.impairments
-        return bool(self.loss or more.gilbert_elliott or more.corruption or more.jitter or more.reorder)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkloadRecord:
-    """What a case asks over paths: `forward` and `return_` of its case are then the satellite segment, of all packets.
-
-    `page`: a browser loads the reference page, else `file_sizes` are downloaded. The ground segment is behind the
-    gateway.
-    """
-
-    name: str
-    protocol: str  # http/1.1, h2, h3
-    page: bool
-    encrypted: bool  # TLS end to end
-    link: str  # name of both segments together
-    ground_forward: LinkParameters
-    ground_return: LinkParameters
-    origins: int = 1  # of a page's objects
-    note: str = ""
-    warm: bool = False  # the path has carried the same once before, uncounted
-
-    @property
-    def title(self) -> str:
-        """Its name, and whether it is warm."""
-        return f"{self.name}+warm" if self.warm else self.name
+    def server(self) -> str:
+        """The kind of server that such a client asks (`Implementation.kind`)."""
+        return "stack" if self is ClientKind.STACK else "origin"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseRecord:
-    """A case as it was when the run was planned, so that the page needs no code of that day."""
+    """A case over its link, as it was when the run was planned, so that the page needs no code of that day.
+
+    `name` is `<case>[@link]`; `case` is the name of the question alone.
+    """
 
     name: str
+    case: str
+    declared: str = ""  # the declaration's name, where `--size` or `--warm` made another question of it
     abbreviation: str
     kind: Kind
     description: str
-    scenario: str
-    forward: LinkParameters
-    return_: LinkParameters
+    link: LinkRecord
     wire_names: dict[str, str]  # role → TESTCASE
     file_sizes: tuple[int, ...]
     timeout: float
@@ -88,19 +56,62 @@ class CaseRecord:
     name_length: int = 16
     chain_length: int = 1  # certificates of the server's chain
     chain_bytes: int = 0  # that it has at least; 0: nobody kept it
-    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
-    workload: WorkloadRecord | None = None  # None: a case of pairs
-    real_link: RealLinkRecord | None = None  # over which it runs; data rates are then the advertised ones
+    client: ClientKind = ClientKind.STACK
+    alpn: str = ""  # what a downloader or browser is told to speak: http/1.1, h2, h3
+    encrypted: bool = True  # TLS end to end
+    origins: int = 1  # over how many the objects of a page are spread
+    warm: bool = False  # the client has loaded the same once before, uncounted
+
+    @property
+    def forward(self) -> LinkParameters:
+        """The forward direction of the satellite segment."""
+        return self.link.satellite.forward
+
+    @property
+    def return_(self) -> LinkParameters:
+        """The return direction of the satellite segment."""
+        return self.link.satellite.return_
+
+    @property
+    def impairments(self) -> PathImpairments:
+        """What the satellite segment does to both directions."""
+        return self.link.satellite.impairments
+
+    @property
+    def real_link(self) -> RealLinkRecord | None:
+        """The real link over which the case runs; None when the link is emulated."""
+        return self.link.real
+
+    @property
+    def page(self) -> bool:
+        """Whether a browser loads the reference page; otherwise `file_sizes` are downloaded."""
+        return self.client is ClientKind.BROWSER
+
+    @property
+    def link_name(self) -> str:
+        """The link of `name`; empty for the case's own."""
+        return self.name.partition("@")[2]
+
+    @property
+    def title(self) -> str:
+        """The declared name, and whether it is warm; without size and link."""
+        return f"{self.declared or self.case}+warm" if self.warm else self.declared or self.case
 
     @property
     def protocol(self) -> str:
-        """What pairs speak unless they share something else only."""
-        return protocol_of(self.wire_names["client"])
+        """The ALPN that endpoints speak unless they share another one only."""
+        return self.alpn or protocol_of(self.wire_names["client"])
 
     @property
     def has_chance(self) -> bool:
         """Whether another seed puts it to other packets."""
         return self.forward.has_chance or self.return_.has_chance
+
+    def over(self, link: LinkRecord) -> "CaseRecord":
+        """The same question over another link, which becomes a part of its name."""
+        return replace(
+            self, name=f"{self.case}@{link.name}", abbreviation=f"{self.abbreviation}@{link.name}", link=link
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +151,21 @@ class Run:
     clock: str = "real"  # or virtual, or auto: each case has its own
     clocks: dict[str, str] = field(default_factory=dict)  # of a run whose clock is auto: real or virtual, by case
     guest: dict[str, str] = field(default_factory=dict)  # of virtual time: kernel, epoch, charge
-    protocols: dict[str, str] = field(default_factory=dict)  # `<server>_<client>/<case>` → ALPN, where not the case's
-    paths: dict[str, PathEntry] = field(default_factory=dict)  # not empty: a run of paths, which are its clients
+    protocols: dict[str, str] = field(default_factory=dict)  # `Job.cell` → ALPN, where not the case's
+    vias: tuple[str, ...] = ("",)  # middleboxes by name; empty: none on the way
+    middleboxes: dict[str, Middlebox] = field(default_factory=dict)  # those of `vias`
+    old_folders: dict[str, str] = field(
+        default_factory=dict
+    )  # `Job.cell` → its folder in a run that began with schema 1
+
+    def case(self, job: Job) -> CaseRecord:
+        """The case of a job over the job's link. Raises KeyError when the run has no such case."""
+        return self.cases[job.case_link]
+
+    def folder(self, job: Job) -> Path:
+        """The job's folder relative to the run's."""
+        old = self.old_folders.get(job.cell)
+        return job.path if old is None else Path(old) / str(job.iteration)
 
     def clock_of(self, case: str) -> str:
         """The clock of a case: all its jobs have the same, so that no number is drawn from both."""
@@ -149,16 +173,11 @@ class Run:
 
     def protocol(self, job: Job) -> str:
         """The ALPN of what the job's endpoints are asked to speak."""
-        return self.protocols.get(protocol_key(job), self.cases[job.case].protocol)
+        return self.protocols.get(job.cell, self.case(job).protocol)
 
     def wire_names(self, job: Job) -> dict[str, str]:
         """TESTCASE by role. What runs over another protocol than its case asks for is sent as that protocol's name."""
-        case, protocol = self.cases[job.case], self.protocol(job)
+        case, protocol = self.case(job), self.protocol(job)
         if protocol != case.protocol and protocol in WIRE_NAMES:
             return dict.fromkeys(case.wire_names, WIRE_NAMES[protocol])
         return case.wire_names
-
-
-def protocol_key(job: Job) -> str:
-    """The key of `Run.protocols`."""
-    return f"{job.pair}/{job.case}"

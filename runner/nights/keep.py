@@ -94,7 +94,7 @@ def _remove_evidence(folder: RunFolder) -> None:
     for job in _jobs(folder):
         for entry in folder.artifacts(job).folder.iterdir():
             if entry.name not in _NUMBERS:
-                remove_tree(folder.path, job.path / entry.name)
+                remove_tree(folder.path, folder.run.folder(job) / entry.name)
 
 
 def _remove_run(folder: RunFolder) -> None:

@@ -9,6 +9,7 @@ from runner.config.selection import Selection, iterations_of
 from runner.model.codes import CODES
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
+from runner.model.protocol import TRANSPORTS, transport_of
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 
@@ -25,11 +26,12 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
     With `shuffle_seed` the order is random and reproducible: neighbours in time are then no neighbours in the matrix.
     """
     ordered = [
-        Job(server=server, client=client, case=case, iteration=iteration)
-        for case in selection.cases
-        for iteration in range(1, iterations_of(selection, cases[case]) + 1)
+        Job(server=server, client=client, via=via, case=record.case, link=record.link_name, iteration=iteration)
+        for record in (cases[name] for name in selection.cases)
+        for iteration in range(1, iterations_of(selection, record) + 1)
         for server in selection.servers
         for client in selection.clients
+        for via in selection.vias
     ]
     ordered.sort(key=lambda job: job.iteration)
     if shuffle_seed is not None:
@@ -38,9 +40,15 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
     return tuple(ordered)
 
 
+def fits(catalog: Catalog, cases: Mapping[str, CaseRecord], job: Job) -> bool:
+    """Whether the case asks this kind of client and of server: a browser is not asked what stacks are asked."""
+    client, (server_stack, client_stack) = cases[job.case_link].client, _pair(catalog, job)
+    return client_stack.kind == client.value and server_stack.kind == client.server
+
+
 def gate(job: Job) -> Job:
     """The job that must not fail before `job` is worth running."""
-    return replace(job, case=GATE, iteration=1)
+    return replace(job, case=GATE, link="", iteration=1)
 
 
 # Findings of the case `handshake` after which nothing else can succeed: no file, or an endpoint that didn't end well.
@@ -81,8 +89,9 @@ def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset
 
 def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
     """Why the pair can't run the case by its own declaration, None when it can."""
-    if protocol(catalog, job) is not None:
-        return None
+    spoken = protocol(catalog, job)
+    if spoken is not None:
+        return _not_carried(catalog, job, spoken)
     case, server, client = catalog.cases[job.case], *_pair(catalog, job)
     shared = [name for name in server.speaks if name in client.speaks]
     if not shared:
@@ -99,6 +108,14 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
     lacking = [case.wire(role, name) for name in possible if not stack.claims(role, case.wire(role, name))]
     names = " and ".join(f"'{name}'" for name in lacking)
     return f"{stack.name} declares no support of {names} as {role.value}"
+
+
+def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
+    """Why the middlebox does not carry the protocol, None when it does or when there is none."""
+    carries = catalog.middleboxes[job.via].carries if job.via else TRANSPORTS
+    if transport_of(spoken) in carries:
+        return None
+    return f"{job.via} carries {' and '.join(carries)} only, and {spoken} runs over {transport_of(spoken)}"
 
 
 def protocol(catalog: Catalog, job: Job) -> str | None:

@@ -31,9 +31,9 @@ def link_plans(
     shares: dict[str, list[_Share]] = {link.name: [] for link in links}
     known = {link.name: link for link in links}
     for job in todo:
-        record = cases[job.case].real_link
+        record = cases[job.case_link].real_link
         if record is not None and record.name in known:
-            size = expected_volume(known[record.name], cases[job.case])
+            size = expected_volume(known[record.name], cases[job.case_link])
             shares[record.name].append(_Share(size, estimate((job,), cases).seconds))
     return tuple(_walk(known[name], of_link, ledger, now) for name, of_link in shares.items())
 

@@ -9,18 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 
 from runner.config.catalog import ROOT, Catalog
-from runner.config.over_links import bound_all
 from runner.config.selection import Selection
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.model.real_link import RealLink
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import CaseRecord, ImplementationRecord, Run, protocol_key
-from runner.plan.jobs import declared_unsupported, jobs, protocol
+from runner.model.run import CaseRecord, ImplementationRecord, Run
+from runner.plan.jobs import declared_unsupported, fits, jobs, protocol
 from runner.store import RunFolder
 
 VERSION = "0.1.0"
@@ -35,23 +32,6 @@ def run_path(name: str | None) -> Path:
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
 
 
-def select(
-    catalog: Catalog,
-    *,
-    servers: tuple[str, ...],
-    clients: tuple[str, ...],
-    cases: tuple[str, ...],
-    iterations: int | None,
-) -> Selection:
-    """Names resolved. Raises UsageError with the choices when one is unknown."""
-    return Selection(
-        servers=catalog.select_implementations(servers, Role.SERVER),
-        clients=catalog.select_implementations(clients, Role.CLIENT),
-        cases=catalog.select_cases(cases),
-        iterations=iterations,
-    )
-
-
 def new_run(
     path: Path,
     catalog: Catalog,
@@ -62,38 +42,18 @@ def new_run(
     image_ids: Mapping[str, str],
     image_digests: Mapping[str, str] | None = None,
     timeout_scale: float,
-    links: Mapping[str, RealLink] = MappingProxyType({}),
+    records: Mapping[str, CaseRecord] | None = None,
 ) -> Run:
     """The record of a run that begins now. Without `seed`, one is drawn.
 
-    `links`: real ones by the case that runs over them.
+    `records`: of the selected cases over their links; without them, those of the catalogue over their own links.
     `image_ids`, and `image_digests` of published images, are by stack, for its variants too.
     """
-    run = begin_run(
-        path,
-        selection,
-        bound_all({name: catalog.cases[name].record() for name in selection.cases}, links),
-        _implementations(catalog, selection, image_ids, image_digests or {}),
-        seed=seed,
-        shuffled=shuffled,
-        timeout_scale=timeout_scale,
-    )
-    return replace(run, protocols=_protocols(catalog, run.order))
-
-
-def begin_run(
-    path: Path,
-    selection: Selection,
-    cases: Mapping[str, CaseRecord],
-    implementations: dict[str, ImplementationRecord],
-    *,
-    seed: int | None,
-    shuffled: bool,
-    timeout_scale: float,
-) -> Run:
-    """The record of a run, over pairs or over paths, that begins now. Without `seed`, one is drawn."""
     seed = secrets.randbits(31) if seed is None else seed
-    scaled = {name: replace(case, timeout=case.timeout * timeout_scale) for name, case in cases.items()}
+    records = records or {name: catalog.cases[name].record() for name in selection.cases}
+    scaled = {name: replace(case, timeout=case.timeout * timeout_scale) for name, case in records.items()}
+    planned = jobs(selection, scaled, shuffle_seed=seed if shuffled else None)
+    order = tuple(job for job in planned if fits(catalog, scaled, job))
     return Run(
         name=path.name,
         started_unix_s=time.time(),
@@ -103,10 +63,13 @@ def begin_run(
         shuffled=shuffled,
         clients=selection.clients,
         servers=selection.servers,
+        vias=selection.vias,
         cases=scaled,
-        implementations=implementations,
-        order=jobs(selection, scaled, shuffle_seed=seed if shuffled else None),
+        implementations=_implementations(catalog, selection, image_ids, image_digests or {}),
+        middleboxes={name: catalog.middleboxes[name] for name in selection.vias if name},
+        order=order,
         options={"timeout_scale": f"{timeout_scale:g}"},
+        protocols=_protocols(catalog, order),
     )
 
 
@@ -122,15 +85,14 @@ def host_facts() -> dict[str, str]:
 
 def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
     """Where a pair is asked over something else than the case's first choice."""
-    spoken = {protocol_key(job): (job, protocol(catalog, job)) for job in order}
+    spoken = {job.cell: (job, protocol(catalog, job)) for job in order}
     return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
 
 
 def _implementations(
     catalog: Catalog, selection: Selection, image_ids: Mapping[str, str], image_digests: Mapping[str, str]
 ) -> dict[str, ImplementationRecord]:
-    names = dict.fromkeys((*selection.servers, *selection.clients))
-    return {
+    stacks = {
         name: ImplementationRecord(
             name=name,
             version=entry.version,
@@ -145,8 +107,21 @@ def _implementations(
             parameters=entry.parameters,
         )
         for name, entry in catalog.implementations.items()
-        if name in names
+        if name in (*selection.servers, *selection.clients)
     }
+    boxes = {
+        box.name: ImplementationRecord(
+            name=box.name,
+            version=box.version,
+            url=box.url,
+            image=box.image,
+            image_id=image_ids.get(box.variant_of or box.name, ""),
+            variant_of=box.variant_of,
+            parameters=box.parameters,
+        )
+        for box in (catalog.middleboxes[via] for via in selection.vias if via)
+    }
+    return boxes | stacks
 
 
 def no_wider(stored: Run, wanted: Run) -> Run:
@@ -157,7 +132,10 @@ def no_wider(stored: Run, wanted: Run) -> Run:
 
     known = set(stored.order)
     order = (
-        job for job in wanted.order if replace(job, server=known_as(job.server), client=known_as(job.client)) in known
+        job
+        for job in wanted.order
+        if replace(job, server=known_as(job.server), client=known_as(job.client), via=job.via and known_as(job.via))
+        in known
     )
     return replace(wanted, order=tuple(order))
 
@@ -199,7 +177,8 @@ def extend_run(folder: RunFolder, wanted: Run) -> Run:
         implementations={**stored.implementations, **wanted.implementations},
         order=stored.order + tuple(job for job in wanted.order if job not in known),
         protocols={**stored.protocols, **wanted.protocols},
-        paths={**wanted.paths, **stored.paths},
+        vias=_union(stored.vias, wanted.vias),
+        middleboxes={**wanted.middleboxes, **stored.middleboxes},
         clocks={**wanted.clocks, **stored.clocks},
     )
 

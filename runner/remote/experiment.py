@@ -66,7 +66,7 @@ class RealExperiment(Experiment):
         prefix: str,
     ) -> None:
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
-        super().__init__(job, served=served, pool=pool, bell=bell, expected=job.files)
+        super().__init__(job, served=served, pool=pool, bell=bell)
         self._link, self._certificates = link, certificates
         self._to = reach.of(host)
         self._hosts = reach.hosts()

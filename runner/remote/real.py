@@ -18,7 +18,7 @@ from runner.engine.sweep import remove_own, sweep
 from runner.errors import LaneError, SetupError, UsageError
 from runner.inputs.inputs import certificates
 from runner.lanes.holders import TOOLS
-from runner.lanes.pair_request import pair_request
+from runner.lanes.lane_job import lane_job
 from runner.lanes.served import Served
 from runner.lanes.supervised import Bell
 from runner.model.artifacts import Artifacts, Evidence
@@ -193,7 +193,7 @@ class RealLinks:
                 reservation.used = _carried(link, (engine,))
 
     def _link_of(self, job: Job) -> str:
-        record = self._run.cases[job.case].real_link
+        record = self._run.case(job).real_link
         return record.name if record is not None else ""
 
     def lane_of(self, job: Job) -> int:
@@ -204,7 +204,7 @@ class RealLinks:
         """Run `job` over its link. Raises BudgetError when its volume is used up, HostRefusedError when a host lets us
         in no more, LaneError when it can't do it."""
         opened = self._links[self._link_of(job)]
-        case = self._run.cases[job.case]
+        case = self._run.case(job)
         for engine in opened.engines.values():
             if isinstance(engine, RemoteEngine):
                 engine.require_welcome()
@@ -222,9 +222,9 @@ class RealLinks:
 
     def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
         """Run a job, whatever it costs, and remove it from its hosts."""
-        case = self._run.cases[job.case]
+        case = self._run.case(job)
         experiment = RealExperiment(
-            pair_request(self._run, job, folder, port=opened.link.udp_port),
+            lane_job(self._run, job, folder, port=opened.link.udp_port),
             opened.link,
             reach=opened.reach,
             engines=opened.engines,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from runner.model.job import Job
+from runner.model.run import ClientKind
 from runner.render import crossing, drawing, pair, parallel
 from runner.render.cells import Cell
 from runner.render.files import Download, publish
@@ -51,8 +51,8 @@ def _draw(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> st
     inside = f"{view.name}/{cell.pair}/{cell.case.name}"
     writer.remove(inside)
     series, downloads = _job_files(view, writer, cell)
-    if cell.case.workload is not None:
-        template, told = "path_cell.html", crossing.context(view.run, cell, downloads=downloads)
+    if cell.case.client is not ClientKind.STACK:
+        template, told = "load_cell.html", crossing.context(view.run, cell, downloads=downloads)
     else:
         template, told = "pair.html", pair.context(view.run, cell, series=series, downloads=downloads)
     writer.page(f"{inside}.html", template, view, told | {"same_pair": siblings})
@@ -63,9 +63,8 @@ def _job_files(view: RunView, writer: Writer, cell: Cell) -> tuple[dict[int, Ser
     series: dict[int, Series] = {}
     downloads: dict[int, list[Download]] = {}
     for result in cell.results:
-        job = Job(server=cell.server, client=cell.client, case=cell.case.name, iteration=result.iteration)
-        artifacts = view.folder.artifacts(job)
-        inside = Path(view.name) / job.path
+        artifacts = view.folder.artifacts(result.job)
+        inside = Path(view.name) / result.job.path
         downloads[result.iteration] = publish(artifacts, staging=writer.root / inside, final=writer.final / inside)
         if (found := load_series(artifacts.series)) is not None:
             series[result.iteration] = found

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from runner.model.job import Job
 from runner.model.numbers import DEFINITIONS
-from runner.model.path import ends
 from runner.model.result import Finding, Outcome, PublicVerdict, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.render.metrics import METRICS, value
@@ -37,6 +36,7 @@ class Cell:
     results: tuple[Result, ...]
     planned: int
     seed: int
+    via: str = ""  # which `client` names too, as `<client>+<via>`
 
     @cached_property
     def protocol(self) -> str:
@@ -163,12 +163,12 @@ class Cell:
 
     @property
     def ends(self) -> str:
-        """`client → server`, of a path its name."""
-        return ends(self.client, self.server)
+        """`client → server`."""
+        return f"{self.client} → {self.server}"
 
     @cached_property
     def pair(self) -> str:
-        return Job(server=self.server, client=self.client, case=self.case.name, iteration=1).pair
+        return f"{self.server}_{self.client}"
 
     @cached_property
     def href(self) -> str:
@@ -176,19 +176,23 @@ class Cell:
         return f"{quote(self.pair)}/{quote(self.case.name)}.html"
 
 
-Cells = dict[tuple[str, str, str], Cell]  # by server, client, case
+Cells = dict[tuple[str, str, str], Cell]  # by server, client with its via, case with its link
 
 
 def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
     """Every cell of the run that was planned or has a result, including results merged from another run."""
     grouped: dict[tuple[str, str, str], list[Result]] = {}
     planned: dict[tuple[str, str, str], int] = {}
+    vias: dict[tuple[str, str, str], str] = {}
     for job in run.order:
-        key = (job.server, job.client, job.case)
+        key = (job.server, job.client_via, job.case_link)
+        vias[key] = job.via
         planned[key] = planned.get(key, 0) + 1
     for job, result in results.items():
-        if job.case in run.cases:
-            grouped.setdefault((job.server, job.client, job.case), []).append(result)
+        if job.case_link in run.cases:
+            key = (job.server, job.client_via, job.case_link)
+            vias[key] = job.via
+            grouped.setdefault(key, []).append(result)
     return {
         key: Cell(
             *key[:2],
@@ -196,6 +200,7 @@ def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
             results=tuple(sorted(grouped.get(key, ()), key=lambda result: result.iteration)),
             planned=planned.get(key, 0),
             seed=run.seed,
+            via=vias[key],
         )
         for key in sorted({*grouped, *planned})
     }

@@ -1,12 +1,11 @@
-"""The page of one path in one case: what its template is told."""
+"""The page of a download or page load in one case: what its template is told."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.model.crossing_words import carried
 from runner.model.numbers import PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, Number
-from runner.model.path import PageLoad
-from runner.model.path_words import carried
 from runner.model.result import Invariant, Outcome, Result
 from runner.model.run import Run
 from runner.render import words
@@ -47,8 +46,7 @@ def _sample(number: Number) -> Column:
 
 def _page(number: Number) -> Column:
     def value(result: Result) -> float | None:
-        page: PageLoad | None = result.crossing.page if result.crossing is not None else None
-        found: float | None = getattr(page, number.key, None)
+        found: float | None = getattr(result.page, number.key, None)
         return found
 
     return Column(shown(number), value)
@@ -72,16 +70,13 @@ class Row:
 
 
 def context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]) -> dict[str, Any]:
-    """Everything that `path_cell.html` prints. `downloads` by iteration."""
-    workload = cell.case.workload
-    assert workload is not None  # only runs of paths come here
-    columns = _LOAD if workload.page else _DOWNLOAD
+    """Everything that `load_cell.html` prints. `downloads` by iteration."""
+    columns = _LOAD if cell.case.page else _DOWNLOAD
     return {
         "cell": cell,
-        "path": run.paths[cell.client],
-        "workload": workload,
+        "middlebox": run.middleboxes.get(cell.via),
         "verdict": words.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
-        "links": [*words.links(cell.case), ("ground", words.link_facts(workload.ground_forward))],
+        "links": words.links(cell.case),
         "tiles": [(column, found) for column in columns if (found := _summary(cell, column)) is not None],
         "columns": columns,
         "rows": [_row(result, columns, downloads) for result in cell.results],

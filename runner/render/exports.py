@@ -33,7 +33,9 @@ def _job_row(result: Result) -> Row:
     row: Row = {
         "server": result.server,
         "client": result.client,
+        "via": result.via,
         "case": result.case,
+        "link": result.link,
         "iteration": result.iteration,
         "outcome": result.outcome.value,
         "protocol": result.protocol,
@@ -153,9 +155,9 @@ def badge(label: str, value: str, *, good: bool | None) -> bytes:
 def badges(view: RunView) -> dict[str, bytes]:
     """By file name: of each stack and role the share of test cases that passed, and its rank in each measurement."""
     found = {}
-    for role in ("client",) if view.run.paths else ("server", "client"):
+    for role in ("server", "client"):
         for name in view.servers if role == "server" else view.clients:
-            label = name if view.run.paths else f"{name} {role}"
+            label = f"{name} {role}"
             cells = view.by_stack.get((role, name), [])
             tests = [
                 cell

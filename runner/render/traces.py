@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from runner.model.job import Job
 from runner.model.result import Result
 from runner.render import drawing
 from runner.render.cells import Cell
@@ -66,8 +65,8 @@ def diagnosed(view: RunView, *codes: str) -> Trace | None:
 
 
 def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
-    """The data behind the plots of the iteration."""
-    job = Job(server=cell.server, client=cell.client, case=cell.case.name, iteration=iteration)
+    """What the iteration's plots are drawn from."""
+    job = next(result.job for result in cell.results if result.iteration == iteration)
     return load_series(view.folder.artifacts(job).series)
 
 

@@ -21,7 +21,7 @@ from runner.render.deciding import Decision, decisions
 from runner.render.manifest import digest, folder_state
 from runner.store import RunFolder
 
-Key = tuple[str, str, str]  # server, client, case
+Key = tuple[str, str, str]  # server, client with its via, case with its link
 _ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
 
 
@@ -90,12 +90,13 @@ class StoredRun(RunFolder):
     def states(self) -> dict[str, str]:
         """Digest of names, sizes and times of all files of each cell, by `<pair>/<case>`."""
         cells = sorted(path for path in self.path.glob("*_*/*/") if not (path.is_symlink() or path.parent.is_symlink()))
-        return {path.relative_to(self.path).as_posix(): digest(folder_state(path, depth=3)) for path in cells}
+        found = {path.relative_to(self.path).as_posix(): digest(folder_state(path, depth=3)) for path in cells}
+        return found | {new: found[old] for new, old in self.run.old_folders.items() if old in found}
 
     @cached_property
     def planned(self) -> frozenset[Key]:
         """The cells that were planned."""
-        return frozenset((job.server, job.client, job.case) for job in self.run.order)
+        return frozenset((job.server, job.client_via, job.case_link) for job in self.run.order)
 
 
 @dataclass
@@ -129,7 +130,10 @@ class RunView:
 
     @cached_property
     def clients(self) -> list[str]:
-        return names(self.run.clients, {client for _, client, _ in self.table})
+        """With their middleboxes: `quinn`, `quinn+openvpn`."""
+        found = {client for _, client, _ in self.table}
+        named = [f"{client}+{via}" if via else client for client in self.run.clients for via in self.run.vias]
+        return names([name for name in named if name in found or not any(self.run.vias)], found)
 
     @cached_property
     def stacks(self) -> list[str]:

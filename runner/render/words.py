@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from markupsafe import Markup, escape
 
+from runner.model.link_record import LinkParameters
 from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord, Kind, LinkParameters, Run
+from runner.model.run import CaseRecord, Kind, Run
 from runner.render.cells import Cell, tells_rates
 from runner.render.metrics import BY_KEY, NARROW
 from runner.units import format_data_rate, format_duration, format_size
@@ -60,14 +61,18 @@ def link_facts(link: LinkParameters) -> list[str]:
 
 def links(case: CaseRecord) -> list[tuple[str, list[str]]]:
     """Both directions with all their parameters, and what happens to both together."""
-    found = [("forward", link_facts(case.forward)), ("return", link_facts(case.return_))]
-    both = list(case.impairments.sentences())
-    return [*found, ("both", both)] if both else found
+    found = []
+    for segment in case.link.segments:
+        of = f"{segment.name} " if segment.name else ""
+        found += [(f"{of}forward", link_facts(segment.forward)), (f"{of}return", link_facts(segment.return_))]
+        if both := list(segment.impairments.sentences()):
+            found.append((f"{of}both", both))
+    return found
 
 
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
-    """The transfer over the link: files, number of iterations, and the best possible result."""
-    rtt = case.forward.delay + case.return_.delay
+    """What is transferred over the link, how often it was asked of these cells, and how good it can get."""
+    rtt = case.link.rtt
     path = [f"RTT {format_duration(rtt)}", f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}"]
     facts = [
         *([] if case.forward.is_real else path),
@@ -120,14 +125,10 @@ def run_sentence(run: Run, results: Iterable[Result]) -> str:
 
 
 def _asked(run: Run) -> str:
-    """`3 servers × 2 clients, 1 measurement`; `4 paths, 2 workloads over 1 link`."""
-    if run.paths:
-        workloads = {case.abbreviation for case in run.cases.values()}
-        links = {case.scenario for case in run.cases.values()}
-        asked = f"{amount(len(workloads), 'workload')} over {amount(len(links), 'link')}"
-        return f"{amount(len(run.clients), 'path')}, {asked}"
+    """`3 servers × 2 clients × 2 vias, 1 measurement`."""
     kinds = [case.kind for case in run.cases.values()]
     asked = " and ".join(
         amount(kinds.count(kind), kind.value) for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) if kind in kinds
     )
-    return f"{amount(len(run.servers), 'server')} × {amount(len(run.clients), 'client')}, {asked}"
+    vias = f" × {amount(len(run.vias), 'via')}" if any(run.vias) else ""
+    return f"{amount(len(run.servers), 'server')} × {amount(len(run.clients), 'client')}{vias}, {asked}"

@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from runner.files.safe_files import remove_tree
 from runner.model.link_words import real_link_sentences
-from runner.model.path import ends
 from runner.render import charts, colour, drawing, words
 from runner.render.cells import SIGNS
 from runner.render.manifest import MARKER
@@ -58,7 +57,6 @@ def _environment() -> Environment:
         "steps": colour.STEPS,
         "amount": words.amount,
         "mark_of": charts.key,
-        "ends": ends,
     }
     return found
 

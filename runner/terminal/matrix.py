@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner.model.job import Job
-from runner.model.path import ends
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.tables import STYLES
@@ -90,10 +89,11 @@ class _Grid:
         self._cells: dict[tuple[str, str], dict[Job, Result]] = {}
         self._run = run
         for job, result in results.items():
-            self._cells.setdefault((job.client, job.server), {})[job] = result
-        self.clients = [name for name in run.clients if any(client == name for client, _ in self._cells)]
+            self._cells.setdefault((job.client_via, job.server), {})[job] = result
+        columns = [f"{client}+{via}" if via else client for client in run.clients for via in run.vias]
+        self.clients = [name for name in columns if any(client == name for client, _ in self._cells)]
         self.servers = [name for name in run.servers if any(server == name for _, server in self._cells)]
-        chosen = {job.case for job in results}
+        chosen = {job.case_link for job in results}
         names = ", ".join(f"{run.cases[name].abbreviation} {name}" for name in run.cases if name in chosen)
         signs = " · ".join(f"{sign} {outcome.value}" for outcome, (sign, _) in STYLES.items())
         self.legend = f"{signs}; time: median delivery time. {names}"
@@ -118,7 +118,7 @@ class _Grid:
         for outcome in Outcome:
             cases = []
             for name, case in self._run.cases.items():
-                all_of_it = [result for job, result in jobs.items() if job.case == name]
+                all_of_it = [result for job, result in jobs.items() if job.case_link == name]
                 those = sum(result.outcome is outcome for result in all_of_it)
                 if those:
                     part = f" {those}/{len(all_of_it)}" if those < len(all_of_it) else ""
@@ -134,7 +134,7 @@ class _Grid:
                 known = [
                     result.sample.ttlb
                     for job, result in jobs.items()
-                    if job.case == name and result.outcome is Outcome.SUCCEEDED and result.sample is not None
+                    if job.case_link == name and result.outcome is Outcome.SUCCEEDED and result.sample is not None
                     if result.sample.ttlb is not None
                 ]
                 if known:
@@ -147,7 +147,7 @@ def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
         first, *others = reason.jobs
         more = f" and {len(others)} more" if others else ""
         sign = STYLES[reason.outcome][0]
-        yield f"{sign} {reason.case.name}  {ends(first.client, first.server)} #{first.iteration}{more}: {reason.text}"
+        yield f"{sign} {reason.case.name}  {first.ends} #{first.iteration}{more}: {reason.text}"
     if len(reasons) > _LISTED:
         yield f"{len(reasons) - _LISTED} more reasons: ./bentpipe show {run.name}/{reasons[_LISTED].jobs[0]}"
 
@@ -158,7 +158,7 @@ def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:
         for name, case in run.cases.items():
             grouped: dict[str, list[Job]] = {}
             for job, result in results.items():
-                if job.case == name and result.outcome is outcome:
+                if job.case_link == name and result.outcome is outcome:
                     grouped.setdefault(_why(job, result), []).append(job)
             for text, jobs in grouped.items():
                 yield Reason(outcome, case, text, tuple(jobs))

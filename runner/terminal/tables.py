@@ -15,14 +15,14 @@ from runner.model.check import Check
 from runner.model.estimate import best_clock, estimate
 from runner.model.job import Job
 from runner.model.link_plan import LinkPlan
+from runner.model.link_record import LinkParameters
 from runner.model.link_words import real_link_sentences
 from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
-from runner.model.path import ends
 from runner.model.progress import Progress as Event
 from runner.model.protocol import HTTP09
 from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
-from runner.model.run import CaseRecord, Kind, LinkParameters, Run
-from runner.terminal.paths import page_line, show_crossing
+from runner.model.run import CaseRecord, Kind, Run
+from runner.terminal.middleboxes import page_line, show_crossing
 from runner.units import format_data_rate, format_duration, format_size
 
 STYLES = {
@@ -45,8 +45,8 @@ def result_line(result: Result, kind: Kind) -> str:
     """One line: pair, case, iteration, outcome, and the number or the reason."""
     if result.findings:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
-    elif result.crossing is not None and result.crossing.page is not None:
-        detail = page_line(result.crossing.page)
+    elif result.page is not None:
+        detail = page_line(result.page)
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.ttlb and result.sample.throughput:
         detail = measured_line(result.sample)
         detail += "".join(f"; {one.sentence}" for one in result.refuted)
@@ -55,8 +55,8 @@ def result_line(result: Result, kind: Kind) -> str:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
     else:
         detail = ""
-    name = ends(result.client, result.server)
-    return f"{outcome_text(result.outcome):<28} {name:<22} {result.case} #{result.iteration}  {escape(detail)}"
+    name = result.job.ends
+    return f"{outcome_text(result.outcome):<28} {name:<22} {result.job.case_link} #{result.iteration}  {escape(detail)}"
 
 
 def link_text(link: LinkParameters) -> str:
@@ -103,7 +103,7 @@ class RunWatch:
 
     def __call__(self, event: Event) -> None:
         left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left else ""
-        running = ", ".join(f"{job.client}→{job.server} {job.case}" for job in event.running[:3])
+        running = ", ".join(f"{job.client_via}→{job.server} {job.case_link}" for job in event.running[:3])
         more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
         self._progress.update(
             self._task, total=event.total, completed=event.done, left=left, running=f"{running}{more}"
@@ -179,7 +179,7 @@ def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
     """The jobs that are to run, by case."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():
-        of_case = tuple(job for job in todo if job.case == name)
+        of_case = tuple(job for job in todo if job.case_link == name)
         cost = estimate(of_case, run.cases)
         times = [format_duration(seconds) for seconds in (cost.seconds, cost.guest_seconds)]
         pairs, iterations = len({job.pair for job in of_case}), iterations_of(selection, case)
@@ -202,20 +202,20 @@ def links_table(plans: Iterable[LinkPlan]) -> Table:
 def show_result(
     console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
 ) -> None:
-    """Print the verdict of one job, its evidence and its numbers."""
-    console.print(f"[bold]{ends(result.client, result.server)}, {result.case} #{result.iteration}[/bold]")
+    """The verdict of one job, its evidence and its numbers."""
+    console.print(f"[bold]{result.job.ends}, {result.job.case_link} #{result.iteration}[/bold]")
     console.print(outcome_text(result.outcome))
     if case is not None:
-        console.print(f"{case.description}\nforward  {link_text(case.forward)}\nreturn   {link_text(case.return_)}")
-        for sentence in case.impairments.sentences():
-            console.print(f"both     {sentence}")
-        if case.workload is not None:
-            ground = case.workload.ground_forward, case.workload.ground_return
-            console.print("".join(f"ground   {link_text(way)}\n" for way in dict.fromkeys(ground)), end="")
+        console.print(case.description)
+        for segment in case.link.segments:
+            of = f"{segment.name} " if segment.name else ""
+            console.print(f"{of}forward  {link_text(segment.forward)}\n{of}return   {link_text(segment.return_)}")
+            for sentence in segment.impairments.sentences():
+                console.print(f"{of}both     {sentence}")
     if evidence is not None and evidence.real_link is not None:
         for sentence in real_link_sentences(evidence.real_link):
             console.print(sentence, soft_wrap=True)
-    if case is not None and case.workload is None and result.protocol not in ("", case.protocol):
+    if case is not None and result.protocol not in ("", case.protocol):
         console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
     for finding in result.findings:
         section = f" ({finding.section})" if finding.section else ""
@@ -229,7 +229,7 @@ def show_result(
     if result.sample is not None:
         console.print()
         console.print(sample_table(result.sample))
-    show_crossing(console, result, case)
+    show_crossing(console, result)
     _show_diagnoses(console, result)
     if result.truth is not None:
         console.print()

@@ -19,6 +19,7 @@ from runner.store import load_evidence
 from runner.tests.judge.test_analyse import GOOD_ONES
 from runner.tests.recordings.conformance import BAD, GOOD
 from runner.tests.recordings.nouns import Bad, Changes, Good, changed
+from runner.tests.records import directed
 from runner.trace import Close, TraceFacts, facts
 from testcases.base import CaseEvidence
 from testcases.rebinding import new_paths_are_validated
@@ -119,7 +120,7 @@ def test_a_path_that_was_left_at_once_needs_no_challenge(catalog: Catalog, recor
     bad = next(one for one in BAD if one.case == case and one.code == "path-not-challenged")
     declared = catalog.cases[case]
     record = changed(declared.record(), bad.changes)
-    slow = replace(record, forward=replace(record.forward, delay=1.0), return_=replace(record.return_, delay=1.0))
+    slow = directed(record, forward=replace(record.forward, delay=1.0), return_=replace(record.return_, delay=1.0))
     assert analyse(JOB, recorded(bad.path), declared, slow).outcome is Outcome.SUCCEEDED
 
 

@@ -12,11 +12,12 @@ from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import Run
 from runner.plan import runs
 from runner.store import RunFolder
+from runner.tests.records import directed, select
 
 
 def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> Run:
     catalog = load_catalog()
-    selection = runs.select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
+    selection = select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
     ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
     return runs.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
 
@@ -48,7 +49,7 @@ def test_results_are_sorted_json_with_numbers(tmp_path: Path) -> None:
     document = json.loads(text)
     assert list(document) == sorted(document)
     assert document["sample"]["goodput"] == 1.5e6
-    assert document["schema"] == 1
+    assert document["schema"] == 2
 
 
 def test_runs_merge_by_copying_job_folders(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
     wanted = new(tmp_path / "run")
     case = wanted.cases["handshake"]
-    other = replace(wanted, cases={"handshake": replace(case, forward=replace(case.forward, delay=0.5))})
+    other = replace(wanted, cases={"handshake": directed(case, forward=replace(case.forward, delay=0.5))})
     with pytest.raises(UsageError, match="handshake"):
         runs.extend_run(folder, other)
 

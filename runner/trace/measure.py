@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.link_record import LinkParameters
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
-from runner.model.run import LinkParameters
 from runner.trace.bounds import slow_start_bound
 from runner.trace.nouns import TraceFacts
 from runner.trace.rtt import one_way_delays, rtt_samples

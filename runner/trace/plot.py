@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.link_record import LinkParameters
 from runner.model.protocol import HTTP09
 from runner.model.result import Sample
-from runner.model.run import LinkParameters
 from runner.trace.bounds import Line, rate_bound, slow_start_bound
 from runner.trace.intervals import Ints
 from runner.trace.nouns import TraceFacts

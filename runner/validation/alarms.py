@@ -22,10 +22,11 @@ from runner.compare.compare import State
 from runner.config.catalog import load_catalog
 from runner.config.selection import Selection
 from runner.judge.renewal import RenewedRun
+from runner.model.implementation import Implementation
 from runner.model.job import Job
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Outcome, Result, Sample
-from runner.model.run import ImplementationRecord, Run
+from runner.model.run import Run
 from runner.plan import runs
 from runner.stats.change import FALSE_DISCOVERY_RATE
 from runner.store import RunFolder
@@ -74,17 +75,14 @@ class Nights:
     def __init__(self, setting: Setting, random: np.random.Generator) -> None:
         self._setting, self._random = setting, random
         names = tuple(f"stack{number}" for number in range(setting.stacks))
-        case = load_catalog().cases[_CASE].record()
-        self._run = runs.begin_run(
+        stacks = {name: Implementation(name=name, image=name, url="", version="1") for name in names}
+        self._run = runs.new_run(
             Path("night"),
+            replace(load_catalog(), implementations=stacks),
             Selection(servers=names, clients=names, cases=(_CASE,), iterations=setting.iterations),
-            {_CASE: case},
-            {
-                name: ImplementationRecord(name=name, version="1", url="", image=name, image_id=f"sha256:{name}")
-                for name in names
-            },
             seed=1,
             shuffled=False,
+            image_ids={name: f"sha256:{name}" for name in names},
             timeout_scale=1.0,
         )
         wide = np.exp(random.normal(0, 0.8, (setting.stacks, setting.stacks))) if setting.scattered else 1.0

@@ -302,7 +302,7 @@ def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
         captures = (artifacts.client_capture, artifacts.server_capture)
         if job.case not in CHECKS or not all(path.is_file() for path in captures):
             continue
-        record = folder.run.cases[job.case]
+        record = folder.run.case(job)
         found = ours(artifacts, cases[job.case], record)
         if found is not None:
             connections, closed = read(artifacts.client_capture, artifacts.key_logs, tshark)

@@ -17,8 +17,9 @@ from typing import Any
 from runner.decode import load_tables
 from runner.diagnose.transfer_diagnoses import explained, measured
 from runner.model.impairments import LinkChange, LinkImpairments, MtuFall, Outage, PathImpairments
+from runner.model.link_record import LinkParameters, LinkRecord
 from runner.model.result import DirectionTruth, LinkTruth
-from runner.model.run import CaseRecord, Kind, LinkParameters
+from runner.model.run import CaseRecord, Kind
 from runner.trace import facts
 from runner.validation.oracle import Passages, read_passages
 from runner.validation.scores import GOAL, Counts, table
@@ -76,17 +77,15 @@ def case_record(spec: dict[str, Any], advertised: float | None) -> CaseRecord:
     )
     return CaseRecord(
         name="transfer",
+        case="transfer",
         abbreviation="T",
         kind=Kind.TEST_CASE,
         description="",
-        scenario="",
-        forward=forward,
-        return_=back,
+        link=LinkRecord.single("", forward, back, PathImpairments() if advertised else path),
         wire_names={"client": "transfer", "server": "transfer"},
         file_sizes=(spec["size"],),
         timeout=60,
         iterations=1,
-        impairments=PathImpairments() if advertised else path,
     )
 
 

@@ -18,7 +18,7 @@ from runner.campaign.signals import stopping
 from runner.campaign.width import Width
 from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
 from runner.config.selection import Selection
-from runner.config.variants import place
+from runner.config.variants import Asked, place
 from runner.errors import BentpipeError, UsageError
 from runner.images.setup import prepare
 from runner.lanes.emulated import Emulated
@@ -77,7 +77,8 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
     )
     selection = Selection(servers=stacks, clients=stacks, cases=tuple(catalog.cases))
     variants = (variant for one in chosen for variant in (one.server_variant, one.client_variant))
-    placed = place(catalog, selection, tuple(dict.fromkeys(one for one in variants if one.parameters)))
+    asked = Asked(tuple(dict.fromkeys(one for one in variants if one.parameters)), {})
+    placed = place(catalog, selection, asked)
     run = runs.new_run(
         path,
         placed.catalog,

@@ -60,7 +60,7 @@ class Score:
 
 def explain_again(folder: RunFolder, job: Job) -> tuple[Explanation, Sample] | None:
     """By the detectors of today; None without tables of both sides."""
-    artifacts, record = folder.artifacts(job), folder.run.cases[job.case]
+    artifacts, record = folder.artifacts(job), folder.run.case(job)
     if not (artifacts.client_tables.is_dir() and artifacts.server_tables.is_dir()):
         return None
     client_side, server_side = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
@@ -75,7 +75,7 @@ def _spoiled(folder: RunFolder, job: Job) -> str | None:
     evidence = load_evidence(folder.artifacts(job))
     if evidence is None or evidence.error:
         return "no evidence"
-    spoiled = disturbed(evidence, load_truth(folder.artifacts(job).link_truth), folder.run.cases[job.case])
+    spoiled = disturbed(evidence, load_truth(folder.artifacts(job).link_truth), folder.run.case(job))
     return spoiled.why if spoiled else None
 
 

@@ -30,8 +30,9 @@ from runner.errors import BentpipeError, SetupError
 from runner.inputs.inputs import certificates
 from runner.model.artifacts import EndpointRecord, Evidence
 from runner.model.job import Job, job_seed
+from runner.model.link_record import LinkParameters
 from runner.model.result import DirectionTruth, Outcome, Result
-from runner.model.run import CaseRecord, LinkParameters, Run
+from runner.model.run import CaseRecord, Run
 from runner.store import RunFolder, save_evidence
 from runner.trace.packets import CE, ECT0, NOT_ECT
 from runner.validation.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.decode.ip_packets import TCP, UDP, Packet, offsets
-from runner.model.path import Sight
+from runner.model.middlebox import Sight
 
 _NEAR = 40  # bytes between two addresses of one hidden header: IPv6's hold 16 each
 _PIECE = 16  # bytes of content that can't be there by chance: 2^-128 at each place
@@ -32,7 +32,7 @@ class Private:
     ports: tuple[int, ...]
     name: str
     url: str
-    header: str
+    header: str  # empty: the client sends no secret
     files: tuple[bytes, ...]
 
 
@@ -48,7 +48,9 @@ class Recorded:
 def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
     """Everything that was looked for, visible or not."""
     streams = list(_streams(recorded))
-    texts = {"server name": private.name, "secret in the URL": private.url, "secret in a header": private.header}
+    texts = {"server name": private.name, "secret in the URL": private.url}
+    if private.header:
+        texts["secret in a header"] = private.header
     return (
         _address("client address", private.client, private.server, recorded),
         _address("server address", private.server, private.client, recorded),

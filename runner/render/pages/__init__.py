@@ -1,8 +1,8 @@
 """The pages of a run. A module here with `pages(view)` adds its own; nothing else has to know of it.
 
 `NAV`, when it has one, is its place in the navigation: (order, words, URL relative to the run's folder). `OF`, when it
-has one, says of which runs its pages are: "pairs" or "paths". A page is a template of `web/templates` and what it is
-told; an asset is a file as it is.
+has one, says of which runs its pages are: "stacks" (some case asks stacks), "loads" (none does), "vias".
+A page is a template of `web/templates` and what it is told; an asset is a file as it is.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from runner.model.run import Run
+from runner.model.run import ClientKind, Run
 from runner.render.view import RunView
 
 
@@ -58,8 +58,9 @@ def _all() -> tuple[Module, ...]:
 
 def modules(run: Run) -> tuple[Module, ...]:
     """Every module with pages of such a run, in the order of the navigation."""
-    kind = "paths" if run.paths else "pairs"
-    return tuple(one for one in _all() if one.of in ("", kind))
+    stacks = any(case.client is ClientKind.STACK for case in run.cases.values()) or not run.cases
+    kinds = ("", "stacks" if stacks else "loads", *(["vias"] if any(run.vias) else []))
+    return tuple(one for one in _all() if one.of in kinds)
 
 
 def navigation(run: Run) -> list[tuple[str, str]]:

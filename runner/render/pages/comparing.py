@@ -18,7 +18,7 @@ from runner.render.view import RunView
 from runner.stats.ranking import Correlation, spearman
 
 NAV = (3, "Compare", "compare.html")
-OF = "pairs"
+OF = "stacks"
 _MOST_PAIRS = 15  # of measurements: six of them
 _VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransmission_ratio")
 

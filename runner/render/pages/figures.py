@@ -15,7 +15,7 @@ from runner.render.standalone import standalone
 from runner.render.view import RunView
 
 NAV = (4, "Figures", "figures/index.html")
-OF = "pairs"
+OF = "stacks"
 
 
 @dataclass(frozen=True, kw_only=True)

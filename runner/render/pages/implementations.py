@@ -18,7 +18,7 @@ from runner.stats import Attempts, Summary, summarise
 from runner.stats.ranking import Place
 
 NAV = (1, "Implementations", "implementations/index.html")
-OF = "pairs"
+OF = "stacks"
 ROLES = ("server", "client")
 _BASE = "../"
 

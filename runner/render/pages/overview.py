@@ -9,7 +9,6 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare import report
-from runner.model.path import ORIGIN
 from runner.model.result import Finding
 from runner.model.run import CaseRecord, Kind
 from runner.render import telling, words
@@ -21,7 +20,7 @@ from runner.render.pages import Page, Pages
 from runner.render.view import RunView
 
 NAV = (0, "Overview", "index.html")
-OF = "pairs"
+OF = "stacks"
 Means = Mapping[str, float]  # mean of the number that is shown first, by label of the cells
 SHOWN = SWITCHABLE[0]
 _MOST_CHANGES = 40
@@ -71,11 +70,9 @@ class FailureGroup:
 
     @property
     def whom(self) -> str:
-        """The stack or the path that most of its cells have in common, when that is most of several."""
+        """The stack that most of its cells have in common, when that is most of several."""
         roles = Counter(
-            f"{getattr(cell, role)} as {role}" if cell.server != ORIGIN else cell.client
-            for cell, _, _ in self.cells
-            for role in (("server", "client") if cell.server != ORIGIN else ("client",))
+            f"{getattr(cell, role)} as {role}" for cell, _, _ in self.cells for role in ("server", "client")
         )
         name, cells = roles.most_common(1)[0]
         return f"{cells} of {len(self.cells)} cells with {name}" if 1 < len(self.cells) < 2 * cells else ""

@@ -10,7 +10,7 @@ from runner.render.pages import Page, Pages
 from runner.render.view import RunView
 
 NAV = (7, "Rules", "rules/index.html")
-OF = "pairs"
+OF = "stacks"
 _SHOWN = 4  # jobs of a rule and a stack
 
 

@@ -15,7 +15,7 @@ from runner.render.view import RunView, case_path, stack_href
 from runner.stats import Summary, summarise
 
 NAV = (2, "Scenarios", "scenarios/index.html")
-OF = "pairs"
+OF = "stacks"
 _BASE = "../"
 _FAST = (
     "ttlb",

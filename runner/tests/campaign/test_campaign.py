@@ -29,11 +29,12 @@ from runner.plan import runs
 from runner.plan.jobs import GATE, gate, remaining
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
+from runner.tests.records import select
 
 
 def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
     """A run of one pair whose jobs are all recorded: a measurement on the lossy link, with the recorded size."""
-    selection = runs.select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
+    selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
     run = runs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
     order = tuple(replace(job, case="lossy") for job in run.order)
@@ -219,9 +220,7 @@ def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
 
 
 def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:
-    selection = runs.select(
-        catalog, servers=("quinn",), clients=("quinn", "aioquic"), cases=("handshake",), iterations=None
-    )
+    selection = select(catalog, servers=("quinn",), clients=("quinn", "aioquic"), cases=("handshake",), iterations=None)
     run = runs.new_run(tmp_path / "run", catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     lossy = replace(catalog.cases["goodput"].record(), name="lossy", file_sizes=(102400,))
     more = Job(server="quinn", client="quinn", case="lossy", iteration=1)

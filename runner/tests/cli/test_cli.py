@@ -22,17 +22,23 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("run", "--server", "quicgo"), "--server: there is no server 'quicgo'. Did you mean quic-go?"),
         (("run", "--client", "x"), "Choices: quic-go, "),
         (("run", "--case", "satt"), "there is no case 'satt'. Did you mean sat?"),
-        (("run", "--case", "astra"), "--case astra: it runs over a real link: name one of links.json with --link."),
-        (("run", "--link", "roof", "--links", "/nonexistent.json"), "is missing: copy links.example.json to it"),
-        (("run", "--link", "geo", "--links", "/nonexistent.json"), "--link geo: that link is under paths: add --path."),
-        (("plan", "--link", "roof,leo", "--links", "/nonexistent.json"), "--link leo: that link is under paths"),
-        (("plan", "--path", "plain", "--server", "quic-go"), "--warm don't go with --server, --client or --case."),
         (
-            ("plan", "--path", "plain", "--workload", "page", "--size", "5"),
-            "--size is of downloads, not of page: leave",
+            ("plan", "--link", "roof", "--links", "/nonexistent.json"),
+            "--link: there is no link 'roof'. Choices: default",
         ),
+        (("run", "--case", "astra"), "--case astra: it runs over a real link: name it with --link, from links.json."),
+        (("run", "--path", "plain"), "--path is called --via now"),
+        (("run", "--workload", "page"), "--workload is called --case now"),
+        (("run", "--via", "opnvpn"), "--via: there is no middlebox 'opnvpn'. Did you mean openvpn?"),
+        (("plan", "--case", "page", "--size", "5000"), "--size is for measurements of one file, not for page"),
+        (("plan", "--case", "satloss", "--link", "leo"), "--case satloss: it asks about its own link"),
+        (("run", "--clock", "virtual", "--case", "sat", "--via", "plain"), "a guest has no middleboxes yet"),
+        (("run", "--clock", "virtual", "--link", "geo"), "a guest has one segment, and geo has 2"),
         (("plan", "--size", ""), "--size has no value: write --size 500000,2000000 (bytes), or all."),
-        (("plan", "--path", "qpep", "--variant", "qpep:CCA=vegas"), "CCA is bbr or cubic or newreno, not 'vegas'."),
+        (
+            ("plan", "--via", "qpep", "--case", "download", "--variant", "qpep:CCA=vegas"),
+            "CCA is bbr or cubic or newreno, not 'vegas'.",
+        ),
         (("run", "--lanes", "none"), "--lanes: 'none' is neither 'auto' nor a number"),
         (("run", "--pause", "6pm-11pm"), "write it as 18:00-23:00"),
         (("run", "--retry", "all"), "'all' is not one of"),
@@ -45,7 +51,7 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("compare", "nowhere", "night"), "holds no run"),
         (("render", "nowhere"), "holds no run"),
         (("serve", "--site", "/nonexistent"), "draw it with ./bentpipe render"),
-        (("build", "quik"), "There is no stack or path 'quik'"),
+        (("build", "quik"), "There is no stack or middlebox 'quik'"),
         (("build", "mvfst"), "run `./bentpipe build --pull mvfst`"),
         (("build", "--pull", "quinn"), "the published image is quinn-public"),
         (("decode", "/nonexistent.pcap"), "does not exist"),
@@ -80,10 +86,10 @@ def test_the_plan_says_jobs_time_and_disk() -> None:
     assert "with one lane" in process.stdout
 
 
-def test_the_plan_says_which_workloads_a_path_carries() -> None:
-    process = bentpipe("plan", "--path", "quic-pep")
+def test_the_plan_says_which_cases_a_middlebox_carries() -> None:
+    process = bentpipe("plan", "--via", "qpep", "--server", "quinn", "--client", "quinn", "--case", "v2")
     assert process.returncode == 0
-    assert process.stdout.startswith("quic-pep carries udp only: add --workload h3,page-h3\n")
+    assert "qpep carries tcp only: add a case such as --case download" in process.stdout
 
 
 def test_the_list_names_stacks_cases_and_queues() -> None:

@@ -18,6 +18,7 @@ from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.store import RunFolder
 from runner.tests.cli.test_cli import bentpipe
+from runner.tests.records import directed
 from runner.tests.render.folders import case, link, run
 
 Fill = Callable[[Job, Result], Result]
@@ -168,7 +169,7 @@ def test_a_deterministic_case_that_fails_now_is_worse_without_a_test(tmp_path: P
 
 @pytest.mark.parametrize(("failures", "code"), [(2, 0), (9, 1)])
 def test_a_random_case_is_worse_only_when_chance_is_no_explanation(tmp_path: Path, failures: int, code: int) -> None:
-    cases = {"l2": case("l2", Kind.TEST_CASE, iterations=10, forward=link(loss=0.02))}
+    cases = {"l2": directed(case("l2", Kind.TEST_CASE, iterations=10), forward=link(loss=0.02))}
     before = folder(tmp_path / "a", same, cases=cases)
     found = compare(before, folder(tmp_path / "bb", failing("kwik", failures), cases=cases))
     assert found.exit_code == code
@@ -215,7 +216,7 @@ CHANGES: dict[str, tuple[Callable[[Run], Run], str]] = {
         "Order of the jobs: as planned before, shuffled by the seed after.",
     ),
     "link": (
-        lambda one: replace(one, cases={"sat": replace(one.cases["sat"], forward=link(queue=25))}),
+        lambda one: replace(one, cases={"sat": directed(one.cases["sat"], forward=link(queue=25))}),
         "sat, forward link: queue 125 packets before, 25 packets after.",
     ),
     "case": (

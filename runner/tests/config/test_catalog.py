@@ -5,11 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT, Catalog, load_cases, load_catalog, load_implementations, load_knobs, load_paths
+from runner.config.catalog import (
+    ROOT,
+    Catalog,
+    load_cases,
+    load_catalog,
+    load_implementations,
+    load_knobs,
+    load_middleboxes,
+)
 from runner.errors import SetupError, UsageError
-from runner.lanes.path_emulated import KERNEL_CONTROLLERS
+from runner.lanes.lane_job import KERNEL_CONTROLLERS
 from runner.model.implementation import Role
 from runner.model.knob import Knob
+from runner.model.run import ClientKind
 
 
 def test_the_shipped_catalogue_is_valid() -> None:
@@ -137,20 +146,23 @@ def test_a_broken_catalogue_is_refused_with_file_and_field(tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("knobs", "sentence"),
     [
-        ({"IW": "10..1"}, "paths.p.knobs': IW: '10..1' ends before it begins (such as cubic|newreno, 1..10000 packets"),
+        (
+            {"IW": "10..1"},
+            "middleboxes.p.knobs': IW: '10..1' ends before it begins (such as cubic|newreno, 1..10000 packets",
+        ),
         ({"IW": "1-10, 20"}, "IW: '1-10, 20' is neither choices nor a range (such as "),
         ({"IW": "1s..10"}, "IW: '1s..10' is neither choices nor a range"),
         ({"IW": "1..2|3"}, "IW: '1..2|3' is neither choices nor a range"),
         ({"IW": ""}, "IW: '' is neither choices nor a range"),
         ({"iw": "1..10"}, "'iw' is no variable: write capitals, digits and '_'"),
-        ({"IW": 10}, "paths.p.knobs.IW' is 10: write text, in quotes"),
-        (["IW"], "paths.p.knobs': write an object, { … }"),
+        ({"IW": 10}, "middleboxes.p.knobs.IW' is 10: write text, in quotes"),
+        (["IW"], "middleboxes.p.knobs': write an object, { … }"),
     ],
 )
 def test_a_knob_says_what_it_takes_or_is_refused(tmp_path: Path, knobs: object, sentence: str) -> None:
     path = tmp_path / "implementations.json"
     entry = {"image": "i", "knobs": knobs}
-    path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "paths": {"p": entry}}))
+    path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "middleboxes": {"p": entry}}))
     with pytest.raises(UsageError) as caught:
         load_knobs(path)
     assert sentence in str(caught.value)
@@ -191,12 +203,11 @@ def test_knobs_take_what_their_images_take() -> None:
     assert knobs["pep-split"]["CCA"].words == KERNEL_CONTROLLERS
 
 
-@pytest.mark.parametrize("name", ["origin", "browser"])
-def test_a_path_is_not_called_as_an_end_of_paths(tmp_path: Path, name: str) -> None:
+def test_no_middlebox_is_called_as_the_lack_of_one(tmp_path: Path) -> None:
     path = tmp_path / "implementations.json"
-    path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "paths": {name: {"image": "i"}}}))
-    with pytest.raises(UsageError, match=f"paths.{name}: a run calls one of the ends of its paths so"):
-        load_paths(path)
+    path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "middleboxes": {"none": {"image": "i"}}}))
+    with pytest.raises(UsageError, match=r"middleboxes\.none: `--via none` means no middlebox"):
+        load_middleboxes(path)
 
 
 def test_a_missing_catalogue_is_one_sentence(tmp_path: Path) -> None:
@@ -210,7 +221,7 @@ def test_cases_have_distinct_names_abbreviations_and_matching_modules() -> None:
     for name, case in cases.items():
         assert case.name == name
         assert case.description.endswith(".")
-        assert case.checks
+        assert case.checks or case.client is not ClientKind.STACK
 
 
 def test_the_satellite_link_is_the_one_of_the_thesis() -> None:

@@ -1,6 +1,7 @@
 """`--variant`: what is parsed, what is refused with the choices, where a variant stands, and that a run keeps it."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.config.catalog import Catalog, load_cases, load_implementations
-from runner.config.variants import doubts, parse, parse_all, place, with_variants_of
+from runner.config.variants import Asked, doubts, parse, place, with_variants_of
 from runner.errors import UsageError
 from runner.inputs.inputs import environment
 from runner.model.implementation import Role
@@ -16,6 +17,7 @@ from runner.model.run import Run
 from runner.model.variant import PARAMETERS, Variant
 from runner.plan import runs
 from runner.store import RunFolder
+from runner.tests.records import select
 
 STACKS = {
     "fast": {
@@ -28,6 +30,10 @@ STACKS = {
     },
     "stranger": {},
 }
+
+
+def _parse(texts: Iterable[str], catalog: Catalog) -> Asked:
+    return Asked.parse(texts, catalog, select(catalog, cases=("sat",)))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,7 @@ def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
     variant = parse("fast:iw=032, CCA=bbr", catalog.implementations)
     assert variant == Variant(stack="fast", parameters=(("CCA", "bbr"), ("IW", "32")))
     assert variant.name == "fast+cca=bbr+iw=32"
-    assert parse_all(["fast:CCA=bbr,IW=32", "fast:IW=32,CCA=bbr"], catalog.implementations) == (variant,)
+    assert _parse(["fast:CCA=bbr,IW=32", "fast:IW=32,CCA=bbr"], catalog).stacks == (variant,)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +63,12 @@ def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
     ],
 )
 def test_values_between_slashes_are_a_variant_each(catalog: Catalog, text: str, names: list[str]) -> None:
-    assert [one.name.partition("~")[0] for one in parse_all([text], catalog.implementations)] == names
+    assert [one.name.partition("~")[0] for one in _parse([text], catalog).stacks] == names
 
 
 def test_a_sweep_with_a_value_missing_is_refused(catalog: Catalog) -> None:
     with pytest.raises(UsageError, match="--variant fast:IW=: IW has no value"):
-        parse_all(["fast:IW=10/"], catalog.implementations)
+        _parse(["fast:IW=10/"], catalog)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +135,8 @@ def test_what_a_stack_does_not_declare_is_tried_with_a_warning(catalog: Catalog)
 def placed(
     catalog: Catalog, *texts: str, servers: str = "fast,fixed", clients: str = "fast"
 ) -> tuple[Catalog, tuple[str, ...], tuple[str, ...]]:
-    selection = runs.select(catalog, servers=(servers,), clients=(clients,), cases=("sat",), iterations=1)
-    found = place(catalog, selection, parse_all(texts, catalog.implementations))
+    selection = select(catalog, servers=(servers,), clients=(clients,), cases=("sat",), iterations=1)
+    found = place(catalog, selection, _parse(texts, catalog))
     return found.catalog, found.selection.servers, found.selection.clients
 
 
@@ -158,8 +164,8 @@ def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -
 
 
 def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_path: Path) -> None:
-    selection = runs.select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
-    asked = parse_all(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog.implementations)
+    selection = select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
+    asked = _parse(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog)
     found = place(catalog, selection, asked)
     run = runs.new_run(
         tmp_path / "run",
@@ -174,7 +180,7 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     stored = RunFolder.open(tmp_path / "run").run
     assert stored.implementations["fast+cca=bbr+iw=32"].image_id == "sha256:1"
     again = with_variants_of(catalog, stored)
-    resumed = runs.select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
+    resumed = select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
     assert resumed == found.selection
     assert again.implementations == found.catalog.implementations
     assert runs.extend_run(folder, run) == stored
@@ -182,10 +188,10 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
 
 def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: Path) -> None:
     def plan(iterations: int | None, *texts: str) -> Run:
-        selection = runs.select(
+        selection = select(
             catalog, servers=("fast,fixed",), clients=("stranger",), cases=("sat",), iterations=iterations
         )
-        found = place(catalog, selection, parse_all(texts, catalog.implementations))
+        found = place(catalog, selection, _parse(texts, catalog))
         return runs.new_run(
             tmp_path / "run", found.catalog, found.selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0
         )

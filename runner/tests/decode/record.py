@@ -16,6 +16,7 @@ from runner.images.images import image_ids
 from runner.lanes.emulated import Emulated
 from runner.model.job import Job
 from runner.plan import runs
+from runner.tests.records import select
 from runner.units import KIB
 
 HERE = Path(__file__).parent / "recordings"
@@ -51,7 +52,7 @@ def main() -> None:
     wanted += [(stack, "keyupdate") for stack in ("quinn", "aioquic")]
     wanted += [("aioquic", "v2"), ("aioquic", "versionnegotiation"), ("quic-go", "owngeneration")]
     jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in wanted)
-    selection = runs.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
+    selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     run = runs.new_run(
         Path("recordings"), catalog, selection, seed=3, shuffled=False, image_ids=images, timeout_scale=1.0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.diagnose import Explanation, explain
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.tests.trace.tables import CLIENT, SERVER, Ack, Frame, Packet, Stream, connection, trace
 from runner.trace import facts, sample
 from runner.trace.transfer import Transfer

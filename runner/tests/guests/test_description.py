@@ -14,7 +14,9 @@ from runner.guests.reading import read_report
 from runner.inputs import inputs
 from runner.lanes.request import EndpointSpec, LaneJob
 from runner.model.job import Job
-from runner.model.run import LinkParameters, Run
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.run import Run
+from runner.model.topology import Topology
 from runner.plan.runs import extend_run
 from runner.store import RunFolder
 
@@ -40,8 +42,7 @@ def job(*, seed: int = 3) -> LaneJob:
         folder=Path("/nowhere"),
         client=EndpointSpec(image="other", environment={"TESTCASE": "handshake", "CLIENT_PARAMS": "a\nb c"}),
         server=EndpointSpec(image="one", environment={"TESTCASE": "handshake"}),
-        forward=LINK,
-        return_=LINK,
+        topology=Topology(link=LinkRecord.single("test", LINK, LINK)),
         seed=seed,
         timeout=60,
         files=files,

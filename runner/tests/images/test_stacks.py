@@ -8,16 +8,17 @@ from docker.errors import ImageNotFound
 from rich.console import Console
 
 from runner.campaign import stacks
-from runner.config.catalog import Catalog, load_catalog, load_paths
-from runner.config.path_selection import as_stack, load_path_catalog
+from runner.config.catalog import Catalog, load_catalog
 from runner.engine import engine
 from runner.errors import UsageError
 from runner.images.display import BuildDisplay
 from runner.images.history import Build
 from runner.images.images import Event, State, images_of
 from runner.model.implementation import Implementation, Role
-from runner.terminal.paths import paths_tables
+from runner.terminal.middleboxes import emulated_links_table, knobs_table, middleboxes_table
 from runner.terminal.tables import cases_table
+from testcases.base import link_record
+from testcases.pathlinks import LINKS
 
 COMPILERS = (
     "cc",
@@ -43,18 +44,11 @@ def shipped() -> Catalog:
     return load_catalog()
 
 
-@pytest.fixture(scope="module")
-def paths() -> list[Implementation]:
-    return [as_stack(entry) for entry in load_paths().values()]
-
-
-def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(
-    shipped: Catalog, paths: list[Implementation]
-) -> None:
-    built = [stack.name for stack in stacks.choose(shipped, paths, [], pull=False)]
+def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipped: Catalog) -> None:
+    built = [stack.name for stack in stacks.choose(shipped, [], pull=False)]
     assert {"quic-go", "quinn", "aioquic", "plain", "pep-split"} <= set(built)
     assert not {"mvfst", "quic-go-public", "quant"} & set(built)
-    pulled = [stack.name for stack in stacks.choose(shipped, paths, [], pull=True)]
+    pulled = [stack.name for stack in stacks.choose(shipped, [], pull=True)]
     assert {"mvfst", "quic-go-public", "chrome"} <= set(pulled)
     assert not {"quic-go", "quant", "quicly"} & set(pulled)
     for names, pull, chosen in (
@@ -62,13 +56,13 @@ def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(
         (["quinn", "quic-go"], False, ["quic-go", "quinn"]),
         (["openvpn", "quinn"], False, ["quinn", "openvpn"]),
     ):
-        assert [stack.name for stack in stacks.choose(shipped, paths, names, pull=pull)] == chosen
+        assert [stack.name for stack in stacks.choose(shipped, names, pull=pull)] == chosen
 
 
-def test_a_path_is_built_from_its_own_folder(shipped: Catalog, paths: list[Implementation]) -> None:
-    gateway_alone = stacks.choose(shipped, paths, ["pep-split-gateway"], pull=False)
+def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
+    gateway_alone = stacks.choose(shipped, ["pep-split-gateway"], pull=False)
     assert "bentpipe/path-pep-split" in {image.tag for image in images_of(gateway_alone)}
-    both = stacks.choose(shipped, paths, ["qpep"], pull=False)  # a stack and a path, of one image
+    both = stacks.choose(shipped, ["qpep"], pull=False)  # a stack and a middlebox, of one image
     assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
 
 
@@ -81,21 +75,19 @@ def test_a_path_is_built_from_its_own_folder(shipped: Catalog, paths: list[Imple
             True,
             "quic-go is built here: run `./bentpipe build quic-go`; the published image is quic-go-public.",
         ),
-        ("mvsft", True, "There is no stack or path 'mvsft'. Choices: quic-go, "),
+        ("mvsft", True, "There is no stack or middlebox 'mvsft'. Choices: quic-go, "),
     ],
 )
-def test_name_of_the_other_kind_is_one_sentence(
-    shipped: Catalog, paths: list[Implementation], name: str, pull: bool, sentence: str
-) -> None:
+def test_name_of_the_other_kind_is_one_sentence(shipped: Catalog, name: str, pull: bool, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        stacks.choose(shipped, paths, [name], pull=pull)
+        stacks.choose(shipped, [name], pull=pull)
     assert str(caught.value).startswith(sentence)
 
 
-def test_an_unknown_name_is_told_the_paths_too(shipped: Catalog, paths: list[Implementation]) -> None:
+def test_an_unknown_name_is_told_the_middleboxes_too(shipped: Catalog) -> None:
     with pytest.raises(UsageError) as caught:
-        stacks.choose(shipped, paths, ["opnvpn"], pull=False)
-    assert all(f" {path.name}" in str(caught.value) for path in paths)
+        stacks.choose(shipped, ["opnvpn"], pull=False)
+    assert all(f" {name}" in str(caught.value) for name in shipped.middleboxes)
 
 
 def _printed(*tables: object, width: int = 120) -> str:
@@ -144,21 +136,22 @@ def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
         assert any(line.split()[:1] == [stack.name] for line in lines), stack.name
         if stack.build is not None:
             (line,) = (line for line in lines if line.split()[:1] == [stack.name])
-            assert {stack.version, stack.congestion_control} <= set(line.split()), line
+            assert {stack.version, stack.congestion_control} - {""} <= set(line.split()), line
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
     assert sum(line.split()[0] in shipped.cases for line in lines if line.split()) == len(shipped.cases)
 
 
-def test_list_has_the_paths_at_80_columns_too(paths: list[Implementation]) -> None:
+def test_list_has_the_middleboxes_and_links_at_80_columns_too(shipped: Catalog) -> None:
     sizes = {"bentpipe/path-plain": 2 * 1024**2}
-    where = {path.name: stacks.where(path, sizes) for path in paths}
+    where = {name: stacks.where(stacks.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
     assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
-    tables = paths_tables(load_path_catalog(), where)
-    lines = _printed(*tables, width=80).splitlines()
+    boxes = middleboxes_table(shipped.middleboxes.values(), where)
+    links = emulated_links_table({name: link_record(link) for name, link in LINKS.items()})
+    lines = _printed(boxes, knobs_table(shipped.knobs), links, width=80).splitlines()
     assert not [line for line in lines if "…" in line]
     assert any(line.split() == ["qpep", "CCA", "bbr|cubic|newreno"] for line in lines)
-    rows = {line.split()[0]: line for line in _printed(tables[0], width=80).splitlines() if line.split()}
+    rows = {line.split()[0]: line for line in _printed(boxes, width=80).splitlines() if line.split()}
     assert all(words in rows[name] for name, words in where.items())
 
 

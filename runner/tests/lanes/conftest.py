@@ -14,7 +14,8 @@ from runner.lanes.lanes import Lanes
 from runner.lanes.request import EndpointSpec, LaneJob, Limits
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.topology import Topology
 
 STRANGER = "bentpipe-test/stranger"
 LINK = LinkParameters(data_rate=50_000_000, delay=0.01, queue_packets=100, loss=0.0)
@@ -85,8 +86,7 @@ def ask(stranger: str, tmp_path: Path) -> Ask:
                 image=stranger, environment=inputs.environment(Role.CLIENT, testcase=client, requests=urls)
             ),
             server=EndpointSpec(image=stranger, environment=inputs.environment(Role.SERVER, testcase=server)),
-            forward=LINK,
-            return_=LINK,
+            topology=Topology(link=LinkRecord.single("test", LINK, LINK)),
             seed=3,
             timeout=timeout,
             files=files,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from runner.engine.output import HEAD, TAIL, Output
 from runner.engine.owner import Owner
 from runner.lanes.link_arguments import link_arguments
-from runner.lanes.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
-from runner.lanes.wiring import CLIENT, SERVER, SIM, pair_wiring_script
-from runner.model.run import LinkParameters
+from runner.lanes.network import GATEWAY, TERMINAL, network_script
+from runner.lanes.wiring import CLIENT, SERVER, SIM
+from runner.model.link_record import LinkParameters
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
@@ -52,7 +52,7 @@ def test_numbers_have_no_exponent_and_keep_their_value(loss: float, delay: float
 
 
 def test_the_wiring_is_valid_shell() -> None:
-    script = pair_wiring_script({CLIENT: 11, SIM: 22, SERVER: 33})
+    script = network_script({CLIENT: 11, SIM: 22, SERVER: 33}, {}, routed=False, ground=False)
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
     assert len(set(re.findall(r" index (\d+)", script))) == 4, "no end has the number of its other end"
     left, right = re.findall(r"ip link add .*", script)
@@ -60,17 +60,20 @@ def test_the_wiring_is_valid_shell() -> None:
     assert "netns 33 address 02:bb:00:00:00:02" in right and "netns 22 address 02:bb:00:00:00:01" in right
 
 
-def test_the_wiring_of_a_path_is_valid_shell_and_names_a_controller_for_every_route() -> None:
-    roles = (CLIENT, TERMINAL, SATELLITE, GATEWAY, GROUND, SERVER)
-    script = path_wiring_script({role: number for number, role in enumerate(roles, start=100)}, {GATEWAY: "bbr"})
+@pytest.mark.parametrize("ground", [False, True])
+def test_the_wiring_with_routers_is_valid_shell_and_names_a_controller_for_every_route(ground: bool) -> None:
+    nodes = (CLIENT, TERMINAL, SIM, GATEWAY, *(["ground"] if ground else []), SERVER)
+    pids = {role: number for number, role in enumerate(nodes, start=100)}
+    script = network_script(pids, {GATEWAY: "bbr"}, routed=True, ground=ground)
     assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+    assert script.count("ip link add") == len(nodes) - 1
     routes = re.findall(r"route add (\S+) via (\S+) congctl (\S+)", script)
     assert len(routes) == script.count("route add")
     assert {controller for _, via, controller in routes if via in ("10.55.100.2", "10.66.0.2")} == {"bbr"}
     assert {controller for _, via, controller in routes if via in ("10.55.0.2", "193.167.0.2")} == {"cubic"}
 
 
-def test_under_paths_losses_take_every_packet() -> None:
+def test_with_middleboxes_losses_take_every_packet() -> None:
     assert "--loss-protocol=any" in link_arguments(forward=FORWARD, return_=RETURN, seed=1, lose_all=True)
 
 

@@ -23,9 +23,9 @@ from runner.lanes import pressure
 from runner.lanes.cpu_usage import usage_of
 from runner.lanes.holders import TOOLS
 from runner.lanes.lanes import Lanes
-from runner.lanes.path_wiring import GATEWAY, GROUND, SATELLITE, TERMINAL, path_wiring_script
+from runner.lanes.network import GATEWAY, TERMINAL, network_script
 from runner.lanes.request import EndpointSpec
-from runner.lanes.wiring import CLIENT, SERVER, SIM, pair_wiring_script
+from runner.lanes.wiring import CLIENT, SERVER, SIM
 from runner.model.artifacts import Artifacts
 from runner.model.implementation import Role
 from runner.store import load_evidence
@@ -68,8 +68,12 @@ def test_ipv6_crosses_the_link_like_ipv4(lanes: Lanes, ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("roles", "wired"),
     [
-        ((CLIENT, SIM, SERVER), pair_wiring_script),
-        ((CLIENT, TERMINAL, SATELLITE, GATEWAY, GROUND, SERVER), partial(path_wiring_script, controllers={})),
+        ((CLIENT, SIM, SERVER), partial(network_script, controllers={}, routed=False, ground=False)),
+        ((CLIENT, TERMINAL, SIM, GATEWAY, SERVER), partial(network_script, controllers={}, routed=True, ground=False)),
+        (
+            (CLIENT, TERMINAL, SIM, GATEWAY, "ground", SERVER),
+            partial(network_script, controllers={}, routed=True, ground=True),
+        ),
     ],
 )
 def test_a_lane_that_is_wired_carries_packets(

@@ -29,6 +29,8 @@ from runner.lanes.resident import Holder
 from runner.lanes.segment import WAKE_UP
 from runner.lanes.supervised import Bell
 from runner.model.artifacts import Artifacts
+from runner.model.link_record import LinkRecord
+from runner.model.topology import Topology
 from runner.tests.lanes.conftest import Ask
 
 pytestmark = pytest.mark.docker
@@ -196,7 +198,9 @@ def test_the_cpus_stay_awake_while_a_link_runs(one: Lanes, engine: docker.Docker
 
 def test_arguments_that_a_link_refuses_are_told(one: Lanes, ask: Ask) -> None:
     job = ask()
-    evidence = one.run(replace(job, forward=replace(job.forward, delay=100.0)))
+    evidence = one.run(
+        replace(job, topology=Topology(link=LinkRecord.single("slow", replace(job.forward, delay=100.0), job.return_)))
+    )
     assert evidence.error["code"] == "link-not-ready"
     assert "--forward-delay must be seconds from 0 to 60" in evidence.error["message"]
     assert "link ended with 2" in evidence.error["message"]

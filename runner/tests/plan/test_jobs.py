@@ -16,6 +16,7 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 from runner.plan import runs
 from runner.plan.jobs import GATE, GATE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
+from runner.tests.records import select
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def catalog() -> Catalog:
 
 
 def selection(catalog: Catalog, cases: tuple[str, ...], iterations: int | None = None) -> Selection:
-    return runs.select(catalog, servers=(), clients=("quinn",), cases=cases, iterations=iterations)
+    return select(catalog, servers=(), clients=("quinn",), cases=cases, iterations=iterations)
 
 
 def records(catalog: Catalog) -> dict[str, CaseRecord]:
@@ -149,7 +150,7 @@ def test_a_pair_is_asked_over_what_it_shares(
 
 
 def test_a_run_records_who_is_asked_over_http3_and_sends_its_name(mixed: Catalog, tmp_path: Path) -> None:
-    chosen = runs.select(
+    chosen = select(
         mixed, servers=("both",), clients=("both", "web"), cases=("handshake", "http3", "sat"), iterations=1
     )
     run = runs.new_run(tmp_path / "run", mixed, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
@@ -177,9 +178,9 @@ def test_a_stack_that_fails_the_probe_is_skipped_with_the_reason(catalog: Catalo
 )
 def test_a_misspelt_stack_is_refused_with_the_choices(catalog: Catalog, names: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(UsageError, match="--server: there is no server"):
-        runs.select(catalog, servers=names, clients=(), cases=(), iterations=None)
+        select(catalog, servers=names, clients=(), cases=(), iterations=None)
     with pytest.raises(UsageError) as caught:
-        runs.select(catalog, servers=names, clients=(), cases=(), iterations=None)
+        select(catalog, servers=names, clients=(), cases=(), iterations=None)
     assert sentence in str(caught.value)
 
 

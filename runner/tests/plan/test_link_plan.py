@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.config.catalog import Catalog
-from runner.config.over_links import assign, with_measurements
+from runner.config.over_links import with_measurements
 from runner.model.link_plan import LinkPlan
 from runner.model.real_link import RealLink
 from runner.plan import runs
@@ -18,6 +18,7 @@ from runner.remote.real import FIND_BYTES, expected_volume
 from runner.remote.volume import Ledger
 from runner.tests.cli.test_cli import bentpipe
 from runner.tests.config.test_links import GOOD
+from runner.tests.records import over_real, select
 from runner.tests.remote.test_volume import LINK
 from runner.units import MIB
 
@@ -34,10 +35,10 @@ def planned(catalog: Catalog, tmp_path: Path) -> Planned:
 
     def make(link: RealLink) -> LinkPlan:
         known = with_measurements(catalog, (link,))
-        over = assign(known, (link,), ())
-        selection = runs.select(known, servers=("quinn",), clients=("quinn",), cases=tuple(over), iterations=30)
+        records = over_real(known, (link,), ())
+        selection = replace(select(known, servers=("quinn",), clients=("quinn",)), cases=tuple(records), iterations=30)
         run = runs.new_run(
-            tmp_path, known, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0, links=over
+            tmp_path, known, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0, records=records
         )
         (found,) = link_plans(run.order, run.cases, (link,), ledger=ledger, now=NOON)
         job = expected_volume(link, next(iter(run.cases.values())))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
-from runner.config.variants import place
+from runner.config.variants import Asked, place
 from runner.engine.engine import connect
 from runner.images.images import image_ids
 from runner.judge.disturbance import disturbed, load_truth
@@ -24,6 +24,7 @@ from runner.model.variant import Variant
 from runner.plan import runs
 from runner.tests.recordings.conformance import BAD, GOOD
 from runner.tests.recordings.nouns import Bad, changed
+from runner.tests.records import directed, select
 from runner.units import KIB
 
 HERE = Path(__file__).parent
@@ -91,7 +92,7 @@ def _cases() -> dict[str, CaseRecord]:
         "ecn": replace(declared["ecn"], file_sizes=(20 * KIB,)),
         "ipv6": declared["ipv6"],
         "window": variant("window", "transfer", 100 * KIB),
-        "lossy": replace(variant("lossy", "transfer", 100 * KIB), forward=lossy, return_=lossy),
+        "lossy": directed(variant("lossy", "transfer", 100 * KIB), forward=lossy, return_=lossy),
     }
 
 
@@ -121,10 +122,10 @@ def _run() -> Run:
     catalog = load_catalog()
     own = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
     catalog = Catalog(implementations={**own, **catalog.implementations}, cases=catalog.cases)
-    selection = runs.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
+    selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
-    placed = place(catalog, selection, tuple(variants))
+    placed = place(catalog, selection, Asked(tuple(variants), {}))
     run = runs.new_run(
         Path("recordings"),
         placed.catalog,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.model.run import CaseRecord
+from runner.tests.records import directed
 
 Changes = Mapping[str, Any]
 
@@ -63,7 +64,8 @@ def changed(record: CaseRecord, changes: Changes) -> CaseRecord:
         link["impairments"] = fields.pop("impaired")
     back = {"impairments": fields.pop("impaired_return")} if "impaired_return" in fields else {}
     forward, return_ = replace(record.forward, **link), replace(record.return_, **link, **back)
-    return replace(record, forward=forward, return_=return_, **fields)
+    path = fields.pop("impairments", None)
+    return replace(directed(record, forward=forward, return_=return_, impairments=path), **fields)
 
 
 def sizes(*bytes_each: int) -> Changes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import docker
 
 from runner.config.catalog import Catalog
-from runner.config.over_links import assign, with_measurements
+from runner.config.over_links import with_measurements
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
@@ -18,6 +18,7 @@ from runner.model.run import Run
 from runner.plan import runs
 from runner.remote.real import RealLinks
 from runner.store import load_evidence
+from runner.tests.records import over_real, select
 from runner.tests.remote.hosts import Host
 
 STACK = "quic-go"
@@ -48,10 +49,10 @@ class Work:
 
     def do(self, job: Job) -> tuple[Result, Evidence]:
         """Run one job and judge it."""
-        folder = self.folder / job.case / str(job.iteration)
+        folder = self.folder / job.case_link / str(job.iteration)
         folder.mkdir(parents=True)
         self.links.run(job, folder, attempt=1)
-        result = analyse(job, Artifacts(folder), self.catalog.cases[job.case], self.run.cases[job.case])
+        result = analyse(job, Artifacts(folder), self.catalog.cases[job.case], self.run.case(job))
         evidence = load_evidence(Artifacts(folder))
         assert evidence is not None
         return result, evidence
@@ -62,12 +63,12 @@ def planned(
 ) -> tuple[Catalog, Run]:
     """A run of one pair."""
     catalog = with_measurements(catalog, links)
-    over = assign(catalog, links, cases)
-    selection = runs.select(catalog, servers=(stack,), clients=(stack,), cases=tuple(over), iterations=3)
+    records = over_real(catalog, links, cases)
+    selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=tuple(records), iterations=3)
     local = docker.from_env()
     ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
     run = runs.new_run(
-        Path("real"), catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0, links=over
+        Path("real"), catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0, records=records
     )
     return catalog, run
 

@@ -11,7 +11,7 @@ from runner.lanes.addresses import READY_PORT
 from runner.lanes.holders import TOOLS
 from runner.lanes.link_arguments import link_arguments
 from runner.lanes.segment import SIMULATOR
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.tests.remote.hosts import Host, offloads_off, run
 from runner.tests.remote.nat import Nat
 

@@ -11,7 +11,7 @@ import docker
 
 from runner.engine.containers import LABEL_RUN
 from runner.errors import SetupError
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.remote.station import CONTRACT_PORT
 from runner.tests.remote.hosts import Host, free_number, lacking
 from runner.tests.remote.satellite import INTERFACE, Satellite

@@ -6,8 +6,8 @@ import pytest
 
 from runner.config.catalog import Catalog
 from runner.decode.cache import load_tables
+from runner.model.link_record import LinkParameters
 from runner.model.result import Outcome
-from runner.model.run import LinkParameters
 from runner.tests.remote import nat, satellite
 from runner.tests.remote.hosts import Host
 from runner.tests.remote.jobs import link_to, working

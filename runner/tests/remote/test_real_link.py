@@ -16,9 +16,9 @@ from runner.config.catalog import Catalog
 from runner.errors import BudgetError, SetupError
 from runner.lanes.holders import TOOLS
 from runner.model.implementation import Role
+from runner.model.link_record import LinkParameters
 from runner.model.real_link import LINK_DOWN
 from runner.model.result import Outcome
-from runner.model.run import LinkParameters
 from runner.remote.engine import RemoteEngine
 from runner.remote.probes import clock, parse
 from runner.remote.shipping import Shipping

@@ -6,8 +6,8 @@ import pytest
 
 from runner.config.catalog import Catalog
 from runner.lanes.holders import TOOLS
+from runner.model.link_record import LinkParameters
 from runner.model.result import Outcome
-from runner.model.run import LinkParameters
 from runner.tests.remote.hosts import Host, free_number
 from runner.tests.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
 from runner.tests.remote.satellite import INTERFACE, Satellite

@@ -5,16 +5,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from runner.campaign.path_matrix import path_run, presets
-from runner.campaign.session import MatrixOptions
 from runner.config.catalog import load_catalog
-from runner.config.path_selection import PathOptions, load_path_catalog, select_paths
+from runner.config.choice import choose
+from runner.config.options import MatrixOptions
 from runner.judge.analyse import analyse
 from runner.model.job import Job
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.middlebox import Crossing, PageLoad, Sight
 from runner.model.numbers import DEFINITIONS
-from runner.model.path import ORIGIN, Crossing, PageLoad, Sight
 from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sample
-from runner.model.run import CaseRecord, ImplementationRecord, Kind, LinkParameters, Run
+from runner.model.run import CaseRecord, ImplementationRecord, Kind, Run
+from runner.plan.runs import new_run, presets
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
 from runner.units import KIB
@@ -30,7 +31,7 @@ RECORDED = {
     "quic-go_quinn/retry": "handshake",
 }
 VARIANTS = {"quinn+iw=32": {"IW": "32"}, "quic-go+iw=10": {"IW": "10"}}
-PATHS = ("plain", "openvpn", "pep-split")
+VIAS = ("plain", "openvpn", "pep-split")
 QLOG = """\x1e{"qlog_format":"JSON-SEQ","trace":{}}
 \x1e{"time":0,"name":"transport:packet_sent","data":{}}
 \x1e{"time":1,"name":"recovery:metrics_updated","data":{"congestion_window":12000}}
@@ -47,12 +48,11 @@ def link(data_rate: int = 20_000_000, delay: float = 0.3, queue: int = 125, loss
 def case(name: str, kind: Kind = Kind.MEASUREMENT, iterations: int = 1, **changes: object) -> CaseRecord:
     record = CaseRecord(
         name=name,
+        case=name,
         abbreviation=name[:3].upper(),
         kind=kind,
         description=f"What {name} asks.",
-        scenario="SAT",
-        forward=link(),
-        return_=link(data_rate=2_000_000),
+        link=LinkRecord.single("SAT", link(), link(data_rate=2_000_000)),
         wire_names={"client": "transfer", "server": "transfer"},
         file_sizes=(1_000_000,),
         timeout=120.0,
@@ -221,7 +221,7 @@ def wide_run(path: Path) -> RunFolder:
     return folder
 
 
-def paths_run(
+def vias_run(
     path: Path,
     *,
     iterations: int = 4,
@@ -229,39 +229,45 @@ def paths_run(
     variants: tuple[str, ...] = (),
     losses: tuple[str, ...] = (),
 ) -> RunFolder:
-    """Three paths with downloads, page loads and one workload that not all of them carry."""
-    options = PathOptions(
-        paths=PATHS,
-        workloads=("goodput", "page", "h3"),
+    """Three middleboxes with downloads, page loads and one case that not all of them carry."""
+    options = MatrixOptions(
+        vias=VIAS,
+        cases=("download", "page", "download-h3"),
         sizes=("500000,2000000",),
         iterations=iterations,
         variants=variants,
         losses=losses,
     )
-    made = path_run(path, select_paths(load_path_catalog(), options), MatrixOptions(seed=3), ids={})
+    choice = choose(options, load_catalog(), None)
+    made = new_run(
+        path,
+        choice.catalog,
+        choice.selection,
+        seed=3,
+        shuffled=False,
+        image_ids={},
+        timeout_scale=1.0,
+        records=choice.records,
+    )
     folder = RunFolder.create(path, replace(made, started_unix_s=started))
-    for result in presets(made, made.order).values():
+    for result in presets(choice.catalog, made.order, {}).values():
         folder.save_result(result)
     for job in made.order:
         if folder.result(job) is None:
-            folder.save_result(_over_path(made, job))
+            folder.save_result(_via(made, job))
     return folder
 
 
-def _over_path(run: Run, job: Job) -> Result:
-    case, entry = run.cases[job.case], run.paths[job.client]
-    assert case.workload is not None
+def _via(run: Run, job: Job) -> Result:
+    case, entry = run.case(job), run.middleboxes[job.via]
     size = sum(case.file_sizes)
-    took = (SECONDS[entry.variant_of or job.client] + 0.01 * job.iteration) * (1 + size / 1e7)
-    lost = case.workload.page and job.client == "plain" and job.iteration == 4
+    took = (SECONDS[entry.variant_of or job.via] + 0.01 * job.iteration) * (1 + size / 1e7)
+    lost = case.page and job.via == "plain" and job.iteration == 4
     page = PageLoad(response_start=1.0, first_contentful_paint=2.0, load=took, completed=75, attempted=75)
     sights = tuple(Sight(what=what, visible=not entry.encrypts, times=3) for what in ("client address", "content"))
-    return Result(
-        server=ORIGIN,
-        client=job.client,
-        case=job.case,
-        iteration=job.iteration,
-        outcome=Outcome.FAILED if lost else Outcome.SUCCEEDED,
+    return replace(
+        Result.of(job, Outcome.FAILED if lost else Outcome.SUCCEEDED),
         sample=Sample(file_size=size, definitions=DEFINITIONS, ttlb=took),
-        crossing=Crossing(connections=1, sights=sights, page=page if case.workload.page else None),
+        page=page if case.page else None,
+        crossing=Crossing(connections=1, sights=sights),
     )

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import paths_run, rare_run, recorded_run, two_protocols_run, variants_run, wide_run
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run, wide_run
 
 CHROMIUM = shutil.which("chromium")
 AXE = "axe-core@4.14.1"
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for result in recorded.results().values():
         earlier.save_result(result)
     others = [rare_run(tree / "rare"), two_protocols_run(tree / "both"), variants_run(tree / "variants")]
-    others += [paths_run(tree / "paths", started=1.6e9), wide_run(tree / "wide")]
+    others += [vias_run(tree / "paths", started=1.6e9), wide_run(tree / "wide")]
     render([recorded, earlier, *others], tree / "site")
     return tree / "site"
 

@@ -5,6 +5,7 @@ from runner.model.result import Outcome, Result, Sample
 from runner.model.run import Kind
 from runner.render import words
 from runner.render.cells import cells, ordered_cases
+from runner.tests.records import directed
 from runner.tests.render.folders import case, link, run
 
 
@@ -68,9 +69,9 @@ def test_results_of_a_case_that_the_run_does_not_know_are_left_out() -> None:
 
 def test_cases_go_from_short_clean_links_to_long_lossy_ones() -> None:
     records = {
-        "loss": case("loss", forward=link(loss=0.01)),
+        "loss": directed(case("loss"), forward=link(loss=0.01)),
         "geo": case("geo"),
-        "ground": case("ground", forward=link(delay=0.015), return_=link(delay=0.015)),
+        "ground": directed(case("ground"), forward=link(delay=0.015), return_=link(delay=0.015)),
         "hs": case("hs", Kind.TEST_CASE),
     }
     planned = run("r", records, (job(1),))

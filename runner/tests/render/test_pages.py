@@ -15,7 +15,7 @@ from runner.render.pages import Page, comparing, figures, implementations, modul
 from runner.render.view import RunView, StoredRun, previous
 from runner.stats.shares import Share
 from runner.store import RunFolder
-from runner.tests.render.folders import case, measured, paths_run, rare_run, recorded_run, run, variants_run
+from runner.tests.render.folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
 
 STACKS = ("a", "b", "c")
 
@@ -162,11 +162,11 @@ def test_variants_stand_beside_their_stack(tmp_path: Path) -> None:
 
 
 def test_every_module_has_a_place_of_its_own(tmp_path: Path) -> None:
-    for folder in (rare_run(tmp_path / "pairs"), paths_run(tmp_path / "paths")):
+    for folder in (rare_run(tmp_path / "pairs"), vias_run(tmp_path / "paths")):
         orders = [one.nav for one in modules(folder.run) if one.nav is not None]
         assert len({order for order, _, _ in orders}) == len(orders)
         assert navigation(folder.run)[0] == ("Overview", "index.html")
-    assert [words for words, _ in navigation(folder.run)] == ["Overview", "Paths", "Downloads"]
+    assert [words for words, _ in navigation(folder.run)] == ["Overview", "Middleboxes", "Downloads"]
 
 
 def test_charts_of_nothing_are_nothing() -> None:

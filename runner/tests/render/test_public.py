@@ -12,7 +12,7 @@ from runner.render import render
 from runner.render.public import public_result
 from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder
-from runner.tests.render.folders import paths_run, rare_run, recorded_run, two_protocols_run, variants_run
+from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")  # what a class selector takes without an escape
 
@@ -47,13 +47,16 @@ def test_what_the_harness_spoiled_is_not_told_to_the_public_runner_s_page(tmp_pa
     assert json.loads(public_result(view_of(folder)))["measurements"] == [[], [], []]
 
 
-@pytest.mark.parametrize("make", [paths_run, rare_run, recorded_run, two_protocols_run, variants_run])
+@pytest.mark.parametrize("make", [vias_run, rare_run, recorded_run, two_protocols_run, variants_run])
 def test_every_name_can_stand_in_a_selector_and_every_pair_is_there(tmp_path: Path, make: object) -> None:
     folder: RunFolder = make(tmp_path / "run")  # type: ignore[operator]
     document = json.loads(public_result(view_of(folder)))
     names = {*document["servers"], *document["clients"]}
     assert all(PLAIN.fullmatch(name) and name == name.lower() for name in names)
-    assert (len(document["servers"]), len(document["clients"])) == (len(folder.run.servers), len(folder.run.clients))
+    assert (len(document["servers"]), len(document["clients"])) == (
+        len(folder.run.servers),
+        len(view_of(folder).clients),
+    )
     assert len(set(document["servers"])) == len(document["servers"])
     assert set(document["urls"]) <= names
     letters = list(document["tests"])
@@ -82,11 +85,11 @@ def test_a_variant_s_cell_is_found_under_its_plain_name(tmp_path: Path) -> None:
 
 
 def test_workloads_over_several_links_have_letters_of_their_own(tmp_path: Path) -> None:
-    folder = paths_run(tmp_path / "run")
+    folder = vias_run(tmp_path / "run")
     cases = dict(folder.run.cases)
     first = next(iter(cases.values()))
-    cases["again"] = replace(first, name="again", scenario="leo")
+    cases["again"] = replace(first, name="again", case="again", link=replace(first.link, name="leo"))
     folder.save_run(replace(folder.run, cases=cases))
     tests = json.loads(public_result(view_of(folder)))["tests"]
     assert {first.name, "again"} <= set(tests)
-    assert first.abbreviation not in tests
+    assert len({one["name"] for one in tests.values()}) == len(cases)

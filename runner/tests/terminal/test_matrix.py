@@ -12,13 +12,14 @@ from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import Run
 from runner.plan import runs
 from runner.terminal.matrix import markdown_matrix, print_matrix, sentence
+from runner.tests.records import select
 
 STACKS = ("quic-go", "quinn")
 
 
 @pytest.fixture
 def run(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    chosen = runs.select(catalog, servers=STACKS, clients=STACKS, cases=("handshake", "sat"), iterations=2)
+    chosen = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake", "sat"), iterations=2)
     path = tmp_path_factory.mktemp("logs") / "night"
     return runs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
 

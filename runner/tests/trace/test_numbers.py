@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from runner.decode.schema import TABLES, Trace
+from runner.model.link_record import LinkParameters
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
-from runner.model.run import LinkParameters
 from runner.tests.trace.tables import (
     CLIENT,
     SERVER,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runner.decode.schema import PACKET_TYPES
 from runner.diagnose import explain
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.tests.trace.tables import CLIENT, SERVER, Ack, Frame, Packet, Stream, connection, trace
 from runner.trace import facts, sample, series
 from runner.trace.transfer import Transfer

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runner.decode import Trace, decode_capture
+from runner.model.link_record import LinkParameters
 from runner.model.result import Sample
-from runner.model.run import LinkParameters
 from runner.tests.trace import oracle
 from runner.trace import TraceFacts, facts, sample, series
 from runner.trace.rtt import rtt_samples

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from runner.decode import decode_capture
+from runner.model.link_record import LinkParameters
 from runner.model.result import Sample
-from runner.model.run import LinkParameters
 from runner.trace import facts, sample
 
 JOBS = Path(__file__).parent.parent / "recordings"

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
+from runner.model.middlebox import PageLoad
 from runner.model.numbers import PAIR_NUMBERS, PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, UNITS
-from runner.model.path import PageLoad
 from runner.model.result import Sample
 from runner.validation.definitions import README, with_tables
 

@@ -10,7 +10,7 @@ import pytest
 
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.decode.tcp import cached_decode_tcp, decode_tcp
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
 from runner.trace import facts, sample
 from runner.trace.vantage import NULL, Recording

@@ -1,0 +1,46 @@
+"""Names and values of options: resolved with the choices, or one sentence."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from runner.errors import UsageError
+
+
+def split(names: Iterable[str]) -> list[str]:
+    """Names given as `--x a --x b` or `--x a,b`."""
+    return [part.strip() for name in names for part in name.split(",") if part.strip()]
+
+
+def named(given: Iterable[str], choices: Sequence[str], *, option: str, what: str) -> tuple[str, ...]:
+    """The named choices in their order; all when no name is given. Raises UsageError with the choices."""
+    given = list(given)
+    wanted = split(given)
+    if given and not wanted:
+        raise UsageError(f"{option} names no {what}. Choices: {', '.join(choices)}.")
+    for name in wanted:
+        if name not in choices:
+            near = get_close_matches(name, choices, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{option}: there is no {what} '{name}'.{hint} Choices: {', '.join(choices)}.")
+    return tuple(name for name in choices if not wanted or name in wanted)
+
+
+def values(given: Sequence[str], *, option: str, example: str) -> list[str]:
+    """The texts of an option, none when it isn't there; `all` stands alone. Raises UsageError."""
+    texts = split(given)
+    if given and not texts:
+        raise UsageError(f"{option} has no value: write {option} {example}.")
+    if "all" in texts and set(texts) != {"all"}:
+        raise UsageError(f"{option} {','.join(texts)}: all stands alone.")
+    return list(dict.fromkeys(texts))
+
+
+def number(text: str, *, option: str, top: float, example: str) -> float:
+    """A number from 0 to `top`. Raises UsageError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= top:
+        raise UsageError(f"{option}: '{text}' is no number from 0 to {top:g}: write {option} {example}.")
+    return value

@@ -1,0 +1,148 @@
+"""How a job's traffic crossed the satellite link, and what an eavesdropper there sees. Offline."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runner import store
+from runner.decode import decode_capture
+from runner.decode.ip_packets import TCP, UDP, Packet, read_packets
+from runner.errors import CaptureError
+from runner.inputs.loads import PORTS, secret, served
+from runner.judge.crossing.connections import Ends, Exchange, connections, exchange
+from runner.judge.crossing.eavesdropper import Private, Recorded, sights
+from runner.judge.ends import GATEWAY, TERMINAL, addresses
+from runner.model.artifacts import Artifacts
+from runner.model.middlebox import Box, Crossing, Middlebox
+from runner.model.protocol import transport_of
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import CaseRecord, ClientKind
+
+
+def crossing_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
+    """`result` with its crossing: an error when the traffic went beside the middlebox, a failure when that leaks."""
+    evidence = store.load_evidence(artifacts)
+    if evidence is None or evidence.error or evidence.content_seed is None:
+        return result
+    try:
+        crossing = _read(artifacts, record, evidence.content_seed)
+    except CaptureError:
+        return result  # the judge before has said that a capture is missing
+    result = replace(result, crossing=crossing)
+    if result.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
+        return result
+    entry = evidence.via
+    answered = result.outcome is Outcome.SUCCEEDED or crossing.answered
+    if answered and (unproven := tuple(_unproven(entry, crossing, record, result.protocol or record.protocol))):
+        return result.ending(Outcome.ERROR, *unproven)
+    leaks = tuple(_leaks(crossing)) if entry is not None and entry.encrypts else ()
+    return result.ending(Outcome.FAILED, *result.findings, *leaks) if leaks else result
+
+
+def _read(artifacts: Artifacts, record: CaseRecord, seed: int) -> Crossing:
+    """Raises CaptureError when a capture is missing."""
+    _, at_client = read_packets(artifacts.client_capture)
+    data, on_link = read_packets(artifacts.link_captures[0])
+    _, at_server = read_packets(artifacts.server_capture)
+    client, server = addresses(record.host, at_client)
+    at_all_times = exchange(at_client, client, server)
+    files = served(record, seed)
+    private = Private(
+        client=client,
+        server=server,
+        ports=tuple(PORTS.values()),
+        name=record.host,
+        url=files[0].name,
+        header=secret(seed) if record.client is not ClientKind.STACK else "",
+        files=tuple(one.content() for one in files),
+    )
+    return Crossing(
+        **_split(at_all_times, exchange(on_link, client, server).connections, connections(at_server, idle=True)),
+        inner_bytes=_bytes(on_link, client, server),
+        outer_bytes=_bytes(on_link, TERMINAL, GATEWAY),
+        client_bytes=at_all_times.bytes,
+        answered=at_all_times.first is not None,
+        sights=sights(Recorded(data, on_link, _initial_names(artifacts)), private),
+    )
+
+
+def _initial_names(artifacts: Artifacts) -> frozenset[str]:
+    """Server names that QUIC connections on the satellite link ask for."""
+    names = decode_capture(artifacts.link_captures[0]).connections.column("sni").to_pylist()
+    return frozenset(name for name in names if name)
+
+
+def _split(at_client: Exchange, on_link: tuple[Ends, ...], behind: tuple[Ends, ...]) -> dict[str, int]:
+    """Where the client's connections ended. Initial sequence numbers are random: the same ones, the same connection.
+
+    Ports prove nothing, for a proxy may open its own connection from another one of the client's. A connection's data
+    may have been lost on the way, so it is looked for among all that began.
+    """
+    first, last = ({one.initials for one in seen} for seen in (at_client.begun, behind))
+    return {
+        "connections": len(at_client.connections),
+        "whole": sum(one.initials in last for one in at_client.connections),
+        "on_link": len(on_link),
+        "terminal_split": sum(one.initials not in first for one in on_link),
+        "gateway_split": sum(one.initials not in last for one in on_link),
+    }
+
+
+def _bytes(packets: list[Packet], one: bytes, other: bytes) -> int:
+    return sum(
+        packet.length
+        for packet in packets
+        if {packet.source, packet.destination} == {one, other} and packet.protocol in (TCP, UDP)
+    )
+
+
+def _unproven(entry: Middlebox | None, crossing: Crossing, record: CaseRecord, protocol: str) -> Iterator[Finding]:
+    """Why the captures don't show that the traffic crossed as the middlebox carries it. Then nothing counts."""
+    tcp, splits = transport_of(protocol) == "tcp", entry.splits if entry is not None else ()
+    name = f"through the middlebox {entry.name}" if entry is not None else "without a middlebox"
+
+    def finding(expected: str, actual: str) -> Finding:
+        return Finding(
+            code="bypassed",
+            requirement=f"The job's traffic crosses the satellite link {name}.",
+            expected=expected,
+            actual=actual,
+        )
+
+    if tcp and not crossing.connections:
+        yield finding("a TCP connection of the client", "none with data in the capture at the client")
+        return
+    if entry is not None and entry.encrypts:
+        if crossing.inner_bytes:
+            yield finding(
+                "nothing between client and server themselves on the link", f"{crossing.inner_bytes} B of such packets"
+            )
+        # Less than any compression or lost header could save; and what a proxy sends to the client again didn't cross.
+        payload = min(crossing.client_bytes // 2, sum(record.file_sizes))
+        if crossing.outer_bytes < payload:
+            yield finding(f"at least {payload} B between terminal and gateway", f"{crossing.outer_bytes} B")
+    if not tcp:
+        return
+    if splits and crossing.whole:
+        actual = f"{crossing.whole} of {crossing.connections} have the same sequence numbers at client and server"
+        yield finding("every TCP connection ends on the way", actual)
+    if not splits and crossing.whole < crossing.connections:
+        actual = f"{crossing.connections - crossing.whole} of {crossing.connections} have not"
+        yield finding("the same sequence numbers at client and server", actual)
+    if crossing.on_link:
+        for box, count in ((Box.TERMINAL, crossing.terminal_split), (Box.GATEWAY, crossing.gateway_split)):
+            wanted = crossing.on_link if box in splits else 0
+            if count != wanted:
+                yield finding(f"{wanted} of {crossing.on_link} connections end at the {box.value}", f"{count}")
+
+
+def _leaks(crossing: Crossing) -> Iterator[Finding]:
+    for sight in crossing.sights:
+        if sight.visible:
+            yield Finding(
+                code="leak",
+                requirement="A middlebox that encrypts shows nothing of the connections inside it.",
+                expected=f"no {sight.what} in any captured byte of the satellite link",
+                actual=f"{sight.what} {sight.how}, in {sight.times} packets",
+                packets=() if sight.packet is None else (sight.packet,),
+                vantage="client",
+            )

@@ -1,0 +1,22 @@
+"""The addresses of client, server and routers, by the name under which the server was asked for (contract.md)."""
+
+import ipaddress
+from collections.abc import Iterable
+
+from runner.decode.ip_packets import Packet
+
+_ENDS = {
+    "server4": ("193.167.0.100", "193.167.100.100"),
+    "server6": ("fd00:cafe:cafe:0::100", "fd00:cafe:cafe:100::100"),
+}
+TERMINAL, GATEWAY = (ipaddress.ip_address(text).packed for text in ("10.55.0.100", "10.55.100.100"))
+
+
+def addresses(host: str, at_client: Iterable[Packet]) -> tuple[bytes, bytes]:
+    """Client and server, packed. `server46` has both families: the one that the client used, IPv4 when it used none."""
+    pairs = {name: tuple(ipaddress.ip_address(text).packed for text in ends) for name, ends in _ENDS.items()}
+    if host not in pairs:
+        used = {packet.destination for packet in at_client}
+        host = "server6" if pairs["server6"][1] in used and pairs["server4"][1] not in used else "server4"
+    client, server = pairs[host]
+    return client, server

@@ -1,0 +1,84 @@
+"""What client or server sent and received, captured in its own namespace: a tunnel hides it on the link."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from runner.engine.containers import ContainerSpec
+from runner.errors import LaneError
+from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES, LINK_MEMORY, TOOLS, bounded
+from runner.lanes.supervised import Supervised
+from runner.units import MIB
+
+if TYPE_CHECKING:
+    from runner.lanes.lane_base import LaneBase  # which has captures
+
+_OUTPUT = MIB
+_SNAPSHOT = 2048  # bytes of each packet, as on the segments
+_STOP_SECONDS = 10.0
+_DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
+
+
+class EndCapture:
+    """A capture of one job at eth0 of `role`; the file is `<role>.pcap`."""
+
+    def __init__(self, lane: "LaneBase", role: str) -> None:
+        self.role = role
+        self._lane = lane
+        self._running: Supervised | None = None
+
+    def start(self) -> None:
+        """Return when the capture listens. Raises LaneError when it doesn't."""
+        command = (
+            f"mkdir -p {CAPTURES}; exec tcpdump -Z root -n -i eth0 --immediate-mode -s {_SNAPSHOT} -B 16384 "
+            f"--time-stamp-precision=nano -w {CAPTURES}/{self.role}.pcap"
+        )
+        spec = ContainerSpec(
+            image=TOOLS,
+            role=f"{self.role}-capture",
+            command=("sh", "-c", command),
+            host={
+                "network_mode": self._lane.namespace(self.role),
+                "cap_drop": ["ALL"],
+                "cap_add": ["NET_RAW", "SETUID", "SETGID"],  # what `tcpdump -Z root` needs
+                "security_opt": ["no-new-privileges"],
+                "pids_limit": 64,
+                **bounded(LINK_MEMORY),
+                "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+                "log_config": {"Type": "none", "Config": {}},
+            },
+        )
+        running = self._running = self._lane.supervise(self._lane.create(spec), output_limit=_OUTPUT)
+        running.start()
+        self._lane.bell.wait(lambda: "listening on eth0" in running.printed or running.ended, timeout=_STOP_SECONDS)
+        if running.ended or "listening on eth0" not in running.printed:
+            raise LaneError(
+                "no-end-capture", f"The capture at the {self.role} did not begin.", printed=running.last_lines(3)
+            )
+
+    @property
+    def died(self) -> bool:
+        """Whether it ended although nobody asked it to."""
+        return self._running is not None and self._running.ended
+
+    def stop(self) -> int:
+        """End it. Returns how many packets the kernel dropped before it. Raises LaneError."""
+        running = self._require()
+        running.terminate(grace=_STOP_SECONDS)
+        dropped = _DROPPED.findall(running.printed)
+        if not dropped:
+            raise LaneError(
+                "captures-died",
+                f"The capture at the {self.role} ended before its time.",
+                printed=running.last_lines(3),
+            )
+        return int(dropped[0])
+
+    def archive(self) -> Iterator[bytes]:
+        """The folder with the capture as tar. Raises LaneError without a capture."""
+        return self._lane.engine.archive(self._require().container, CAPTURES)
+
+    def _require(self) -> Supervised:
+        if self._running is None:
+            raise LaneError("no-lane", f"There is no capture at the {self.role}.")
+        return self._running

@@ -1,0 +1,53 @@
+"""Records and selections that many tests make."""
+
+from dataclasses import replace
+
+from runner.config.catalog import Catalog
+from runner.config.questions import Question
+from runner.config.selection import Selection
+from runner.model.impairments import PathImpairments
+from runner.model.implementation import Role
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.real_link import RealLink
+from runner.model.run import CaseRecord
+
+
+def directed(
+    record: CaseRecord,
+    *,
+    forward: LinkParameters | None = None,
+    return_: LinkParameters | None = None,
+    impairments: PathImpairments | None = None,
+) -> CaseRecord:
+    """The case over a link of one segment with other directions."""
+    first = record.link.satellite
+    ways = forward or first.forward, return_ or first.return_, impairments or first.impairments
+    return replace(record, link=LinkRecord.single(record.link.name, *ways))
+
+
+def select(
+    catalog: Catalog,
+    *,
+    servers: tuple[str, ...] = (),
+    clients: tuple[str, ...] = (),
+    cases: tuple[str, ...] = (),
+    iterations: int | None = None,
+) -> Selection:
+    """Names resolved, each case over its own link."""
+    return Selection(
+        servers=catalog.select_implementations(servers, Role.SERVER),
+        clients=catalog.select_implementations(clients, Role.CLIENT),
+        cases=catalog.select_cases(cases),
+        iterations=iterations,
+    )
+
+
+def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, ...]) -> dict[str, CaseRecord]:
+    """Cases over the first link, or without cases the measurement of each link. `catalog` has these measurements."""
+    real = {link.name: link for link in links}
+    asked = [
+        Question(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
+    ]
+    questions = asked if cases else [Question(declared=name) for name in real]
+    records = [question.record(catalog.cases, real) for question in questions]
+    return {record.name: record for record in records}

@@ -1,0 +1,12 @@
+"""Download over HTTP/1.1 in the clear, as the QPEP paper's iperf3 did (2021, figure 5: 0.5 to 10 MB by 250 kB)."""
+
+from testcases.loads import KB, download
+
+CASE = download(
+    name="download",
+    description="curl downloads one file over HTTP/1.1 in the clear: from its SYN to the last byte.",
+    protocol="http/1.1",
+    sizes=(500 * KB, 2_000 * KB, 10_000 * KB),
+    sweep=tuple(range(500 * KB, 10_000 * KB + 1, 250 * KB)),
+    encrypted=False,
+)

@@ -1,0 +1,13 @@
+"""The same download over IPv6: whether a middlebox carries it, and as fast."""
+
+from testcases.loads import KB, download
+
+CASE = download(
+    name="download-ipv6",
+    description="curl downloads one file over IPv6 and HTTP/1.1; what carries it over the satellite may be IPv4.",
+    protocol="http/1.1",
+    host="server6",
+    sizes=(2_000 * KB,),
+    sweep=tuple(range(500 * KB, 10_000 * KB + 1, 250 * KB)),
+    encrypted=False,
+)

@@ -1,0 +1,66 @@
+"""Cases whose client is curl or a browser, with the server `origin`: over middleboxes and links, as the papers asked.
+
+The default link is `geo`: a geostationary satellite and a ground segment behind its gateway.
+"""
+
+from runner.inputs.page import TOTAL
+from runner.model.run import ClientKind, Kind
+from testcases.base import Case
+from testcases.pathlinks import GEO
+
+KB = 1_000  # bytes: the papers' sizes are decimal
+_LEAST_TIMEOUT = 60.0  # s
+_SLOWEST = 200_000  # bit/s: what a transfer must reach within its time-out
+_PAGE_TIMEOUT = 120.0  # s
+
+
+def download(
+    *,
+    name: str,
+    description: str,
+    protocol: str,
+    sizes: tuple[int, ...],
+    sweep: tuple[int, ...],
+    host: str = "server4",
+    encrypted: bool = True,
+) -> Case:
+    """One file by curl, a case for each of `sizes` in bytes. `sweep`: what `--size all` asks for."""
+    return Case(
+        name=name,
+        abbreviation=name,
+        kind=Kind.MEASUREMENT,
+        description=description,
+        wire_name=name,
+        scenario=GEO,
+        files=(max(sizes),),
+        checks=(),
+        timeout=_LEAST_TIMEOUT,
+        slowest=_SLOWEST,
+        iterations=10,
+        protocols=(protocol,),
+        host=host,
+        client=ClientKind.DOWNLOADER,
+        encrypted=encrypted,
+        sizes=sizes,
+        sweep=sweep,
+    )
+
+
+def page(*, name: str, description: str, protocol: str, origins: int = 1, encrypted: bool = True) -> Case:
+    """The reference page in a browser, its objects spread over `origins`: each costs a connection of its own."""
+    return Case(
+        name=name,
+        abbreviation=name,
+        kind=Kind.MEASUREMENT,
+        description=description,
+        wire_name=name,
+        scenario=GEO,
+        files=(TOTAL,),
+        checks=(),
+        timeout=_PAGE_TIMEOUT,
+        iterations=10,
+        protocols=(protocol,),
+        client=ClientKind.BROWSER,
+        encrypted=encrypted,
+        origins=origins,
+    )

@@ -1,0 +1,10 @@
+"""Page load over HTTP/1.1 in the clear (QUIC-PEP paper 2022, table II; QPEP paper 2021, figure 7)."""
+
+from testcases.loads import page
+
+CASE = page(
+    name="page",
+    description="Chromium loads the reference page, 75 objects, over HTTP/1.1 in the clear, cache empty.",
+    protocol="http/1.1",
+    encrypted=False,
+)

@@ -1,0 +1,9 @@
+"""Page load over HTTP/2 (QUIC-PEP paper 2022, table II)."""
+
+from testcases.loads import page
+
+CASE = page(
+    name="page-h2",
+    description="Chromium loads the reference page, 75 objects, over HTTP/2, cache empty.",
+    protocol="h2",
+)

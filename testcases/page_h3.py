@@ -1,0 +1,9 @@
+"""Page load over HTTP/3 (QUIC-PEP paper 2022, table II)."""
+
+from testcases.loads import page
+
+CASE = page(
+    name="page-h3",
+    description="Chromium loads the reference page, 75 objects, over HTTP/3, cache empty.",
+    protocol="h3",
+)

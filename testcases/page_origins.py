@@ -1,0 +1,10 @@
+"""Page load from many origins over TLS, as today's pages are spread (QPEP paper 2021, figure 6: the Alexa list)."""
+
+from testcases.loads import page
+
+CASE = page(
+    name="page-origins",
+    description="Chromium loads the reference page, 75 objects of 12 origins, over HTTP/1.1 and TLS, cache empty.",
+    protocol="http/1.1",
+    origins=12,
+)
