@@ -21,7 +21,7 @@ from runner.guests.experiment import GuestExperiment, Setting
 from runner.guests.house import House
 from runner.lanes.lane_job import lane_job
 from runner.lanes.request import LaneJob
-from runner.lanes.watchdog import Watchdog
+from runner.lanes.watchdog import start_watchdog
 from runner.model.artifacts import Evidence
 from runner.model.job import Job
 from runner.model.run import Run
@@ -61,7 +61,7 @@ class GuestHost:
             try:
                 sweep(engine)
                 _remove_left_over(scratch)
-                Watchdog(engine, prefix, stop).start()
+                start_watchdog(engine, prefix, stop)
                 house = House(engine, stop, name=prefix, work=work, disks=disks, memory=lanes * _MEMORY + _SPARE)
                 yield cls(house, Disks(engine, house, disks), work, setting, lanes=lanes)
             finally:

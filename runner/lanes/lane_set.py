@@ -22,7 +22,7 @@ from runner.lanes.request import LaneJob, ProbeResult
 from runner.lanes.resident import Holder
 from runner.lanes.served import Served
 from runner.lanes.supervised import Bell
-from runner.lanes.watchdog import Watchdog
+from runner.lanes.watchdog import start_watchdog
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 
@@ -44,6 +44,7 @@ class LaneSet:
         self._background = ThreadPoolExecutor(lanes, thread_name_prefix="lanes")
         self._lock = threading.Lock()
         self._spares: list[Lane] = []
+        self.unwatched = ""  # why nothing would remove this set if the runner were killed; empty: a watchdog would
         self._served = Served(self._engine, self._prefix)
 
     @classmethod
@@ -55,7 +56,7 @@ class LaneSet:
         opened = cls(client or host_engine.connect(), run_name, lanes=lanes)
         try:
             opened.sweep()
-            Watchdog(opened._engine, opened._prefix, opened._stop).start()
+            opened.unwatched = start_watchdog(opened._engine, opened._prefix, opened._stop)
             opened._start_plumber()
         except BaseException:
             with suppress(LaneError):  # of an engine that has just failed

@@ -60,7 +60,10 @@ class Lanes:
 
         Raises SetupError without an engine, LaneError when it doesn't start containers.
         """
-        return cls(LaneSet.open(run_name, lanes=lanes, client=client), run_name, lanes=lanes, say=say)
+        lane_set = LaneSet.open(run_name, lanes=lanes, client=client)
+        if lane_set.unwatched:
+            say(lane_set.unwatched)
+        return cls(lane_set, run_name, lanes=lanes, say=say)
 
     def __enter__(self) -> "Lanes":
         return self

@@ -16,8 +16,21 @@ LEASE_SECONDS = 60.0  # without a sign of the runner
 _SIGN_SECONDS = 5.0  # between signs
 _READY_SECONDS = 10.0
 _SCRIPT = Path(__file__).parent / "scripts" / "lane_watchdog.py"
+_NO_WATCHDOG = "no-watchdog"
 _PLACE = "/lane_watchdog.py"
 _MEMORY = 64 * MIB
+
+
+def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
+    """Start a watchdog. Returns why it can't work here, empty when it does: an engine behind TCP, or with names of
+    users of its own, may keep a container from its socket. Raises LaneError when the engine fails."""
+    try:
+        Watchdog(engine, prefix, stop).start()
+    except LaneError as error:
+        if error.code not in (_NO_WATCHDOG, "engine"):
+            raise
+        return f"{error} If this run is killed, the next one removes its containers."
+    return ""
 
 
 class Watchdog:
@@ -39,7 +52,7 @@ class Watchdog:
                 "network_mode": "none",
                 "binds": [f"{path}:/docker.sock"],
                 "cap_drop": ["ALL"],
-                "security_opt": ["no-new-privileges"],
+                "security_opt": ["no-new-privileges", "label=disable"],  # SELinux keeps containers from the socket
                 "pids_limit": 16,
                 **bounded(_MEMORY),
                 # It survives a restart of the engine, which ends all other containers and leaves them there.
@@ -60,7 +73,7 @@ class Watchdog:
         self._bell.wait(lambda: "watchdog" in resident.printed or resident.ended, timeout=_READY_SECONDS)
         if "watchdog ready" not in resident.printed:
             said = resident.last_lines(3) or "it printed nothing"
-            raise LaneError("no-watchdog", "The watchdog over the lanes did not start.", printed=said)
+            raise LaneError(_NO_WATCHDOG, "The watchdog over the lanes did not start.", printed=said)
         threading.Thread(target=self._give_signs, name="watchdog", daemon=True).start()
 
     def _give_signs(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from runner.config.catalog import ROOT
 from runner.engine import containers
+from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER
 from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
@@ -112,3 +113,16 @@ def test_what_a_watchdog_guards_is_not_swept(engine: docker.DockerClient) -> Non
         remove_own(run, {LABEL_LANES: "bentpipe-test-copied"})
     assert "bentpipe-test-copied-volume" not in dict(run.labelled_volumes())
     run.close()
+
+
+def test_an_engine_that_keeps_its_socket_from_containers_still_has_lanes(
+    engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an engine behind TCP whose socket lies elsewhere."""
+    monkeypatch.setattr(host_engine, "socket_path", lambda: tmp_path / "no-socket-here")
+    said: list[str] = []
+    with Lanes.open("tests-unwatched", lanes=1, client=engine, say=said.append):
+        assert len(said) == 1
+    assert "The watchdog over the lanes did not start" in said[0]
+    assert said[0].endswith("If this run is killed, the next one removes its containers.")
+    assert made_by(engine, "tests-unwatched") == []
