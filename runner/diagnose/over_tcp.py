@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from runner.diagnose import Explanation
 
-_SECTIONS = {
+SECTIONS = {
     "application-idle": "RFC 9293 §3.8.6.2",
     "outage": "RFC 6298 §5",
     "queue-overflow": "RFC 7567 §2",
@@ -23,5 +23,5 @@ _SECTIONS = {
 
 def over_tcp(found: Explanation) -> Explanation:
     """The same explanation without what no fact of TCP supports."""
-    kept = (one for one in found.diagnoses if one.code in _SECTIONS)
-    return replace(found, diagnoses=tuple(replace(one, section=_SECTIONS[one.code]) for one in kept))
+    kept = (one for one in found.diagnoses if one.code in SECTIONS)
+    return replace(found, diagnoses=tuple(replace(one, section=SECTIONS[one.code]) for one in kept))

@@ -23,6 +23,7 @@ from runner.lanes.lane_job import lane_job
 from runner.lanes.request import LaneJob
 from runner.lanes.watchdog import start_watchdog
 from runner.model.artifacts import Evidence
+from runner.model.estimate import VIRTUAL
 from runner.model.job import Job
 from runner.model.run import Run
 from runner.units import MIB
@@ -107,7 +108,15 @@ class Guests:
     @classmethod
     @contextmanager
     def open(cls, run: Run, *, lanes: int, scratch: Path) -> Iterator["Guests"]:
-        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one."""
+        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one.
+
+        Raises UsageError for jobs over TCP.
+        """
+        if over_tcp := run.pairs_over_tcp(clock=VIRTUAL):
+            # A guest's kernel has no TCP that is known to behave as the host's does.
+            raise UsageError(
+                f"--clock virtual runs QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or leave out --clock."
+            )
         with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch) as host:
             yield cls(run, host)
 

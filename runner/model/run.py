@@ -8,7 +8,7 @@ from runner.model.impairments import PathImpairments
 from runner.model.job import Job
 from runner.model.link_record import LinkParameters, LinkRecord
 from runner.model.middlebox import Middlebox
-from runner.model.protocol import WIRE_NAMES, protocol_of
+from runner.model.protocol import OVER_TCP, WIRE_NAMES, protocol_of
 from runner.model.real_link import RealLinkRecord
 
 RUN_SCHEMA = 2
@@ -174,6 +174,11 @@ class Run:
     def protocol(self, job: Job) -> str:
         """The ALPN of what the job's endpoints are asked to speak."""
         return self.protocols.get(job.cell, self.case(job).protocol)
+
+    def pairs_over_tcp(self, *, clock: str) -> tuple[str, ...]:
+        """`client with server` of all pairs that have a job over TCP in this clock, in alphabetical order."""
+        jobs = (job for job in self.order if self.clock_of(job.case_link) == clock and self.protocol(job) in OVER_TCP)
+        return tuple(sorted({f"{job.client} with {job.server}" for job in jobs}))
 
     def wire_names(self, job: Job) -> dict[str, str]:
         """TESTCASE by role. What runs over another protocol than its case asks for is sent as that protocol's name."""

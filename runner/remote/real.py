@@ -25,7 +25,6 @@ from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.pause import Pause
-from runner.model.protocol import OVER_TCP
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from runner.remote import reach
@@ -85,7 +84,12 @@ class RealLinks:
         Raises UsageError for jobs over TCP, SetupError with what is wrong with a host, and the mend. At the end
         everything is removed.
         """
-        _refuse_tcp(run)
+        if over_tcp := run.pairs_over_tcp(clock=run.clock):
+            # Hosts hand TCP segments to their captures many at once (offloads), and a real link's port is one of UDP.
+            raise UsageError(
+                f"--link carries QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or leave out --link for "
+                "an emulated satellite (--case sat)."
+            )
         opened = cls(run, Ledger(ledger), now)
         local = host_engine.connect()
         with ExitStack() as stack:
@@ -248,17 +252,6 @@ class RealLinks:
     def stop(self) -> None:
         """Make running jobs end soon."""
         self._stop.set()
-
-
-def _refuse_tcp(run: Run) -> None:
-    """Raise UsageError when a job runs over TCP. Hosts hand TCP segments to their captures many at once (offloads), and
-    the port of a real link is one of UDP."""
-    over_tcp = sorted({job.pair for job in run.order if run.protocol(job) in OVER_TCP})
-    if over_tcp:
-        raise UsageError(
-            f"--link carries QUIC alone, and {over_tcp[0].replace('_', ' with ')} speaks over TCP: leave it out, or "
-            "leave out --link for an emulated satellite (--case sat)."
-        )
 
 
 def resting(link: RealLink, now: Callable[[], datetime]) -> str:

@@ -119,9 +119,12 @@ class Sent:
 class Wire:
     """Both captures of the segments of one connection. `initials`: sequence numbers of the SYNs."""
 
-    def __init__(self, *, initials: tuple[int, int] = (1000, 2**32 - 5000), port: int = 40000) -> None:
+    def __init__(
+        self, *, initials: tuple[int, int] = (1000, 2**32 - 5000), port: int = 40000, window: int = 1 << 20
+    ) -> None:
         self.initials = initials
         self.port = port
+        self.window = window  # bytes that each side takes at any time
 
     def write(self, folder: Path, segments: Sequence[Sent], *, snap: int = 65535) -> tuple[Path, Path]:
         """`left.pcap` at the client's side, `right.pcap` at the server's; each holds what passes there."""
@@ -154,8 +157,9 @@ class Wire:
         options += b"\0" * (-len(options) % 4)
         acknowledgement = (peer + 1 + one.acknowledged) % 2**32 if one.acknowledged is not None else 0
         ports = (self.port, 443) if one.sender == 0 else (443, self.port)
+        shown = min(self.window if syn else self.window >> _WINDOW_SCALE, 65535)
         header = struct.pack(
-            ">HHIIBBHHH", *ports, sequence % 2**32, acknowledgement, (20 + len(options)) // 4 << 4, flags, 1000, 0, 0
+            ">HHIIBBHHH", *ports, sequence % 2**32, acknowledgement, (20 + len(options)) // 4 << 4, flags, shown, 0, 0
         )
         segment = header + options + one.data
         ends = (CLIENT, SERVER) if one.sender == 0 else (SERVER, CLIENT)

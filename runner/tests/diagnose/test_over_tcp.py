@@ -1,0 +1,104 @@
+"""Diagnoses of transfers over TCP that are made by hand: each label is the cause that was set."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.decode.schema import CLIENT, SERVER
+from runner.decode.tcp import decode_tcp
+from runner.diagnose import Explanation, explain
+from runner.diagnose.over_tcp import SECTIONS, over_tcp
+from runner.model.codes import CODES
+from runner.model.diagnosis import Limit
+from runner.model.run import LinkParameters
+from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
+from runner.trace import facts, sample
+from runner.trace.transfer import Transfer
+from runner.trace.vantage import Recording
+
+SIZE = 2_000_000
+LINK = LinkParameters(data_rate=20_000_000, delay=DELAY, queue_packets=1000, loss=0.0)
+RTT, SPACING = 2 * DELAY, 0.0006  # s; 1500 B at 20 Mbit/s
+BEGIN = 5 * DELAY
+
+
+def _opening(tls: Tls) -> list[Sent]:
+    """The handshakes and the request."""
+    hello, finished = tls.client.index(b"\x14\x03\x03\x00\x01"), tls.marks["finished"]
+    return [
+        Sent(at=0.0, sender=CLIENT, offset=None),
+        Sent(at=DELAY, sender=SERVER, offset=None, acknowledged=0),
+        Sent(at=2 * DELAY, sender=CLIENT, offset=0, data=tls.client[:hello], acknowledged=0),
+        Sent(at=3 * DELAY, sender=SERVER, offset=0, data=tls.server[:MSS], acknowledged=hello),
+        Sent(at=3 * DELAY + 0.001, sender=SERVER, offset=MSS, data=tls.server[MSS:finished], acknowledged=hello),
+        Sent(at=4 * DELAY + 0.001, sender=CLIENT, offset=hello, data=tls.client[hello:], acknowledged=finished),
+    ]
+
+
+def _made(folder: Path, window: Callable[[int], int], *, receive_window: int = 1 << 22) -> Explanation:
+    """A sender that lets `window(round)` bytes go in each RTT, at the link's data rate, and is acknowledged at once."""
+    tls = talk(folder, alpn="h2", content=bytes(SIZE))
+    segments, at, number = _opening(tls), tls.marks["finished"], 0
+    for turn in range(1000):
+        stop = min(at + window(turn), len(tls.server))
+        for place, start in enumerate(range(at, stop, MSS)):
+            end = min(start + MSS, stop)
+            time = BEGIN + turn * RTT + place * SPACING
+            number += 1
+            segments += [
+                Sent(
+                    at=time,
+                    sender=SERVER,
+                    offset=start,
+                    data=tls.server[start:end],
+                    acknowledged=len(tls.client),
+                    identification=number,
+                ),
+                Sent(at=time + DELAY + 1e-5, sender=CLIENT, offset=len(tls.client), acknowledged=end),
+            ]
+        at = stop
+        if at == len(tls.server):
+            break
+    captures = Wire(window=receive_window).write(folder, segments)
+    traces = decode_tcp(*captures, [folder / "keys.log"], kernel_drops=0)
+    found = facts(*traces)
+    numbers = sample(*traces, found, file_sizes=(SIZE,), forward=LINK, return_=LINK)
+    transfer = Transfer(Recording(*traces))
+    return over_tcp(explain(transfer, found, numbers, forward=LINK, return_=LINK))
+
+
+def _doubling(turn: int) -> int:
+    return min(10 * MSS << turn, 1000 * MSS)
+
+
+def test_a_window_that_doubles_until_the_path_is_full_has_no_diagnosis(tmp_path: Path) -> None:
+    found = _made(tmp_path, _doubling)
+    assert found.diagnoses == ()
+    assert max(found.limits, key=lambda limit: found.limits[limit]) == Limit.CONGESTION_WINDOW.value
+
+
+def test_a_small_receive_window_is_named(tmp_path: Path) -> None:
+    found = _made(tmp_path, lambda turn: min(_doubling(turn), 128_000), receive_window=128_000)
+    (one,) = found.diagnoses
+    assert (one.code, one.section) == ("receive-window", "RFC 9293 §3.8.6")
+    assert found.limits[Limit.RECEIVE_WINDOW.value] > 0.5
+
+
+def test_a_window_that_stops_growing_is_named(tmp_path: Path) -> None:
+    found = _made(tmp_path, lambda turn: min(_doubling(turn), 90 * MSS))  # full segments, as a kernel sends them
+    assert [one.code for one in found.diagnoses] == ["slow-start-left-early"]
+
+
+def test_a_window_that_never_grows_is_named(tmp_path: Path) -> None:
+    found = _made(tmp_path, lambda _: 10 * MSS * 4)
+    assert [one.code for one in found.diagnoses] == ["window-never-grew"]
+
+
+def test_every_code_is_one_that_detectors_have() -> None:
+    assert set(SECTIONS) <= set(CODES)
+
+
+@pytest.mark.parametrize("section", sorted(set(SECTIONS.values())))
+def test_no_section_is_about_quic(section: str) -> None:
+    assert not section.startswith(("RFC 9000", "RFC 9001", "RFC 9002"))
