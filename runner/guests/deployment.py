@@ -115,7 +115,8 @@ class Guests:
         if over_tcp := run.pairs_over_tcp(clock=VIRTUAL):
             # A guest's kernel has no TCP that is known to behave as the host's does.
             raise UsageError(
-                f"--clock virtual runs QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or leave out --clock."
+                f"--clock virtual runs QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or "
+                "leave out --clock."
             )
         with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch) as host:
             yield cls(run, host)
