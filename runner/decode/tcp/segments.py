@@ -26,8 +26,8 @@ class Segment:
     offset: int
     acknowledged: int | None
     """In the other direction's stream: every byte before it has arrived."""
-    window: int
-    """Bytes that the sender takes from `acknowledged` on."""
+    window: int | None
+    """Bytes that the sender takes from `acknowledged` on; None: the scale is unknown, for no SYN was captured."""
     sacked: tuple[tuple[int, int], ...]
     """In the other direction's stream: ranges [start, end) that arrived beyond `acknowledged`, or again (RFC 2883)."""
     identity: tuple[object, ...]
@@ -51,6 +51,8 @@ class TcpConnection:
     """Window scale of each side; used only if both sent the option (RFC 7323 §2.2)."""
     scales: list[bool] = field(default_factory=lambda: [False, False])
     segments: list[Segment] = field(default_factory=list)
+    without_syn: bool = False
+    """The capture began behind the client's SYN."""
 
     def stream(self, sender: int, data: bytes) -> bytes:
         """The bytes of one direction from the first on, as far as the capture has them without a hole."""
@@ -70,7 +72,7 @@ class TcpConnection:
 def read_connections(packets: Iterable[Packet], data: bytes) -> list[TcpConnection]:
     """The connections of a capture to port 443, or that begin with TLS, in order of their first SYN. `data`: the file.
 
-    What belongs to a connection whose beginning was not captured is left out.
+    What belongs to a connection of which neither the SYN nor the answer to it was captured is left out.
     """
     found: list[TcpConnection] = []
     open_: dict[Addresses, TcpConnection] = {}
@@ -83,8 +85,13 @@ def read_connections(packets: Iterable[Packet], data: bytes) -> list[TcpConnecti
             if known is None or known.initial[CLIENT] != packet.sequence:
                 known = open_[there] = TcpConnection(there)
                 found.append(known)
+        back: Addresses = (*there[2:], *there[:2])
+        if packet.answers and back not in open_:
+            acknowledgment = int.from_bytes(data[packet.upper_at + 8 : packet.upper_at + 12])
+            known = open_[back] = TcpConnection(back, [(acknowledgment - 1) % (1 << 32), None], without_syn=True)
+            found.append(known)
         sender = CLIENT if there in open_ else SERVER
-        connection = open_.get(there if sender == CLIENT else (*there[2:], *there[:2]))
+        connection = open_.get(there if sender == CLIENT else back)
         if connection is not None:
             _take(connection, packet, sender, data)
     return [one for one in found if one.ends[3] == _HTTPS or _begins_with_tls(one, data)]
@@ -107,8 +114,10 @@ def _take(connection: TcpConnection, packet: Packet, sender: int, data: bytes) -
     if own is None:
         return
     acknowledgment = int.from_bytes(data[packet.upper_at + 8 : packet.upper_at + 12])
-    window = int.from_bytes(data[packet.upper_at + 14 : packet.upper_at + 16])
-    if not syn and all(connection.scales):
+    window: int | None = int.from_bytes(data[packet.upper_at + 14 : packet.upper_at + 16])
+    if connection.without_syn:
+        window = None
+    elif window is not None and not syn and all(connection.scales):
         window <<= connection.scale[sender]
     acknowledges = bool(packet.flags & _ACK) and peer is not None
     connection.segments.append(

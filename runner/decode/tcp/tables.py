@@ -129,7 +129,7 @@ def _type(exchange: Exchange, segment: Segment, number: int) -> tuple[str, bool]
 
 def _limit(exchange: Exchange, segment: Segment) -> int | None:
     """Up to which offset of the response the client takes bytes, by its window; None before it is known."""
-    if segment.acknowledged is None or exchange.tls.response is None:
+    if segment.acknowledged is None or segment.window is None or exchange.tls.response is None:
         return None
     return max(0, segment.acknowledged + segment.window - exchange.tls.response[0])
 

@@ -226,3 +226,17 @@ def test_damaged_captures_are_read_without_an_error(tmp_path: Path, seed: int) -
         path.write_bytes(data)
     found = facts(*(traces := decode_tcp(*paths, [tmp_path / "keys.log"])))
     sample(*traces, found, file_sizes=(20_000,), forward=LINK, return_=LINK)
+
+
+def test_a_capture_that_begins_behind_the_syn_has_the_connection(tmp_path: Path) -> None:
+    tls = talk(tmp_path, alpn="h2", content=CONTENT)
+    segments, keys = _segments(tls), [tmp_path / "keys.log"]
+    whole = decode_tcp(*Wire().write(tmp_path, segments), keys)
+    (tmp_path / "late").mkdir()
+    left = tmp_path / "left.pcap"
+    _, late = Wire().write(tmp_path / "late", segments[1:])
+    found = decode_tcp(left, late, keys)
+    (connection,), (same,) = facts(*found).connections, facts(*whole).connections
+    assert connection.streams == same.streams
+    assert connection.handshake_completed
+    assert "max_data" not in found[1].frames["name"].to_pylist()  # the scale of the window is in the SYN
