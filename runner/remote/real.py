@@ -87,8 +87,8 @@ class RealLinks:
         if over_tcp := run.pairs_over_tcp(clock=run.clock):
             # Hosts hand TCP segments to their captures many at once (offloads), and a real link's port is one of UDP.
             raise UsageError(
-                f"--link carries QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or leave out --link for "
-                "an emulated satellite (--case sat)."
+                f"A real link carries QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or name an emulated "
+                "link such as `--link sat`."
             )
         opened = cls(run, Ledger(ledger), now)
         local = host_engine.connect()

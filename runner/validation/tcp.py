@@ -38,7 +38,7 @@ class Numbers:
 
 def ours(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
     """By the decoder."""
-    case = run.cases[job.case]
+    case = run.case(job)
     traces = decode_tcp(artifacts.client_capture, artifacts.server_capture, artifacts.key_logs)
     found = facts(*traces)
     numbers = sample(*traces, found, file_sizes=case.file_sizes, forward=case.forward, return_=case.return_)

@@ -11,7 +11,7 @@ from runner.diagnose import Explanation, explain
 from runner.diagnose.over_tcp import SECTIONS, over_tcp
 from runner.model.codes import CODES
 from runner.model.diagnosis import Limit
-from runner.model.run import LinkParameters
+from runner.model.link_record import LinkParameters
 from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
 from runner.trace import facts, sample
 from runner.trace.transfer import Transfer

@@ -16,7 +16,7 @@ def test_jobs_over_tcp_are_refused(tmp_path: Path, catalog: Catalog) -> None:
     run = recorded_run(tmp_path, catalog, iterations=1)
     over_tcp = replace(run, protocols={job.cell: "h2" for job in run.order})
     with (
-        pytest.raises(UsageError, match="--link carries QUIC alone, and quinn with quinn speaks over TCP"),
+        pytest.raises(UsageError, match="A real link carries QUIC alone, and quinn with quinn speaks over TCP"),
         RealLinks.open(over_tcp, (), ledger=tmp_path / "volume.json", say=print, report=lambda *_: None),
     ):
         pass
