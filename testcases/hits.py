@@ -3,20 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from runner.model.result import DirectionTruth, Finding, LinkTruth
+from runner.model.result import IMPAIRED, DirectionTruth, Finding, LinkTruth
 from testcases.base import CaseEvidence
 
 MISSED = "impairment-missed"
 # What counts as a hit, by what the link was asked to do.
-_WORDS = {
-    "dropped_loss": "lost by the model",
-    "dropped_outage": "dropped by the outage",
-    "dropped_mtu": "dropped for their length",
-    "corrupted": "corrupted",
-    "translated": "translated by the NAT",
-    "held_back": "held back",
-    "marked": "marked with CE",
-}
+_WORDS = {"dropped_loss": "lost by the model", **IMPAIRED}
 
 
 @dataclass(frozen=True)

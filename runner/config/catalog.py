@@ -231,12 +231,16 @@ def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
 
 Document = TypeVar("Document", bound=BaseModel)
 _RENAMED = {"alpn": "speaks"}
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _FORMS = {
     "model_type": "write an object, { … }",
+    "dataclass_type": "write an object, { … }",
     "dict_type": "write an object, { … }",
     "list_type": "write a list, [ … ]",
     "int_type": "write a whole number, without quotes",
+    "int_parsing": "write a whole number, without quotes",
     "float_type": "write a number, without quotes",
+    "float_parsing": "write a number, without quotes",
     "bool_type": "write true or false, without quotes",
     "string_type": 'write text, in quotes, "…"',
 }
@@ -272,11 +276,11 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
 def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
     """One mistake of a file: the field, what it is, what was expected. A name that isn't known comes first: it may be
     the one that is missing."""
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     place, value = [str(part) for part in first["loc"]], first["input"]
     field = f"field '{'.'.join(place) or 'the whole file'}'"
     around = _properties(schema, place[:-1])
-    if first["type"] == "extra_forbidden":
+    if first["type"] in _UNKNOWN:
         known = list(around)
         near = _RENAMED.get(place[-1]) or next(iter(get_close_matches(place[-1], known, n=1)), None)
         return f"{field} is not known: " + (f"did you mean {near}?" if near else f"there are {', '.join(known)}.")
@@ -293,7 +297,8 @@ def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]
     form = schema.model_json_schema(by_alias=True)
     node: dict[str, Any] = form
     for part in place:
-        node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+        node = node.get("properties", {}).get(part) or node.get("items") or node.get("additionalProperties") or {}
+        node = node.get("anyOf", [node])[0]  # or null
         if reference := node.get("$ref"):
             node = form["$defs"][reference.rpartition("/")[2]]
     return dict(node.get("properties", {}))

@@ -1,6 +1,8 @@
 """What the first process of a guest is told: the world of one job as records (guest/init/job.c). Pure."""
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from runner.decode.flood import flood_limit
 from runner.guests.disks import Disk
@@ -22,7 +24,7 @@ from runner.lanes.addresses import (
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.holders import NAMESPACE_SETTINGS
 from runner.lanes.lane_experiment import LAST_PACKETS
-from runner.lanes.link_arguments import LOGS, link_arguments
+from runner.lanes.link_document import LOGS, link_document
 from runner.lanes.request import EndpointSpec, LaneJob
 from runner.lanes.wiring import CABLES, CLIENT, SERVER, SIM, Cable
 from runner.units import MIB
@@ -97,11 +99,11 @@ class Description:
         texts = [f"{name}={value}" for name, value in sorted(variables.items())]
         self.add("process", role, kind, namespace, user, group, folder, len(texts), *texts, *command)
 
-    def link(self, role: str, disk: Disk, arguments: Sequence[str]) -> None:
+    def link(self, role: str, disk: Disk, document: dict[str, Any]) -> None:
         """A simulated link in the namespace `role`, and captures on both of its sides."""
         self.add("root", role, disk.path.name)
         self.add("bind", role, LOGS, f"out/{role}", "rw")
-        self.process(role, "link", role, {}, [*disk.command, *arguments])
+        self.process(role, "link", role, {}, [*disk.command, json.dumps(document, sort_keys=True)])
         for interface, name in (("eth0", "left"), ("eth1", "right")):
             self.add("capture", role, interface, f"{role}/{name}.pcap", _SNAPSHOT, READY_PORT)
 
@@ -127,8 +129,8 @@ def describe_pair(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str)
         text.add("route", role, "add", LANE4, gateway4, "", "")
         text.add("route", role, "add", LANE6, gateway6, "", "")
     flood = flood_limit([file.size for file in job.files])
-    arguments = link_arguments(forward=job.forward, return_=job.return_, seed=job.seed, path=job.path, flood=flood)
-    text.link(SIM, disks[SIM], arguments)
+    document = link_document(forward=job.forward, return_=job.return_, seed=job.seed, path=job.path, flood=flood)
+    text.link(SIM, disks[SIM], document)
     text.container(SERVER, "server", job.server, disks[SERVER], limits.logs)
     text.container(CLIENT, "client", job.client, disks[CLIENT], limits.logs)
     text.add("tmpfs", CLIENT, "/downloads", downloads_quota(job.files))

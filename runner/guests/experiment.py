@@ -15,6 +15,7 @@ from runner.guests.description import describe_pair
 from runner.guests.disks import Disk, Disks
 from runner.guests.house import Ended, House
 from runner.guests.reading import GuestReport, ProcessReport, read_report
+from runner.images.images import SIMULATOR
 from runner.inputs.inputs import ServedFile, certificates
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.lane import LOCAL_PORT
@@ -71,7 +72,7 @@ class GuestExperiment:
     def run(self) -> Evidence:
         """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't."""
         disks = {
-            SIM: self._disks.of("bentpipe/sim"),
+            SIM: self._disks.of(SIMULATOR),
             CLIENT: self._disks.of(self._job.client.image),
             SERVER: self._disks.of(self._job.server.image),
         }

@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 
-_ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", "bentpipe/sim": "sim", "bentpipe/tools": "sim/tools"}
+SIMULATOR = "bentpipe/sim:2"  # the version of its document: checkouts of different ages share an engine
+_ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
 GUEST = {"bentpipe/guest": "guest"}  # what runs in virtual time need besides: minutes of a kernel's build
 _BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # with a tag of its own, as the base image has, it comes from elsewhere
 

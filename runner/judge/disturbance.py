@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
-from runner.model.result import DirectionTruth, LinkTruth, NatMapping
+from runner.model.result import IMPAIRED, DirectionTruth, LinkTruth, NatMapping
 from runner.model.run import CaseRecord, Kind
 
 # How late packets (p99) may be before a job no longer counts. A number is spoiled by 5 ms, or by 1 % of the RTT where
@@ -15,8 +15,6 @@ from runner.model.run import CaseRecord, Kind
 # packets, too: p99 is then the latest of them.
 _LATENESS_FLOOR, _LATENESS_SHARE = 5e-3, 0.01
 _LATENESS_TEST_CASE = 25e-3
-# What recordings of older simulators don't count.
-_IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 # Of the CPU time of this host: goodput of single jobs was up to 2 % lower at 0.11 to 0.16, 8 % at 0.22. As with
 # lateness, a yes or no bears what spoils a number: one core of two may go.
 _STEAL_LIMIT = 0.15
@@ -74,7 +72,7 @@ def _direction(document: dict[str, float]) -> DirectionTruth:
         dropped_loss=int(document["dropped_loss"]),
         queue_max_packets=document["queue_max_packets"],
         queue_mean_packets=document["queue_mean_packets"],
-        **{name: int(document.get(name, 0)) for name in _IMPAIRED},
+        **{name: int(document.get(name, 0)) for name in IMPAIRED},
     )
 
 

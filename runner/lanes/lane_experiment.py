@@ -19,7 +19,7 @@ from runner.lanes.experiment import (
 from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES
 from runner.lanes.lane import Lane, Shape
 from runner.lanes.lane_base import together
-from runner.lanes.link_arguments import LOGS, link_arguments
+from runner.lanes.link_document import LOGS, link_document
 from runner.lanes.network import GATEWAY4, TERMINAL
 from runner.lanes.request import LaneJob
 from runner.lanes.resident import Holder
@@ -97,8 +97,8 @@ class LaneExperiment(Experiment):
         job = self._job
         records = job.topology.segments
         flood = None if job.own_server else flood_limit([file.size for file in job.files])
-        arguments = {
-            segment: link_arguments(
+        documents = {
+            segment: link_document(
                 forward=records[segment.role].forward,
                 return_=records[segment.role].return_,
                 seed=job.seed ^ number,
@@ -108,7 +108,7 @@ class LaneExperiment(Experiment):
             )
             for number, segment in enumerate(self._lane.segments)
         }
-        return [partial(segment.start, arguments[segment]) for segment in self._lane.segments]
+        return [partial(segment.start, documents[segment]) for segment in self._lane.segments]
 
     def _start_boxes(self) -> None:
         """Start the middlebox; raise LaneError when a box isn't ready in time."""

@@ -6,7 +6,7 @@ from runner.errors import LaneError
 from runner.inputs import inputs
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.lane import Lane, Shape
-from runner.lanes.link_arguments import link_arguments
+from runner.lanes.link_document import link_document
 from runner.lanes.request import EndpointSpec, Limits, ProbeResult
 from runner.lanes.resident import Holder
 from runner.lanes.served import Served
@@ -39,7 +39,7 @@ class Probe:
         endpoint.find(self._lane.engine)
         lane.prepare(plumber)
         for segment in lane.segments:
-            segment.start(link_arguments(forward=_LINK, return_=_LINK, seed=1))
+            segment.start(link_document(forward=_LINK, return_=_LINK, seed=1))
         try:
             endpoint.create(lane, (www, certs) if self._role is Role.SERVER else (certs,))
             endpoint.start()

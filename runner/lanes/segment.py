@@ -3,19 +3,19 @@
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.engine.containers import ContainerSpec, Volume
 from runner.errors import LaneError
+from runner.images.images import SIMULATOR
 from runner.lanes.holders import bounded, link_holder
-from runner.lanes.link_arguments import LOGS
+from runner.lanes.link_document import LOGS
 from runner.lanes.resident import Holder, Resident
 from runner.units import MIB
 
 if TYPE_CHECKING:
     from runner.lanes.lane_base import LaneBase  # which has segments
 
-SIMULATOR = "bentpipe/sim"
 _LINES = 20  # of the output of a tool that ended
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
 SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes: its volume counts, and packets that wait in queues
@@ -40,7 +40,7 @@ class Segment:
         self._began = False  # a link, in this job
 
     def hold(self) -> None:
-        """Start the holder, whose captures wait for the wiring, and the simulator, which waits for its arguments."""
+        """Start the holder, whose captures wait for the wiring, and the simulator, which waits for its document."""
         lane = self._lane
         lane.engine.create_volume(self.volume.name, role=self.role, quota=LINK_LOGS)
         self._holder = lane.hold(self.role, link_holder(self.role, (self.volume,)))
@@ -73,11 +73,11 @@ class Segment:
             part.forget()
         self._began = False
 
-    def start(self, arguments: list[str]) -> None:
-        """Start the link; return when it carries packets and both captures listen."""
+    def start(self, document: dict[str, Any]) -> None:
+        """Start the link (link_document.py); return when it carries packets and both captures listen."""
         link, holder = self._parts()
         self._began = True
-        link.say(json.dumps(arguments).encode() + b"\n")
+        link.say(json.dumps(document).encode() + b"\n")
 
         def is_ready() -> bool:
             printed = holder.printed

@@ -27,8 +27,7 @@ class LinkParameters:
     @property
     def has_chance(self) -> bool:
         """Whether the seed decides what happens to a packet."""
-        more = self.impairments
-        return bool(self.loss or more.gilbert_elliott or more.corruption or more.jitter or more.reorder)
+        return bool(self.loss or self.impairments.have_chance)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What is kept of a job for ever: outcome, findings, numbers. Written as `result.json`, numbers in SI units."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from runner.model.diagnosis import Diagnosis
@@ -176,12 +176,20 @@ class DirectionTruth:
     dropped_loss: int
     queue_max_packets: float
     queue_mean_packets: float
-    dropped_outage: int = 0
-    dropped_mtu: int = 0
-    corrupted: int = 0  # a byte changed; delivered unless it was lost too
-    marked: int = 0  # with CE
-    held_back: int = 0
-    translated: int = 0  # by the NAT
+    # What impairments did; `words` follow a number of packets. Older simulators count less.
+    dropped_outage: int = field(default=0, metadata={"words": "dropped by the outage"})
+    dropped_mtu: int = field(default=0, metadata={"words": "dropped for their length"})
+    corrupted: int = field(default=0, metadata={"words": "corrupted"})  # delivered unless they were lost too
+    marked: int = field(default=0, metadata={"words": "marked with CE"})
+    held_back: int = field(default=0, metadata={"words": "held back"})
+    translated: int = field(default=0, metadata={"words": "translated by the NAT"})
+
+
+IMPAIRED = {counter.name: counter.metadata["words"] for counter in fields(DirectionTruth) if counter.metadata}
+"""The counters of impairments, and how a sentence says each."""
+
+DROPS = tuple(counter.name for counter in fields(DirectionTruth) if counter.name.startswith("dropped_"))
+"""The counters of packets that did not arrive."""
 
 
 @dataclass(frozen=True, kw_only=True)

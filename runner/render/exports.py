@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runner.model.result import Result, Sample
+from runner.model.result import DROPS, Result, Sample
 from runner.model.run import Kind
 from runner.render.metrics import BY_KEY, METRICS
 from runner.render.view import RunView
@@ -20,7 +20,6 @@ from runner.store import CellRecord
 
 Row = dict[str, Any]
 _SAMPLE = tuple(field.name for field in fields(Sample))
-_DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
 
 
 def job_rows(view: RunView) -> list[Row]:
@@ -52,7 +51,7 @@ def _job_row(result: Result) -> Row:
         ("forward", result.truth and result.truth.forward),
         ("return", result.truth and result.truth.return_),
     ):
-        row |= {f"{way}_{name}": getattr(truth, name, None) for name in _DROPS}
+        row |= {f"{way}_{name}": getattr(truth, name, None) for name in DROPS}
     return row
 
 

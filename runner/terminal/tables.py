@@ -20,7 +20,7 @@ from runner.model.link_words import real_link_sentences
 from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
 from runner.model.progress import Progress as Event
 from runner.model.protocol import HTTP09
-from runner.model.result import Finding, LinkTruth, Outcome, Reading, Result, Sample
+from runner.model.result import IMPAIRED, Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.middleboxes import page_line, show_crossing
 from runner.units import format_data_rate, format_duration, format_size
@@ -32,7 +32,6 @@ STYLES = {
     Outcome.ERROR: ("!", "yellow"),
     Outcome.SKIPPED: ("·", "dim"),
 }
-_IMPAIRED = ("dropped_outage", "dropped_mtu", "corrupted", "marked", "held_back", "translated")
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -142,7 +141,7 @@ def truth_table(truth: LinkTruth) -> Table:
     """The simulator's counts for each direction."""
     ways = (("forward", truth.forward), ("return", truth.return_))
     # Impairments are rare: a column for what happened, none for what could not.
-    rare = [name for name in _IMPAIRED if any(getattr(way, name) for _, way in ways)]
+    rare = [name for name in IMPAIRED if any(getattr(way, name) for _, way in ways)]
     table = Table(
         "link",
         *("in", "out", "lost by model", "queue overflow", "highest queue", "mean queue"),

@@ -4,22 +4,26 @@
 Needs root, iproute2, nsenter, ethtool and tcpdump; with --image also Docker and the image bentpipe/base:trixie.
 
     check.py --program sim/build/bentpipe-link          the program on this machine
-    check.py --image bentpipe/sim                       the container, as the runner starts it
+    check.py --image bentpipe/sim:2                     the container, as the runner starts it
 
 Prints one line per check and ends with 1 when one failed.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import impairments
 from lane import CLIENT_V4, CLIENT_V6, SERVER_MAC, SERVER_V4, SERVER_V6, Lane, finish
-from measure import DELIVER, HEADER, RECORD, Finding, arguments, balanced, drops, flow
+from measure import DELIVER, HEADER, RECORD, Finding, balanced, document, drops, flow
+
+SHORT: dict[str, dict[str, Any]] = {"forward": {"delay": 0.01}, "return_": {"delay": 0.01}}
 
 # Packets that a router would change or refuse: ECN and DSCP with TTL 1, IPv4 options, fragments, no checksum, IPv6
 # traffic class and extension headers.
@@ -43,7 +47,7 @@ send(socket.AF_INET6, [(41, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))], 6)
 
 def check_isolation(lane: Lane) -> list[Finding]:
     """What is for the simulator's own kernel must not cross, and the gateway must be found by ARP and ND alone."""
-    link = lane.link(*arguments())
+    link = lane.link(document())
     connect = "import socket, sys; socket.create_connection((sys.argv[1], 57832), 3).close()"
     addresses = ("193.167.0.2", "193.167.100.2", "fd00:cafe:cafe:0::2", "fd00:cafe:cafe:100::2")
     commands = [lane.enter("client", sys.executable, "-c", connect, address) for address in addresses]
@@ -83,7 +87,7 @@ def check_isolation(lane: Lane) -> list[Finding]:
 
 def check_delay(lane: Lane) -> list[Finding]:
     """Round-trip time against propagation plus serialisation, both families, and what tcpdump sees beside the link."""
-    link = lane.link(*arguments())
+    link = lane.link(document())
     captures = [
         subprocess.Popen(
             lane.enter("sim", "tcpdump", "-Z", "root", "-n", "--immediate-mode", "-l", "-i", interface, "icmp"),
@@ -123,7 +127,7 @@ def check_delay(lane: Lane) -> list[Finding]:
 
 def check_unchanged(lane: Lane) -> list[Finding]:
     """What leaves the client arrives at the server byte by byte, Ethernet header included."""
-    link = lane.link(*arguments(forward_delay="0.01", return_delay="0.01"))
+    link = lane.link(document(**SHORT))
     dump = ("tcpdump", "-Z", "root", "-n", "-t", "-xx", "--immediate-mode", "-U", "-i", "eth0")
     wanted = "udp or ip6 proto 44 or ip6 proto 60 or ip[6:2] & 0x1fff != 0"
     captures = [
@@ -158,7 +162,7 @@ def check_rate(lane: Lane) -> list[Finding]:
         ("return, IPv4", SERVER_V4, 2e6, 1_300),
         ("forward, IPv6", CLIENT_V6, 20e6, 6_500),
     ):
-        link = lane.link(*arguments(forward_queue="125p", return_queue="187500B"))
+        link = lane.link(document(forward={"queue_packets": 125}, return_={"queue_packets": 125}))
         got = flow(lane, to=to, rate=1.3 * rate, ip_length=1500, count=count)
         cpu = link.cpu_s()
         truth = link.stop()
@@ -182,7 +186,7 @@ def check_rate(lane: Lane) -> list[Finding]:
 def check_loss(lane: Lane) -> list[Finding]:
     """1 % configured over 100 000 small packets: the 99 % interval; queue, socket and model are counted apart."""
     count, fraction = 100_000, 0.01
-    link = lane.link(*arguments(forward_loss=str(fraction)))
+    link = lane.link(document(forward={"loss": fraction}))
     got = flow(lane, to=CLIENT_V4, rate=6e6, ip_length=100, count=count)
     truth = link.stop()
     forward = truth["forward"]
@@ -207,8 +211,8 @@ def check_loss_protocol(lane: Lane) -> list[Finding]:
     """With a loss of 1, `udp` lets pings pass and `any` does not."""
     found = []
     for protocol, expected in (("udp", (3, 0)), ("any", (0, 0))):
-        short = {"forward_delay": "0.01", "return_delay": "0.01"}
-        link = lane.link(*arguments(**short, forward_loss="1", loss_protocol=protocol))
+        lossy = {"delay": 0.01, "loss": 1}
+        link = lane.link(document(forward=lossy, return_={"delay": 0.01}, loss_protocol=protocol))
         pings = lane.traffic("client", "ping", "--to", SERVER_V4, "--count", "3", "--timeout", "0.5")
         received = flow(lane, to=CLIENT_V4, rate=1e6, ip_length=200, count=20, timeout=1.0)["received"]
         link.stop()
@@ -221,9 +225,9 @@ def check_loss_protocol(lane: Lane) -> list[Finding]:
 def check_seed(lane: Lane) -> list[Finding]:
     """The same seed drops the same packets, another seed others; pings in between change nothing; directions differ."""
     patterns = []
-    for seed, pings in (("7", 0), ("7", 3), ("8", 0)):
-        changes = {"seed": seed, "forward_loss": "0.02", "return_loss": "0.02", "return_rate": "20000000"}
-        link = lane.link(*arguments(**changes, forward_delay="0.01", return_delay="0.01"))
+    for seed, pings in ((7, 0), (7, 3), (8, 0)):
+        lossy = {"data_rate": 20_000_000, "delay": 0.01, "loss": 0.02}
+        link = lane.link(document(forward=lossy, return_=lossy, seed=seed))
         if pings:
             lane.traffic("client", "ping", "--to", SERVER_V4, "--count", str(pings))
         received = [flow(lane, to=to, rate=8e6, ip_length=200, count=10_000) for to in (CLIENT_V4, SERVER_V4)]
@@ -240,7 +244,7 @@ def check_seed(lane: Lane) -> list[Finding]:
 
 def check_packet_log(lane: Lane) -> list[Finding]:
     """The packet log agrees with the summary and with the receiver, record by record."""
-    link = lane.link(*arguments(forward_loss="0.05", forward_delay="0.02", return_delay="0.02"))
+    link = lane.link(document(forward={"loss": 0.05, "delay": 0.02}, return_={"delay": 0.02}))
     got = flow(lane, to=CLIENT_V4, rate=4e6, ip_length=300, count=5_000)
     forward = link.stop()["forward"]
     path = lane.folder / "packets.bin"
@@ -267,7 +271,7 @@ def check_packet_log(lane: Lane) -> list[Finding]:
 
 def check_stop(lane: Lane) -> list[Finding]:
     """SIGTERM in the middle of traffic: quick, and what is still on the way is counted."""
-    link = lane.link(*arguments())
+    link = lane.link(document())
     sizes = ("--ip-length", "1500", "--count", "2500")
     receiving = lane.start_traffic("client", "receive", "--port", "4000", "--idle", "1")
     time.sleep(0.5)
@@ -291,8 +295,8 @@ def check_stop(lane: Lane) -> list[Finding]:
 
 
 def check_refusals(lane: Lane) -> list[Finding]:
-    """Bad arguments and a forwarding kernel end with 2 and one sentence; offloads left on are counted."""
-    link = lane.link(*arguments(forward_delay="0.01", return_delay="0.01"))
+    """A bad document and a forwarding kernel end with 2 and one sentence; offloads left on are counted."""
+    link = lane.link(document(**SHORT))
     lane.offload("client", on=True)
     flow(lane, to=SERVER_V4, rate=1e6, ip_length=200, count=50)
     lane.offload("client", on=False)
@@ -300,18 +304,19 @@ def check_refusals(lane: Lane) -> list[Finding]:
     found = [Finding(name="offload left on is seen", passed=missing == 50, measured=f"{missing} without checksum")]
     if lane.program is None:
         return found
-    command = [str(lane.program), "--left=eth0", "--right=eth1", f"--truth={lane.folder}/bad.json"]
-    cases: dict[str, dict[str, str]] = {
-        "a rate with a unit": {"forward_rate": "20M"},
-        "a queue without a unit": {"return_queue": "25"},
-        "a loss above 1": {"forward_loss": "1.5"},
-        "an interface that is not there": {"left": "eth9"},
-        "a kernel that forwards": {},
+    whole = {"left": {"interface": "eth0"}, "right": {"interface": "eth1"}, "truth": f"{lane.folder}/bad.json"}
+    cases: dict[str, dict[str, Any]] = {
+        "a rate with a unit": document(forward={"data_rate": "20M"}),
+        "a queue without a limit": document(return_={"queue_packets": 0}),
+        "a loss above 1": document(forward={"loss": 1.5}),
+        "a field that nobody knows": document(return_={"impairments": {"corupption": 0.1}}),
+        "an interface that is not there": document(left={"interface": "eth9"}),
+        "a kernel that forwards": document(),
     }
     lane.sysctl("sim", "ipv4.conf.eth0.forwarding", 1)
-    for name, changes in cases.items():
-        whole = lane.enter("sim", *command, *arguments(**changes))
-        done = subprocess.run(whole, capture_output=True, text=True, timeout=10, check=False)
+    for name, faulty in cases.items():
+        command = lane.enter("sim", str(lane.program), json.dumps({**whole, **faulty}))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         clear = done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
         found.append(Finding(name=f"refuses {name}", passed=clear, measured=done.stderr.strip()))
     lane.sysctl("sim", "ipv4.conf.eth0.forwarding", 0)

@@ -9,11 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from lane import CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Lane, finish
-from measure import Finding, arguments, balanced
+from measure import Finding, balanced, document
 
 DATAGRAMS = Path(__file__).with_name("datagrams.py")
-SHORT = {"forward_delay": "0.01", "return_delay": "0.01", "return_rate": "20000000"}
 CE = 3
+
+
+def short(
+    *, forward: dict[str, Any] | None = None, return_: dict[str, Any] | None = None, loss: float = 0.0, **both: object
+) -> dict[str, Any]:
+    """A link of 20 Mbit/s and 10 ms both ways with impairments of its directions and of `both`; `loss` is forward."""
+    plain = {"data_rate": 20_000_000, "delay": 0.01}
+    return document(
+        forward={**plain, "loss": loss, "impairments": forward or {}},
+        return_={**plain, "impairments": return_ or {}},
+        impairments=both,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +46,12 @@ class Flow:
         return sorted(set(range(self.sent)) - set(self.numbers))
 
 
-def flow(lane: Lane, link: tuple[str, ...], *, to: str, echo: bool = False, **sending: object) -> Flow:
+def flow(lane: Lane, link: dict[str, Any], *, to: str, echo: bool = False, **sending: object) -> Flow:
     """Runs the link for one flow to the client or to the server. `sending`: options of `datagrams.py send`."""
     receiver, sender = ("client", "server") if to in (CLIENT_V4, CLIENT_V6) else ("server", "client")
     options = [word for name, value in sending.items() for word in (f"--{name}", str(value))]
     flags = (["--echo"] if echo else []) + (["--ipv6"] if ":" in to else [])
-    running = lane.link(*link)
+    running = lane.link(link)
     receiving = subprocess.Popen(
         lane.enter(receiver, "python3", str(DATAGRAMS), "receive", "--port", "4000", *flags),
         stdout=subprocess.PIPE, text=True,
@@ -80,8 +91,8 @@ def longest_run(numbers: list[int]) -> int:
 def check_corruption(lane: Lane) -> list[Finding]:
     """30 % corrupted, at most 3 in a row, and every one of them is delivered with a right checksum."""
     found = []
-    for to, way in ((CLIENT_V4, "forward"), (SERVER_V6, "return")):
-        link = arguments(**SHORT, **{f"{way}_corruption": "0.3", f"{way}_burst": "3"})
+    asked = {"corruption": 0.3, "burst": 3}
+    for to, way, link in ((CLIENT_V4, "forward", short(forward=asked)), (SERVER_V6, "return", short(return_=asked))):
         got = flow(lane, link, to=to, count=1000, length=333)
         # By their place: the number itself may be what was changed. The order is kept.
         broken = [place for place, intact in enumerate(got.intact) if not intact]
@@ -102,9 +113,9 @@ def check_corruption(lane: Lane) -> list[Finding]:
 
 def check_losses(lane: Lane) -> list[Finding]:
     """A list, a limit of bursts, and two states: which packets are lost."""
-    listed = flow(lane, arguments(**SHORT, **{"return_loss-list": "2-7,10"}), to=SERVER_V4, count=20)
-    limited = flow(lane, arguments(**SHORT, forward_loss="0.5", forward_burst="3"), to=CLIENT_V6, count=1000)
-    states = arguments(**SHORT, **{"forward_gilbert-elliott": "0.05,0.5"})
+    listed = flow(lane, short(return_={"loss_list": [[2, 7], [10, 10]]}), to=SERVER_V4, count=20)
+    limited = flow(lane, short(loss=0.5, forward={"burst": 3}), to=CLIENT_V6, count=1000)
+    states = short(forward={"gilbert_elliott": [0.05, 0.5]})
     bursts = flow(lane, states, to=CLIENT_V4, count=4000, interval=0.001)
     share, runs = len(bursts.missing) / bursts.sent, _runs(bursts.missing)
     mean = len(bursts.missing) / max(1, runs)
@@ -139,7 +150,8 @@ def check_outage(lane: Lane) -> list[Finding]:
         ("after a 1-RTT packet with a greased fixed bit", "0x00", 60),
         ("without a 1-RTT packet", "0xc0", 0),
     ):
-        got = flow(lane, arguments(**SHORT, outage="0.5,0.6"), to=CLIENT_V6, count=200, interval=0.01, first=first)
+        link = short(outage={"start": 0.5, "duration": 0.6})
+        got = flow(lane, link, to=CLIENT_V6, count=200, interval=0.01, first=first)
         dropped = got.truth["forward"]["dropped_outage"]
         where = (got.missing[0], got.missing[-1]) if got.missing else None
         right = abs(dropped - expected) <= 2 and longest_run(got.missing) == len(got.missing) == dropped
@@ -158,9 +170,8 @@ def check_mtu_fall(lane: Lane) -> list[Finding]:
     sizes = {1200: 0, 1300: 150}
     found = []
     for length, expected in sizes.items():
-        got = flow(
-            lane, arguments(**SHORT, **{"mtu-fall": "1280,0.5"}), to=CLIENT_V4, count=200, interval=0.01, length=length
-        )
+        link = short(mtu_fall={"size": 1280, "start": 0.5})
+        got = flow(lane, link, to=CLIENT_V4, count=200, interval=0.01, length=length)
         dropped = got.truth["forward"]["dropped_mtu"]
         found.append(
             Finding(
@@ -176,7 +187,7 @@ def check_rebinding(lane: Lane) -> list[Finding]:
     """The server sees new ports, or new addresses, and everything that it answers reaches the client."""
     found = []
     for what, to in (("port", SERVER_V4), ("port", SERVER_V6), ("address", SERVER_V4), ("address", SERVER_V6)):
-        link = arguments(**SHORT, rebind=f"{what},0.3,0.5")
+        link = short(rebinding={"what": what, "first": 0.3, "every": 0.5})
         got = flow(lane, link, to=to, echo=True, count=150, interval=0.01)
         sources = list(dict.fromkeys(got.sources))
         mappings = got.truth["mappings"]
@@ -195,9 +206,9 @@ def check_rebinding(lane: Lane) -> list[Finding]:
 
 def check_order(lane: Lane) -> list[Finding]:
     """Jitter keeps the order unless packets may overtake; packets that are held back are overtaken."""
-    steady = flow(lane, arguments(**SHORT, forward_jitter="0.05"), to=CLIENT_V4, count=300)
-    loose = flow(lane, arguments(**SHORT, forward_jitter="0.05", overtaking="yes"), to=CLIENT_V4, count=300)
-    held = flow(lane, arguments(**SHORT, forward_reorder="0.1,0.03"), to=CLIENT_V4, count=500)
+    steady = flow(lane, short(forward={"jitter": 0.05}), to=CLIENT_V4, count=300)
+    loose = flow(lane, short(forward={"jitter": 0.05}, overtaking=True), to=CLIENT_V4, count=300)
+    held = flow(lane, short(forward={"reorder": 0.1, "reorder_delay": 0.03}), to=CLIENT_V4, count=500)
     late = sum(later < earlier for earlier, later in itertools.pairwise(held.numbers))
     told = held.truth["forward"]["held_back"]
     return [
@@ -223,7 +234,10 @@ def check_marking(lane: Lane) -> list[Finding]:
     """A queue of 10 or more marks packets that are ECT, and no others."""
     found = []
     for name, to, ecn in (("ECT(0)", CLIENT_V4, 2), ("ECT(0) on IPv6", CLIENT_V6, 2), ("not ECT", CLIENT_V4, 0)):
-        link = arguments(**(SHORT | {"forward_rate": "2000000"}), forward_mark="10")
+        link = document(
+            forward={"data_rate": 2_000_000, "delay": 0.01, "impairments": {"mark_packets": 10}},
+            return_={"data_rate": 20_000_000, "delay": 0.01},
+        )
         got = flow(lane, link, to=to, count=300, interval=0.003, length=1200, ecn=ecn)
         marked, told = got.ecn.count(CE), got.truth["forward"]["marked"]
         right = marked == told and (told > 50 if ecn else told == 0) and not got.missing
@@ -235,8 +249,11 @@ def check_marking(lane: Lane) -> list[Finding]:
 
 def check_changes(lane: Lane) -> list[Finding]:
     """Delay, data rate and loss become others at their times; a shorter delay overtakes nobody."""
-    steps = "0.5,0.06,20000000,0;1,0.01,20000000,0;1.5,0.01,20000000,1"
-    got = flow(lane, arguments(**SHORT, forward_changes=steps), to=CLIENT_V4, count=200, interval=0.01)
+    steps = [
+        {"time": when, "delay": delay, "data_rate": 20_000_000, "loss": loss}
+        for when, delay, loss in ((0.5, 0.06, 0.0), (1.0, 0.01, 0.0), (1.5, 0.01, 1.0))
+    ]
+    got = flow(lane, short(forward={"changes": steps}), to=CLIENT_V4, count=200, interval=0.01)
     windows = [
         [d for n, d in zip(got.numbers, got.delays, strict=True) if low <= n < high]
         for low, high in ((5, 45), (55, 90), (110, 145))

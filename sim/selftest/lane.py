@@ -129,9 +129,9 @@ class Lane:
         command = self.enter(end, sys.executable, str(TRAFFIC), *arguments)
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    def link(self, *arguments: str) -> "RunningLink":
-        """Starts the link program on eth0 and eth1 and waits until it is open."""
-        return RunningLink(self, arguments)
+    def link(self, document: dict[str, Any]) -> "RunningLink":
+        """Starts the link program on eth0 and eth1 and waits until it is open. `document`: all but ends and files."""
+        return RunningLink(self, document)
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 class RunningLink:
     """The link program, running; `stop` ends it and reads its truth."""
 
-    def __init__(self, lane: Lane, arguments: tuple[str, ...]) -> None:
+    def __init__(self, lane: Lane, document: dict[str, Any]) -> None:
         self._lane = lane
         self._truth = lane.folder / "truth.json"
         self._truth.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ class RunningLink:
         self.stop_s = 0.0
         self.exit_code: int | None = None
         begin = time.monotonic()
-        self._process = subprocess.Popen(self._command(arguments))
+        self._process = subprocess.Popen(self._command(document))
         try:
             self._wait_until_open()
         except BaseException:
@@ -160,21 +160,17 @@ class RunningLink:
             raise
         self.ready_s = time.monotonic() - begin
 
-    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+    def _command(self, document: dict[str, Any]) -> list[str]:
         folder = "/truth" if self._lane.image else str(self._lane.folder)
-        words = [
-            "--left=eth0",
-            "--right=eth1",
-            f"--truth={folder}/truth.json",
-            f"--packets={folder}/packets.bin",
-            *arguments,
-        ]
+        ends = {"left": {"interface": "eth0"}, "right": {"interface": "eth1"}}
+        files = {"truth": f"{folder}/truth.json", "packets": f"{folder}/packets.bin"}
+        text = json.dumps({**ends, **files, **document})
         if self._lane.image is None:
-            return self._lane.enter("sim", str(self._lane.program), *words)
+            return self._lane.enter("sim", str(self._lane.program), text)
         capabilities = [word for name in ("NET_RAW", "NET_ADMIN", "SYS_NICE") for word in ("--cap-add", name)]
         return ["docker", "run", "--rm", "--name", self._container, "--network", f"container:{self._lane.name}sim",
                 "--cpu-shares", "262144", "--cap-drop", "ALL", *capabilities, "-v", f"{self._lane.folder}:/truth",
-                "--security-opt", "no-new-privileges", self._lane.image, *words]  # fmt: skip
+                "--security-opt", "no-new-privileges", self._lane.image, text]  # fmt: skip
 
     def _wait_until_open(self) -> None:
         connect = "import socket, sys; socket.create_connection((sys.argv[1], 57832), 1).close()"

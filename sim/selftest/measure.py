@@ -1,4 +1,4 @@
-"""What the checks share: the link's arguments, one flow of UDP, and readers of what the link wrote down."""
+"""What the checks share: the link's document, one flow of UDP, and readers of what the link wrote down."""
 
 import struct
 import time
@@ -22,19 +22,24 @@ class Finding:
     measured: str
 
 
-def arguments(**changes: str) -> tuple[str, ...]:
-    """The link's arguments: 20/2 Mbit/s, 300 ms each way, a queue that never overflows; underscores become dashes."""
-    values = {"seed": "1"}
-    for direction, rate in (("forward", "20000000"), ("return", "2000000")):
-        values |= {f"{direction}-rate": rate, f"{direction}-delay": "0.3", f"{direction}-queue": "100000p"}
-    values |= {name.replace("_", "-"): value for name, value in changes.items()}
-    return tuple(f"--{name}={value}" for name, value in values.items())
+Fields = dict[str, Any]
+
+
+def document(*, forward: Fields | None = None, return_: Fields | None = None, **fields: object) -> Fields:
+    """A link's document: 20/2 Mbit/s, 300 ms each way, a queue that never overflows; and what is to be otherwise."""
+    plain = {"delay": 0.3, "queue_packets": 100_000}
+    return {
+        "forward": {"data_rate": 20_000_000, **plain, **(forward or {})},
+        "return": {"data_rate": 2_000_000, **plain, **(return_ or {})},
+        "seed": 1,
+        **fields,
+    }
 
 
 def balanced(counts: dict[str, Any]) -> bool:
     """Whether each packet that came in is accounted for."""
-    drops = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
-    gone = counts["packets_out"] + counts["send_errors"] + sum(counts[drop] for drop in drops)
+    dropped = sum(count for name, count in counts.items() if name.startswith("dropped_"))
+    gone = counts["packets_out"] + counts["send_errors"] + dropped
     return bool(counts["packets_in"] == gone + counts["in_flight"])
 
 

@@ -1,5 +1,7 @@
 #include "direction_truth.h"
 
+#include "impairments.h"
+
 #include <algorithm>
 
 namespace bentpipe
@@ -16,6 +18,10 @@ DirectionTruth::DirectionTruth(Direction direction, Ptr<ns3::DropTailQueue<Packe
       queue_(queue),
       log_(log)
 {
+    for (const PacketEvent& event : ImpairmentEvents())
+    {
+        counts_.impaired[event.counter] = 0;
+    }
     queue_->TraceConnectWithoutContext("Enqueue", MakeCallback(&DirectionTruth::OnEnqueue, this));
     queue_->TraceConnectWithoutContext("Dequeue", MakeCallback(&DirectionTruth::OnDequeue, this));
     queue_->TraceConnectWithoutContext("DropBeforeEnqueue", MakeCallback(&DirectionTruth::OnQueueDrop, this));
@@ -28,7 +34,7 @@ DirectionTruth::OnEnqueue(Ptr<const Packet> packet)
     const PacketFacts facts = Describe(packet);
     ++counts_.packets_in;
     counts_.bytes_in += facts.ip_length;
-    Log(PacketEvent::kEnqueue, facts, queue_packets_ - 1, Time(0));
+    Log(kEnqueue, facts, queue_packets_ - 1, Time(0));
 }
 
 void
@@ -38,7 +44,7 @@ DirectionTruth::OnQueueDrop(Ptr<const Packet> packet)
     ++counts_.packets_in;
     counts_.bytes_in += facts.ip_length;
     ++counts_.dropped_queue;
-    Log(PacketEvent::kDropQueue, facts, queue_->GetNPackets(), Time(0));
+    Log(kDropQueue, facts, queue_->GetNPackets(), Time(0));
 }
 
 void
@@ -57,12 +63,12 @@ DirectionTruth::OnTransmitted(const Passage& passage)
     const PacketFacts facts = Describe(passage.packet);
     for (const PacketEvent change : passage.changes)
     {
-        Count(change);
+        ++counts_.impaired[change.counter];
         Log(change, facts, queue_->GetNPackets(), Time(0));
     }
     if (passage.dropped)
     {
-        Count(*passage.dropped);
+        ++counts_.impaired[passage.dropped->counter];
         Log(*passage.dropped, facts, queue_->GetNPackets(), Time(0));
         return;
     }
@@ -70,39 +76,11 @@ DirectionTruth::OnTransmitted(const Passage& passage)
 }
 
 void
-DirectionTruth::Count(PacketEvent event)
-{
-    switch (event)
-    {
-    case PacketEvent::kDropOutage:
-        ++counts_.dropped_outage;
-        break;
-    case PacketEvent::kDropMtu:
-        ++counts_.dropped_mtu;
-        break;
-    case PacketEvent::kCorrupt:
-        ++counts_.corrupted;
-        break;
-    case PacketEvent::kMark:
-        ++counts_.marked;
-        break;
-    case PacketEvent::kHoldBack:
-        ++counts_.held_back;
-        break;
-    case PacketEvent::kTranslate:
-        ++counts_.translated;
-        break;
-    default:
-        break;  // the others are counted where they happen
-    }
-}
-
-void
 DirectionTruth::OnLost(Ptr<const Packet> packet)
 {
     --propagating_;
     ++counts_.dropped_loss;
-    Log(PacketEvent::kDropLoss, Describe(packet), queue_->GetNPackets(), Time(0));
+    Log(kDropLoss, Describe(packet), queue_->GetNPackets(), Time(0));
 }
 
 void
@@ -116,7 +94,7 @@ DirectionTruth::OnSent(const PacketFacts& facts, Time lateness, bool taken)
     }
     ++counts_.packets_out;
     counts_.bytes_out += facts.ip_length;
-    Log(PacketEvent::kDeliver, facts, queue_->GetNPackets(), lateness);
+    Log(kDeliver, facts, queue_->GetNPackets(), lateness);
 }
 
 void
@@ -156,7 +134,7 @@ DirectionTruth::Counts() const
 }
 
 void
-DirectionTruth::Log(PacketEvent event, const PacketFacts& facts, uint32_t queue_packets, Time lateness)
+DirectionTruth::Log(const PacketEvent& event, const PacketFacts& facts, uint32_t queue_packets, Time lateness)
 {
     if (log_ == nullptr)
     {
@@ -167,7 +145,7 @@ DirectionTruth::Log(PacketEvent event, const PacketFacts& facts, uint32_t queue_
     record.id = facts.id;
     record.lateness_ns = static_cast<uint32_t>(std::clamp<int64_t>(lateness.GetNanoSeconds(), 0, UINT32_MAX));
     record.direction = static_cast<uint8_t>(direction_);
-    record.event = static_cast<uint8_t>(event);
+    record.event = event.number;
     record.queue_packets = static_cast<uint16_t>(std::min<uint32_t>(queue_packets, UINT16_MAX));
     record.ip_length = facts.ip_length;
     record.transport_checksum = facts.transport_checksum;

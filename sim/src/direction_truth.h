@@ -8,6 +8,8 @@
 #include "ns3/drop-tail-queue.h"
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace bentpipe
 {
@@ -21,12 +23,7 @@ struct DirectionCounts
     uint64_t bytes_out = 0;
     uint64_t dropped_queue = 0;
     uint64_t dropped_loss = 0;
-    uint64_t dropped_outage = 0;
-    uint64_t dropped_mtu = 0;
-    uint64_t corrupted = 0;   ///< and delivered, unless they were lost too
-    uint64_t marked = 0;      ///< with CE
-    uint64_t held_back = 0;
-    uint64_t translated = 0;  ///< by the NAT
+    std::map<std::string, uint64_t> impaired;  ///< by the counter of the event
     uint64_t send_errors = 0;  ///< that the kernel refused at the far interface
     uint64_t in_flight = 0;    ///< waiting, being transmitted or propagating when the link stopped
     uint32_t queue_max_packets = 0;
@@ -56,8 +53,7 @@ class DirectionTruth
     void OnDequeue(ns3::Ptr<const ns3::Packet> packet);
     void OnQueueDrop(ns3::Ptr<const ns3::Packet> packet);
     void AdvanceQueue();
-    void Count(PacketEvent event);
-    void Log(PacketEvent event, const PacketFacts& facts, uint32_t queue_packets, ns3::Time lateness);
+    void Log(const PacketEvent& event, const PacketFacts& facts, uint32_t queue_packets, ns3::Time lateness);
 
     Direction direction_;
     ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;

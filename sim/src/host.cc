@@ -1,6 +1,6 @@
 #include "host.h"
 
-#include "parameters.h"
+#include "user_error.h"
 
 #include <cerrno>
 #include <cstdio>

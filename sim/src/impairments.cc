@@ -1,9 +1,11 @@
 #include "impairments.h"
 
+#include "loss.h"
+#include "nat.h"
 #include "packet_edit.h"
 #include "packet_facts.h"
 
-#include <algorithm>
+#include <utility>
 
 #include <netinet/in.h>
 
@@ -15,6 +17,21 @@ namespace
 
 constexpr uint8_t kNotEct = 0;
 constexpr uint8_t kCe = 3;  // RFC 3168 §5
+constexpr uint64_t kMinMtu = 100;  // bytes
+constexpr uint64_t kMaxMtu = 65'535;
+constexpr uint64_t kMaxMarkPackets = 1'000'000;
+
+constexpr PacketEvent kDropOutage{4, "dropped_outage"};
+constexpr PacketEvent kDropMtu{5, "dropped_mtu"};
+constexpr PacketEvent kCorrupt{6, "corrupted"};  // delivered with another byte, unless it was lost too
+constexpr PacketEvent kMark{7, "marked"};        // with CE
+constexpr PacketEvent kHoldBack{8, "held_back"};  // later than its successors
+
+// Random numbers of a direction: a kind keeps its stream, so that a seed puts it to the same packets as ever.
+constexpr int64_t kCorruptionStream = 0;
+constexpr int64_t kJitterStream = 1;
+constexpr int64_t kReorderingStream = 2;
+static_assert(kReorderingStream < kImpairmentStreams);
 
 bool
 IsUdp(const Passage& passage)
@@ -30,61 +47,109 @@ MakeRandom(int64_t stream)
     return random;
 }
 
-class OutageImpairment : public Impairment
+/// No UDP packet passes for a while after the first 1-RTT packet.
+class Outage : public Impairment
 {
   public:
-    OutageImpairment(const Outage& outage, const Anchor& anchor)
-        : outage_(outage),
+    Outage(double start_s, double duration_s, const Anchor& anchor)
+        : start_s_(start_s),
+          end_s_(start_s + duration_s),
           anchor_(anchor)
     {
+    }
+
+    static ImpairmentMaker
+    Read(Fields&, Fields& both)
+    {
+        const auto value = both.Find("outage");
+        if (!value)
+        {
+            return {};
+        }
+        Fields fields(*value);
+        const double start = fields.Need("start").Seconds(kMaxTime);
+        const double duration = fields.Need("duration").Seconds(kMaxTime);
+        fields.RefuseOthers();
+        return [=](const Surroundings& at) { return std::make_unique<Outage>(start, duration, at.anchor); };
     }
 
     void
     Apply(Passage& passage) override
     {
         const auto since = anchor_.SinceFirstOneRtt();
-        if (since && *since >= outage_.start_s && *since < outage_.start_s + outage_.duration_s && IsUdp(passage))
+        if (since && *since >= start_s_ && *since < end_s_ && IsUdp(passage))
         {
-            passage.dropped = PacketEvent::kDropOutage;
+            passage.dropped = kDropOutage;
         }
     }
 
   private:
-    Outage outage_;
+    double start_s_;
+    double end_s_;
     const Anchor& anchor_;
 };
 
-class MtuFallImpairment : public Impairment
+/// Longer UDP packets vanish without a word from a while after the first 1-RTT packet (RFC 8899 §1.2: a black hole).
+class MtuFall : public Impairment
 {
   public:
-    MtuFallImpairment(const MtuFall& fall, const Anchor& anchor)
-        : fall_(fall),
+    MtuFall(uint64_t ip_bytes, double start_s, const Anchor& anchor)
+        : ip_bytes_(ip_bytes),
+          start_s_(start_s),
           anchor_(anchor)
     {
+    }
+
+    static ImpairmentMaker
+    Read(Fields&, Fields& both)
+    {
+        const auto value = both.Find("mtu_fall");
+        if (!value)
+        {
+            return {};
+        }
+        Fields fields(*value);
+        const uint64_t size = fields.Need("size").Whole(kMinMtu, kMaxMtu, " of bytes");
+        const double start = fields.Need("start").Seconds(kMaxTime);
+        fields.RefuseOthers();
+        return [=](const Surroundings& at) { return std::make_unique<MtuFall>(size, start, at.anchor); };
     }
 
     void
     Apply(Passage& passage) override
     {
         const auto since = anchor_.SinceFirstOneRtt();
-        if (since && *since >= fall_.start_s && passage.packet->GetSize() > fall_.bytes && IsUdp(passage))
+        if (since && *since >= start_s_ && passage.packet->GetSize() > ip_bytes_ && IsUdp(passage))
         {
-            passage.dropped = PacketEvent::kDropMtu;
+            passage.dropped = kDropMtu;
         }
     }
 
   private:
-    MtuFall fall_;
+    uint64_t ip_bytes_;
+    double start_s_;
     const Anchor& anchor_;
 };
 
+/// ECN: ECT packets that leave so many packets, or more, waiting behind them get CE.
 class Marking : public Impairment
 {
   public:
-    Marking(uint32_t packets, ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue)
+    Marking(uint64_t packets, ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue)
         : packets_(packets),
           queue_(queue)
     {
+    }
+
+    static ImpairmentMaker
+    Read(Fields& direction, Fields&)
+    {
+        const uint64_t packets = direction.Get("mark_packets", 0u).Whole(0, kMaxMarkPackets, " of packets");
+        if (packets == 0)
+        {
+            return {};
+        }
+        return [=](const Surroundings& at) { return std::make_unique<Marking>(packets, at.queue); };
     }
 
     void
@@ -99,15 +164,16 @@ class Marking : public Impairment
         {
             udp->SetEcn(kCe);
             passage.packet = udp->Build();
-            passage.changes.push_back(PacketEvent::kMark);
+            passage.changes.push_back(kMark);
         }
     }
 
   private:
-    uint32_t packets_;
+    uint64_t packets_;
     ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;
 };
 
+/// One byte of the payload changes, the UDP checksum is made right, and the packet is delivered.
 class Corruption : public Impairment
 {
   public:
@@ -116,6 +182,20 @@ class Corruption : public Impairment
           burst_(burst),
           random_(MakeRandom(stream))
     {
+    }
+
+    static ImpairmentMaker
+    Read(Fields& direction, Fields&)
+    {
+        const double probability = direction.Get("corruption", 0.0).Fraction();
+        const uint32_t burst = ReadBurst(direction);
+        if (probability == 0.0)
+        {
+            return {};
+        }
+        return [=](const Surroundings& at) {
+            return std::make_unique<Corruption>(probability, burst, at.first_stream + kCorruptionStream);
+        };
     }
 
     void
@@ -138,7 +218,7 @@ class Corruption : public Impairment
         ++run_;
         udp->Corrupt(offset, mask);
         passage.packet = udp->Build();
-        passage.changes.push_back(PacketEvent::kCorrupt);
+        passage.changes.push_back(kCorrupt);
     }
 
   private:
@@ -148,6 +228,7 @@ class Corruption : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
+/// The delay of each packet grows, uniformly; in order unless they may overtake each other.
 class Jitter : public Impairment
 {
   public:
@@ -156,6 +237,20 @@ class Jitter : public Impairment
           overtaking_(overtaking),
           random_(MakeRandom(stream))
     {
+    }
+
+    static ImpairmentMaker
+    Read(Fields& direction, Fields& both)
+    {
+        const double seconds = direction.Get("jitter", 0.0).Seconds(kMaxDelay);
+        const bool overtaking = both.Get("overtaking", false).Flag();
+        if (seconds == 0.0)
+        {
+            return {};
+        }
+        return [=](const Surroundings& at) {
+            return std::make_unique<Jitter>(seconds, overtaking, at.first_stream + kJitterStream);
+        };
     }
 
     void
@@ -171,6 +266,7 @@ class Jitter : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
+/// Some packets are held back, and others overtake them.
 class Reordering : public Impairment
 {
   public:
@@ -181,6 +277,20 @@ class Reordering : public Impairment
     {
     }
 
+    static ImpairmentMaker
+    Read(Fields& direction, Fields&)
+    {
+        const double probability = direction.Get("reorder", 0.0).Fraction();
+        const double seconds = direction.Get("reorder_delay", 0.0).Seconds(kMaxDelay);
+        if (probability == 0.0)
+        {
+            return {};
+        }
+        return [=](const Surroundings& at) {
+            return std::make_unique<Reordering>(probability, seconds, at.first_stream + kReorderingStream);
+        };
+    }
+
     void
     Apply(Passage& passage) override
     {
@@ -188,7 +298,7 @@ class Reordering : public Impairment
         {
             passage.delay += ns3::Seconds(seconds_);
             passage.apart = true;
-            passage.changes.push_back(PacketEvent::kHoldBack);
+            passage.changes.push_back(kHoldBack);
         }
     }
 
@@ -198,41 +308,51 @@ class Reordering : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
+/// One kind: how it is read from the document (empty: it is not asked for), and what it does to packets, for the counters.
+struct Kind
+{
+    ImpairmentMaker (*read)(Fields& direction, Fields& both);
+    const PacketEvent* event;  // null: nothing that is counted
+};
+
+// In the order in which they act.
+constexpr Kind kKinds[] = {
+    {Outage::Read, &kDropOutage},
+    {MtuFall::Read, &kDropMtu},
+    {Marking::Read, &kMark},
+    {Corruption::Read, &kCorrupt},
+    {Jitter::Read, nullptr},
+    {Reordering::Read, &kHoldBack},
+};
+
 }  // namespace
 
-std::vector<std::unique_ptr<Impairment>>
-MakeImpairments(const LinkParameters& link,
-                const Parameters& path,
-                const Anchor& anchor,
-                ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue,
-                int64_t first_stream)
+std::vector<ImpairmentMaker>
+ReadImpairments(Fields& direction, Fields& both)
 {
-    std::vector<std::unique_ptr<Impairment>> made;
-    if (path.outage)
+    std::vector<ImpairmentMaker> makers;
+    for (const Kind& kind : kKinds)
     {
-        made.push_back(std::make_unique<OutageImpairment>(*path.outage, anchor));
+        if (ImpairmentMaker maker = kind.read(direction, both))
+        {
+            makers.push_back(std::move(maker));
+        }
     }
-    if (path.mtu_fall)
+    return makers;
+}
+
+std::vector<PacketEvent>
+ImpairmentEvents()
+{
+    std::vector<PacketEvent> events{kTranslate};
+    for (const Kind& kind : kKinds)
     {
-        made.push_back(std::make_unique<MtuFallImpairment>(*path.mtu_fall, anchor));
+        if (kind.event != nullptr)
+        {
+            events.push_back(*kind.event);
+        }
     }
-    if (link.mark_packets > 0)
-    {
-        made.push_back(std::make_unique<Marking>(link.mark_packets, queue));
-    }
-    if (link.corruption > 0.0)
-    {
-        made.push_back(std::make_unique<Corruption>(link.corruption, link.burst, first_stream));
-    }
-    if (link.jitter_s > 0.0)
-    {
-        made.push_back(std::make_unique<Jitter>(link.jitter_s, path.overtaking, first_stream + 1));
-    }
-    if (link.reorder > 0.0)
-    {
-        made.push_back(std::make_unique<Reordering>(link.reorder, link.reorder_delay_s, first_stream + 2));
-    }
-    return made;
+    return events;
 }
 
 }  // namespace bentpipe

@@ -85,16 +85,16 @@ Link::Link(const Parameters& parameters, PacketLog* log)
 {
     truth_.parameters = parameters;
     PrepareSimulator(parameters.seed);
-    const Interface left = FindInterface(parameters.left);
-    const Interface right = FindInterface(parameters.right);
+    const Interface left = FindInterface(parameters.left.interface);
+    const Interface right = FindInterface(parameters.right.interface);
     const OwnAddresses own = ListOwnAddresses();
     left_.fd = OpenRawSocket(left, own);
     right_.fd = OpenRawSocket(right, own);
     channel_ = ns3::CreateObject<AsymmetricChannel>();
     BuildSide(left_, left, parameters.back, Direction::kReturn, log);
     BuildSide(right_, right, parameters.forward, Direction::kForward, log);
-    left_.raw->SetForeign(parameters.left_foreign);
-    right_.raw->SetForeign(parameters.right_foreign);
+    left_.raw->SetForeign(parameters.left.foreign);
+    right_.raw->SetForeign(parameters.right.foreign);
     if (parameters.rebinding)
     {
         nat_ = std::make_unique<Nat>(*parameters.rebinding, anchor_, kNatStream);
@@ -112,7 +112,7 @@ Link::~Link()
 }
 
 void
-Link::BuildSide(Side& side, const Interface& interface, const LinkParameters& outgoing, Direction direction, PacketLog* log)
+Link::BuildSide(Side& side, const Interface& interface, const DirectionParameters& outgoing, Direction direction, PacketLog* log)
 {
     side.node = ns3::CreateObject<ns3::Node>();
 
@@ -126,11 +126,11 @@ Link::BuildSide(Side& side, const Interface& interface, const LinkParameters& ou
     side.node->AddDevice(side.raw);
 
     side.queue = ns3::CreateObject<ns3::DropTailQueue<ns3::Packet>>();
-    side.queue->SetMaxSize(ns3::QueueSize(outgoing.queue));
+    side.queue->SetMaxSize(ns3::QueueSize(ns3::QueueSizeUnit::PACKETS, outgoing.queue_packets));
     side.truth = std::make_unique<DirectionTruth>(direction, side.queue, log);
     side.device = ns3::CreateObject<ns3::SimpleNetDevice>();
     side.device->SetAddress(PrivateAddress());
-    side.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(outgoing.rate_bps)));
+    side.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(outgoing.data_rate)));
     side.device->SetQueue(side.queue);
     side.device->SetChannel(channel_);
     side.node->AddDevice(side.device);
@@ -145,12 +145,12 @@ Link::BuildSide(Side& side, const Interface& interface, const LinkParameters& ou
 }
 
 void
-Link::Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_stream)
+Link::Connect(Side& from, Side& to, const DirectionParameters& direction, int64_t random_stream)
 {
     DirectionTruth* truth = from.truth.get();
-    const ns3::Time delay = ns3::NanoSeconds(std::llround(link.delay_s * 1e9));
+    const ns3::Time delay = ns3::NanoSeconds(std::llround(direction.delay_s * 1e9));
     channel_->Connect(from.device, to.device, delay, [this, &from](Passage& passage) { Pass(from, passage); });
-    from.loss = MakeLossModel(link, truth_.parameters.loss_protocol, random_stream);
+    from.loss = MakeLossModel(direction.loss, random_stream);
     if (from.loss.model != nullptr)
     {
         to.device->SetReceiveErrorModel(from.loss.model);
@@ -163,27 +163,27 @@ Link::Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_s
 }
 
 void
-Link::Impair(Side& from, const LinkParameters& link, int64_t first_stream)
+Link::Impair(Side& from, const DirectionParameters& direction, int64_t first_stream)
 {
     // The NAT stands at the client: before the link for what the client sends, after it for what the client gets.
     if (nat_ != nullptr && &from == &left_)
     {
         from.impairments.push_back(nat_->Outgoing());
     }
-    for (auto& impairment : MakeImpairments(link, truth_.parameters, anchor_, from.queue, first_stream))
+    for (const ImpairmentMaker& make : direction.impairments)
     {
-        from.impairments.push_back(std::move(impairment));
+        from.impairments.push_back(make({anchor_, from.queue, first_stream}));
     }
     if (nat_ != nullptr && &from == &right_)
     {
         from.impairments.push_back(nat_->Incoming());
     }
-    if (!link.changes.empty())
+    if (!direction.changes.empty())
     {
-        anchor_.AtFirstUdp([this, &from, &link] {
-            for (const LinkChange& change : link.changes)
+        anchor_.AtFirstUdp([this, &from, &direction] {
+            for (const Change& change : direction.changes)
             {
-                ns3::Simulator::Schedule(ns3::Seconds(change.time_s), &Link::Change, this, std::ref(from), change);
+                ns3::Simulator::Schedule(ns3::Seconds(change.time_s), &Link::Apply, this, std::ref(from), change);
             }
         });
     }
@@ -205,9 +205,9 @@ Link::Pass(Side& from, Passage& passage)
 }
 
 void
-Link::Change(Side& from, const LinkChange& change)
+Link::Apply(Side& from, const Change& change)
 {
-    from.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(change.rate_bps)));
+    from.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(change.data_rate)));
     channel_->SetDelay(from.device, ns3::NanoSeconds(std::llround(change.delay_s * 1e9)));
     if (from.loss.uniform != nullptr)
     {

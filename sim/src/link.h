@@ -55,11 +55,11 @@ class Link
         LossModel loss;
     };
 
-    void BuildSide(Side& side, const Interface& interface, const LinkParameters& outgoing, Direction direction, PacketLog* log);
-    void Connect(Side& from, Side& to, const LinkParameters& link, int64_t random_stream);
-    void Impair(Side& from, const LinkParameters& link, int64_t first_stream);
+    void BuildSide(Side& side, const Interface& interface, const DirectionParameters& outgoing, Direction direction, PacketLog* log);
+    void Connect(Side& from, Side& to, const DirectionParameters& direction, int64_t random_stream);
+    void Impair(Side& from, const DirectionParameters& direction, int64_t first_stream);
     void Pass(Side& from, Passage& passage);
-    void Change(Side& from, const LinkChange& change);
+    void Apply(Side& from, const Change& change);
     void OnStart(PacketLog* log);
     void OnLinkUp();
     void LookForFlood();

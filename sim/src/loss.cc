@@ -5,6 +5,7 @@
 #include "ns3/core-module.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -137,33 +138,71 @@ class TwoStates : public ns3::ErrorModel
     bool bad_ = false;
 };
 
+constexpr uint64_t kMaxPacketNumber = 1'000'000'000;
+constexpr uint64_t kMaxBurst = 1'000'000;
+
+std::vector<PacketRange>
+ReadList(const Value& list)
+{
+    const std::string expected = "first and last of a run of packets, such as [2, 7]";
+    std::vector<PacketRange> ranges;
+    for (const Value& item : list.Items("a list of runs of packets, such as [[2, 7]]"))
+    {
+        const auto [first, last] = item.Pair(expected);
+        const uint64_t from = first.Whole(1, kMaxPacketNumber, "");
+        ranges.push_back({from, last.Whole(from, kMaxPacketNumber, "")});
+    }
+    return ranges;
+}
+
 }  // namespace
 
+uint32_t
+ReadBurst(Fields& impairments)
+{
+    return static_cast<uint32_t>(impairments.Get("burst", 0u).Whole(0, kMaxBurst, " of packets"));
+}
+
+LossParameters
+ReadLoss(Fields& direction, Fields& impairments)
+{
+    LossParameters loss;
+    loss.fraction = direction.Get("loss", 0.0).Fraction();
+    if (const auto states = impairments.Find("gilbert_elliott"))
+    {
+        const auto [to_bad, to_good] = states->Pair("two fractions, good to bad and bad to good, such as [0.018, 0.645]");
+        loss.gilbert_elliott = GilbertElliott{to_bad.Fraction(), to_good.Fraction()};
+    }
+    loss.list = ReadList(impairments.Get("loss_list", nlohmann::json::array()));
+    loss.burst = ReadBurst(impairments);
+    return loss;
+}
+
 LossModel
-MakeLossModel(const LinkParameters& link, LossProtocol protocol, int64_t stream)
+MakeLossModel(const LossParameters& loss, int64_t stream)
 {
     LossModel made;
-    if (link.gilbert_elliott)
+    if (loss.gilbert_elliott)
     {
-        made.model = ns3::CreateObject<TwoStates>(*link.gilbert_elliott, stream);
+        made.model = ns3::CreateObject<TwoStates>(*loss.gilbert_elliott, stream);
     }
-    else if (link.loss > 0.0 || !link.changes.empty())
+    else if (loss.fraction > 0.0 || loss.changes)
     {
         made.uniform = ns3::CreateObject<ns3::RateErrorModel>();
         made.uniform->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
-        made.uniform->SetRate(link.loss);
+        made.uniform->SetRate(loss.fraction);
         made.uniform->AssignStreams(stream);
         made.model = made.uniform;
     }
-    if (made.model != nullptr && link.burst > 0)
+    if (made.model != nullptr && loss.burst > 0)
     {
-        made.model = ns3::CreateObject<BurstLimited>(made.model, link.burst);
+        made.model = ns3::CreateObject<BurstLimited>(made.model, loss.burst);
     }
-    if (!link.loss_list.empty())
+    if (!loss.list.empty())
     {
-        made.model = ns3::CreateObject<Listed>(link.loss_list, made.model);
+        made.model = ns3::CreateObject<Listed>(loss.list, made.model);
     }
-    if (made.model != nullptr && protocol == LossProtocol::kUdp)
+    if (made.model != nullptr && loss.udp_only)
     {
         made.model = ns3::CreateObject<UdpOnly>(made.model);
     }

@@ -1,13 +1,40 @@
 #pragma once
 
-#include "parameters.h"
+#include "fields.h"
 
 #include "ns3/error-model.h"
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace bentpipe
 {
+
+/// The first and last of a run of packets, counted from 1 in one direction.
+struct PacketRange
+{
+    uint64_t first = 0;
+    uint64_t last = 0;
+};
+
+/// Two-state loss after Gilbert and Elliott: every packet of the bad state is lost, none of the good one.
+struct GilbertElliott
+{
+    double to_bad = 0.0;   ///< probability per packet of leaving the good state
+    double to_good = 0.0;  ///< probability per packet of leaving the bad state
+};
+
+/// Which packets one direction loses after their transmission.
+struct LossParameters
+{
+    double fraction = 0.0;
+    std::optional<GilbertElliott> gilbert_elliott;  ///< loses in bursts, instead of `fraction`
+    std::vector<PacketRange> list;                  ///< these packets are lost, and with `fraction` others too
+    uint32_t burst = 0;                             ///< longest run of losses; 0: no limit
+    bool udp_only = true;                           ///< packets of other protocols are never lost
+    bool changes = false;                           ///< the fraction changes later
+};
 
 /// The loss model of one direction.
 struct LossModel
@@ -16,10 +43,16 @@ struct LossModel
     ns3::Ptr<ns3::RateErrorModel> uniform;  ///< the part of it whose probability `changes` set; null without
 };
 
+/// Reads `loss` of a direction, and what its impairments say of losses; throws UserError.
+LossParameters ReadLoss(Fields& direction, Fields& impairments);
+
+/// The longest run of losses, and of corruptions, of a direction; 0: no limit.
+uint32_t ReadBurst(Fields& impairments);
+
 /// Makes the loss model of one direction.
 ///
 /// A model is an ns3::ErrorModel; another kind is another subclass, made here. `stream` is the direction's own stream of the
 /// random number generator, so that the directions stay independent of each other.
-LossModel MakeLossModel(const LinkParameters& link, LossProtocol protocol, int64_t stream);
+LossModel MakeLossModel(const LossParameters& loss, int64_t stream);
 
 }  // namespace bentpipe

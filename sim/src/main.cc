@@ -42,17 +42,9 @@ Run(const Parameters& parameters)
 }
 
 int
-RunLink(const std::vector<std::string>& arguments)
+RunLink(const std::string& document)
 {
-    const Parameters parameters = ParseParameters(arguments);
-    if (parameters.help)
-    {
-        std::fputs(UsageText(), stdout);
-    }
-    else
-    {
-        Run(parameters);
-    }
+    Run(ParseParameters(document));
     return 0;
 }
 
@@ -79,13 +71,22 @@ Told(const std::function<int()>& run)
 int
 Main(const std::vector<std::string>& arguments)
 {
-    if (arguments != std::vector<std::string>{"--serve"})
-    {
-        return Told([&arguments] { return RunLink(arguments); });
-    }
-    return Told([] {
-        Serve([](const auto& of_one) { return Told([&of_one] { return RunLink(of_one); }); });
-        return 0;
+    return Told([&arguments] {
+        if (arguments.size() != 1)
+        {
+            throw UserError("Give one argument: a JSON document, --serve or --help.");
+        }
+        if (arguments[0] == "--help")
+        {
+            std::fputs(UsageText().c_str(), stdout);
+            return 0;
+        }
+        if (arguments[0] == "--serve")
+        {
+            Serve([](const std::string& document) { return Told([&document] { return RunLink(document); }); });
+            return 0;
+        }
+        return RunLink(arguments[0]);
     });
 }
 

@@ -14,6 +14,23 @@ constexpr uint64_t kHosts = 100;
 
 }  // namespace
 
+std::optional<Rebinding>
+ReadRebinding(Fields& both)
+{
+    const auto value = both.Find("rebinding");
+    if (!value)
+    {
+        return std::nullopt;
+    }
+    Fields fields(*value);
+    Rebinding rebinding;
+    rebinding.address = fields.Need("what").Choice({"port", "address"}) == "address";
+    rebinding.first_s = fields.Need("first").Seconds(kMaxTime);
+    rebinding.every_s = fields.Get("every", 0.0).Seconds(kMaxTime);
+    fields.RefuseOthers();
+    return rebinding;
+}
+
 class Nat::Out : public Impairment
 {
   public:
@@ -39,7 +56,7 @@ class Nat::Out : public Impairment
         ++nat_.mappings_[number].packets;
         udp->SetSource(outer);
         passage.packet = udp->Build();
-        passage.changes.push_back(PacketEvent::kTranslate);
+        passage.changes.push_back(kTranslate);
     }
 
   private:
@@ -69,7 +86,7 @@ class Nat::In : public Impairment
         }
         udp->SetDestination(inner->second);
         passage.packet = udp->Build();
-        passage.changes.push_back(PacketEvent::kTranslate);
+        passage.changes.push_back(kTranslate);
     }
 
   private:

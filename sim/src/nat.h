@@ -1,19 +1,34 @@
 #pragma once
 
 #include "anchor.h"
+#include "fields.h"
 #include "impairment.h"
 #include "packet_edit.h"
-#include "parameters.h"
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace bentpipe
 {
+
+/// The NAT gave a packet another address or port.
+constexpr PacketEvent kTranslate{9, "translated"};
+
+/// What a NAT changes and when (RFC 9000 §9).
+struct Rebinding
+{
+    bool address = false;  ///< the address changes; false: the port
+    double first_s = 0.0;  ///< after the first 1-RTT packet
+    double every_s = 0.0;  ///< from then on; 0: never again
+};
+
+/// The field `rebinding` of the impairments of both directions; throws UserError.
+std::optional<Rebinding> ReadRebinding(Fields& both);
 
 /// A mapping that the NAT made, when its first packet used it.
 struct MappingTruth

@@ -1,6 +1,6 @@
 #include "packet_log.h"
 
-#include "parameters.h"
+#include "user_error.h"
 
 #include <bit>
 #include <cerrno>

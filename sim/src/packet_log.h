@@ -19,20 +19,19 @@ enum class Direction : uint8_t
     kReturn = 1,
 };
 
-/// What happened to a packet, as numbered in the log.
-enum class PacketEvent : uint8_t
+/// Something that happens to packets: its number in the log, and the counter of a direction's truth that counts it.
+///
+/// Impairments declare theirs, from 4 on. The counter of an event that ends a packet begins with `dropped_`.
+struct PacketEvent
 {
-    kEnqueue = 0,
-    kDropQueue = 1,
-    kDropLoss = 2,
-    kDeliver = 3,
-    kDropOutage = 4,
-    kDropMtu = 5,
-    kCorrupt = 6,    // delivered with another byte
-    kMark = 7,       // with CE
-    kHoldBack = 8,   // later than its successors
-    kTranslate = 9,  // with another address or port
+    uint8_t number;
+    const char* counter;
 };
+
+constexpr PacketEvent kEnqueue{0, "packets_in"};
+constexpr PacketEvent kDropQueue{1, "dropped_queue"};
+constexpr PacketEvent kDropLoss{2, "dropped_loss"};
+constexpr PacketEvent kDeliver{3, "packets_out"};
 
 /// One record of the log, little-endian, as on disk.
 struct PacketRecord

@@ -1,6 +1,6 @@
 #include "raw_socket.h"
 
-#include "parameters.h"
+#include "user_error.h"
 
 #include <cerrno>
 #include <cstdio>

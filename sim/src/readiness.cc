@@ -1,6 +1,6 @@
 #include "readiness.h"
 
-#include "parameters.h"
+#include "user_error.h"
 
 #include <cerrno>
 #include <cstring>
@@ -23,7 +23,7 @@ Fail(int fd, uint16_t port)
 {
     const std::string reason = std::strerror(errno);
     close(fd);
-    throw UserError("The readiness port " + std::to_string(port) + " can't be opened: " + reason + "; choose another with --ready-port.");
+    throw UserError("The readiness port " + std::to_string(port) + " can't be opened: " + reason + "; choose another ready_port.");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "serve.h"
 
-#include "parameters.h"
+#include "user_error.h"
 
 #include <cerrno>
 #include <csignal>
@@ -9,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -32,7 +31,7 @@ LastError(const std::string& what)
 class Server
 {
   public:
-    explicit Server(std::function<int(const std::vector<std::string>&)> run)
+    explicit Server(std::function<int(const std::string&)> run)
         : run_(std::move(run))
     {
         sigset_t set;
@@ -121,15 +120,14 @@ class Server
             Stop();
             return;
         }
-        const auto arguments = nlohmann::json::parse(line, nullptr, false);
-        if (!arguments.is_array() || child_)
+        if (child_)
         {
-            throw UserError(child_ ? "A link runs already; stop it first." : "'" + line + "' is neither stop nor a JSON array.");
+            throw UserError("A link runs already; stop it first.");
         }
-        Start(arguments.get<std::vector<std::string>>());
+        Start(line);
     }
 
-    void Start(const std::vector<std::string>& arguments)
+    void Start(const std::string& document)
     {
         const pid_t child = fork();
         if (child < 0)
@@ -140,7 +138,7 @@ class Server
         {
             close(signals_);
             pthread_sigmask(SIG_SETMASK, &inherited_, nullptr);
-            const int code = run_(arguments);
+            const int code = run_(document);
             std::fflush(nullptr);
             _exit(code);
         }
@@ -172,7 +170,7 @@ class Server
         Stop();
     }
 
-    std::function<int(const std::vector<std::string>&)> run_;
+    std::function<int(const std::string&)> run_;
     sigset_t inherited_{};
     int signals_ = -1;
     std::optional<pid_t> child_;
@@ -183,7 +181,7 @@ class Server
 }  // namespace
 
 void
-Serve(const std::function<int(const std::vector<std::string>&)>& run)
+Serve(const std::function<int(const std::string&)>& run)
 {
     Server(run).Run();
 }

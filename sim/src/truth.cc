@@ -16,62 +16,26 @@ namespace bentpipe
 namespace
 {
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 
 using nlohmann::json;
 
 json
-ToJson(const LinkParameters& link)
-{
-    json made{{"burst", link.burst},
-              {"corruption", link.corruption},
-              {"delay_s", link.delay_s},
-              {"jitter_s", link.jitter_s},
-              {"loss", link.loss},
-              {"loss_list", json::array()},
-              {"mark_packets", link.mark_packets},
-              {"queue", link.queue},
-              {"rate_bps", link.rate_bps},
-              {"reorder", link.reorder},
-              {"reorder_delay_s", link.reorder_delay_s}};
-    for (const PacketRange& range : link.loss_list)
-    {
-        made["loss_list"].push_back({range.first, range.last});
-    }
-    if (link.gilbert_elliott)
-    {
-        made["gilbert_elliott"] = {{"to_bad", link.gilbert_elliott->to_bad}, {"to_good", link.gilbert_elliott->to_good}};
-    }
-    for (const LinkChange& change : link.changes)
-    {
-        made["changes"].push_back({{"time_s", change.time_s},
-                                   {"delay_s", change.delay_s},
-                                   {"rate_bps", change.rate_bps},
-                                   {"loss", change.loss}});
-    }
-    return made;
-}
-
-json
 ToJson(const DirectionCounts& counts)
 {
-    return {{"busy_s", counts.busy_s},
+    json made{{"busy_s", counts.busy_s},
             {"bytes_in", counts.bytes_in},
             {"bytes_out", counts.bytes_out},
-            {"corrupted", counts.corrupted},
             {"dropped_loss", counts.dropped_loss},
-            {"dropped_mtu", counts.dropped_mtu},
-            {"dropped_outage", counts.dropped_outage},
             {"dropped_queue", counts.dropped_queue},
-            {"held_back", counts.held_back},
             {"in_flight", counts.in_flight},
-            {"marked", counts.marked},
             {"packets_in", counts.packets_in},
             {"packets_out", counts.packets_out},
             {"queue_max_packets", counts.queue_max_packets},
             {"queue_mean_packets", counts.queue_mean_packets},
-            {"send_errors", counts.send_errors},
-            {"translated", counts.translated}};
+            {"send_errors", counts.send_errors}};
+    made.update(json(counts.impaired));
+    return made;
 }
 
 json
@@ -94,32 +58,6 @@ ToJson(const Histogram& histogram)
 }
 
 json
-ToJson(const Parameters& p)
-{
-    json made{{"forward", ToJson(p.forward)},
-              {"left", p.left},
-              {"loss_protocol", p.loss_protocol == LossProtocol::kUdp ? "udp" : "any"},
-              {"overtaking", p.overtaking},
-              {"return", ToJson(p.back)},
-              {"right", p.right}};
-    if (p.outage)
-    {
-        made["outage"] = {{"start_s", p.outage->start_s}, {"duration_s", p.outage->duration_s}};
-    }
-    if (p.mtu_fall)
-    {
-        made["mtu_fall"] = {{"bytes", p.mtu_fall->bytes}, {"start_s", p.mtu_fall->start_s}};
-    }
-    if (p.rebinding)
-    {
-        made["rebind"] = {{"what", p.rebinding->address ? "address" : "port"},
-                          {"first_s", p.rebinding->first_s},
-                          {"every_s", p.rebinding->every_s}};
-    }
-    return made;
-}
-
-json
 ToJson(const std::vector<MappingTruth>& mappings)
 {
     json made = json::array();
@@ -136,7 +74,6 @@ ToJson(const std::vector<MappingTruth>& mappings)
 json
 ToJson(const Truth& truth)
 {
-    const Parameters& p = truth.parameters;
     return {{"clock_step_s", truth.clock_step_s},
             {"duration_s", truth.duration_s},
             {"first_1rtt_s", truth.first_1rtt_s ? json(*truth.first_1rtt_s) : json()},
@@ -145,11 +82,11 @@ ToJson(const Truth& truth)
             {"ns3", std::to_string(ns3::Version::Major()) + "." + std::to_string(ns3::Version::Minor())},
             {"origin_unix_s", truth.origin_unix_s},
             {"mappings", ToJson(truth.mappings)},
-            {"parameters", ToJson(p)},
+            {"parameters", truth.parameters.document},
             {"receive_lateness_s", ToJson(truth.receive_lateness)},
             {"return", ToJson(truth.back)},
             {"schema", kSchema},
-            {"seed", p.seed},
+            {"seed", truth.parameters.seed},
             {"sockets", {{"left", ToJson(truth.left)}, {"right", ToJson(truth.right)}}}};
 }
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from runner.model.result import DirectionTruth, LinkTruth
+from runner.model.result import DROPS, DirectionTruth, LinkTruth
 from runner.model.run import Kind
 from runner.render import gather, words
 from runner.render.cells import Cell, tells_rates
@@ -28,7 +28,6 @@ _FAST = (
     "retransmission_ratio",
 )
 _SHORT = ("handshake_time", "ttlb")  # of a case that moves too little for a goodput
-_DROPS = ("dropped_queue", "dropped_loss", "dropped_outage", "dropped_mtu")
 
 
 def pages(view: RunView) -> Pages:
@@ -130,7 +129,7 @@ def _truth(cells: list[Cell]) -> dict[str, Any] | None:
 def _sum(truths: list[LinkTruth], way: str) -> dict[str, float]:
     ways: list[DirectionTruth] = [getattr(one, way) for one in truths]
     packets = sum(one.packets_in for one in ways)
-    found: dict[str, float] = {name: sum(getattr(one, name) for one in ways) for name in _DROPS}
+    found: dict[str, float] = {name: sum(getattr(one, name) for one in ways) for name in DROPS}
     return found | {
         "packets": packets,
         "loss": found["dropped_loss"] / packets if packets else 0.0,

@@ -12,7 +12,7 @@ import pytest
 from runner.config.catalog import ROOT, load_implementations
 from runner.errors import SetupError
 from runner.images import doctor, kernel, setup
-from runner.images.images import State
+from runner.images.images import SIMULATOR, State
 from runner.model.check import Check
 
 
@@ -90,7 +90,7 @@ def test_examines_engine_and_images_after_set_up() -> None:
 
 def test_images_are_one_line_and_stacks_that_nobody_built_are_no_fault() -> None:
     every_run_needs = dict.fromkeys(
-        ("bentpipe/base:trixie", "bentpipe/endpoint", "bentpipe/sim", "bentpipe/tools"), State.CURRENT
+        ("bentpipe/base:trixie", "bentpipe/endpoint", SIMULATOR, "bentpipe/tools"), State.CURRENT
     )
     stacks = {f"bentpipe/stack{number}": State.MISSING for number in range(20)}
     check = doctor.own_images(every_run_needs | stacks | {"bentpipe/quinn": State.STALE})
@@ -99,9 +99,9 @@ def test_images_are_one_line_and_stacks_that_nobody_built_are_no_fault() -> None
         "4 of 25 up to date; built from older files: quinn; "
         "missing: stack0, stack1, stack2, stack3, stack4, stack5 and 14 more"
     )
-    check = doctor.own_images(every_run_needs | {"bentpipe/sim": State.STALE})
+    check = doctor.own_images(every_run_needs | {SIMULATOR: State.STALE})
     assert not check.ok
-    assert check.what == "3 of 4 up to date; built from older files: sim"
+    assert check.what == "3 of 4 up to date; built from older files: sim:2"
 
 
 def test_engine_that_is_away_is_told_and_not_started(monkeypatch: pytest.MonkeyPatch) -> None:

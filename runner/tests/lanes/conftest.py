@@ -9,6 +9,7 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
+from runner.images.images import SIMULATOR
 from runner.inputs import inputs
 from runner.lanes.lanes import Lanes
 from runner.lanes.request import EndpointSpec, LaneJob, Limits
@@ -42,7 +43,7 @@ def engine() -> docker.DockerClient:
     """The engine with the images that a lane is made of."""
     try:
         client = docker.from_env()
-        for image in ("bentpipe/tools", "bentpipe/sim", "bentpipe/endpoint"):
+        for image in ("bentpipe/tools", SIMULATOR, "bentpipe/endpoint"):
             client.images.get(image)
     except (DockerException, ImageNotFound) as error:
         pytest.skip(f"no engine with the images: {error}")

@@ -1,5 +1,6 @@
 """The parts of a lane that need no engine: arguments, wiring, kept output, owners."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,43 +13,47 @@ from hypothesis import strategies as st
 
 from runner.engine.output import HEAD, TAIL, Output
 from runner.engine.owner import Owner
-from runner.lanes.link_arguments import link_arguments
+from runner.images.images import SIMULATOR
+from runner.lanes.link_document import link_document
 from runner.lanes.network import GATEWAY, TERMINAL, network_script
 from runner.lanes.wiring import CLIENT, SERVER, SIM
+from runner.model.impairments import Outage, PathImpairments
 from runner.model.link_record import LinkParameters
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
 
 
-def test_arguments_of_the_link() -> None:
-    assert link_arguments(forward=FORWARD, return_=RETURN, seed=42) == [
-        "--left=eth0",
-        "--right=eth1",
-        "--forward-rate=20000000",
-        "--forward-delay=0.3",
-        "--forward-queue=125p",
-        "--forward-loss=0.01",
-        "--return-rate=2000000",
-        "--return-delay=0.3",
-        "--return-queue=25p",
-        "--return-loss=0",
-        "--left-foreign=193.167.100.0/24,fd00:cafe:cafe:100::/64",
-        "--right-foreign=193.167.0.0/24,fd00:cafe:cafe::/64",
-        "--seed=42",
-        "--truth=/logs/truth.json",
-        "--packets=/logs/packets.bin",
-        "--ready-port=57832",
-    ]
+def test_the_document_of_the_link() -> None:
+    impairments = PathImpairments(outage=Outage(start=1.0, duration=2.0))
+    document = link_document(forward=FORWARD, return_=RETURN, seed=42, path=impairments, flood=10**9)
+    assert document["left"] == {"interface": "eth0", "foreign": ("193.167.100.0/24", "fd00:cafe:cafe:100::/64")}
+    forward, return_ = document["forward"], document["return"]
+    assert (forward["data_rate"], forward["delay"], forward["queue_packets"], forward["loss"]) == (20e6, 0.3, 125, 0.01)
+    assert (return_["data_rate"], return_["queue_packets"], return_["loss"]) == (2e6, 25, 0)
+    assert document["impairments"]["outage"] == {"start": 1.0, "duration": 2.0}
+    assert (document["seed"], document["flood"], document["loss_protocol"]) == (42, 10**9, "udp")
 
 
 @given(st.floats(0, 1), st.floats(0, 10))
-def test_numbers_have_no_exponent_and_keep_their_value(loss: float, delay: float) -> None:
+def test_numbers_keep_their_value(loss: float, delay: float) -> None:
     link = LinkParameters(data_rate=1, delay=delay, queue_packets=1, loss=loss)
-    values = dict(word[2:].split("=") for word in link_arguments(forward=link, return_=link, seed=0))
-    for name, wanted in (("forward-loss", loss), ("return-delay", delay)):
-        assert re.fullmatch(r"\d+(\.\d+)?", values[name])
-        assert float(values[name]) == pytest.approx(wanted, abs=1e-12)
+    document = json.loads(json.dumps(link_document(forward=link, return_=link, seed=0)))
+    assert (document["forward"]["loss"], document["return"]["delay"]) == (loss, delay)
+
+
+@pytest.mark.docker
+def test_the_simulator_knows_the_same_fields() -> None:
+    command = ("docker", "run", "--rm", "--network", "none", SIMULATOR, "--help")
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    theirs = json.loads(usage[usage.index("\n{") :])
+    ours = link_document(forward=FORWARD, return_=RETURN, seed=1)
+    assert field_names(theirs) == field_names(ours)
+
+
+def field_names(value: object) -> object:
+    """Names without values: a document's shape."""
+    return {name: field_names(inner) for name, inner in value.items()} if isinstance(value, dict) else None
 
 
 def test_the_wiring_is_valid_shell() -> None:
@@ -74,7 +79,8 @@ def test_the_wiring_with_routers_is_valid_shell_and_names_a_controller_for_every
 
 
 def test_with_middleboxes_losses_take_every_packet() -> None:
-    assert "--loss-protocol=any" in link_arguments(forward=FORWARD, return_=RETURN, seed=1, lose_all=True)
+    document = link_document(forward=FORWARD, return_=RETURN, seed=1, lose_all=True)
+    assert document["loss_protocol"] == "any"
 
 
 def test_small_output_is_kept_as_it_is() -> None:

@@ -19,6 +19,7 @@ from runner.engine import containers
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
 from runner.engine.owner import Owner
 from runner.errors import LaneError
+from runner.images.images import SIMULATOR
 from runner.lanes import pressure
 from runner.lanes.cpu_usage import usage_of
 from runner.lanes.holders import TOOLS
@@ -240,7 +241,7 @@ def test_an_image_that_is_missing_is_a_harness_error(lanes: Lanes, ask: Ask) -> 
 def test_a_tag_that_moves_does_not_change_the_image_under_a_run(engine: docker.DockerClient) -> None:
     """As when another checkout builds: what a run began with serves until its end, also for what it has not used up."""
     tag, run = "bentpipe-test/moving", containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    before, after = engine.images.get("bentpipe/sim"), engine.images.get("bentpipe/tools")
+    before, after = engine.images.get(SIMULATOR), engine.images.get("bentpipe/tools")
     before.tag(tag)
     made = [run.create("bentpipe-test-moving-1", ContainerSpec(image=tag, role="test"))]
     try:
@@ -319,7 +320,7 @@ def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
 def test_an_image_that_cannot_be_started(
     lanes: Lanes, engine: docker.DockerClient, ask: Ask, entry: str, code: str
 ) -> None:
-    dockerfile = io.BytesIO(f"FROM bentpipe/sim\nENTRYPOINT {entry}\nCMD []\n".encode())
+    dockerfile = io.BytesIO(f"FROM {SIMULATOR}\nENTRYPOINT {entry}\nCMD []\n".encode())
     image, _ = engine.images.build(fileobj=dockerfile, tag="bentpipe-test/unstartable", rm=True)
     job = ask()
     evidence = lanes.run(replace(job, server=EndpointSpec(image=str(image.id), environment={"TESTCASE": "fetch"})))

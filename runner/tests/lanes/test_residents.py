@@ -196,11 +196,11 @@ def test_the_cpus_stay_awake_while_a_link_runs(one: Lanes, engine: docker.Docker
     assert WAKE_UP not in [file.readlink() for file in Path(f"/proc/{waiting}/fd").iterdir()]
 
 
-def test_arguments_that_a_link_refuses_are_told(one: Lanes, ask: Ask) -> None:
+def test_a_fault_of_the_document_is_told(one: Lanes, ask: Ask) -> None:
     job = ask()
     evidence = one.run(
         replace(job, topology=Topology(link=LinkRecord.single("slow", replace(job.forward, delay=100.0), job.return_)))
     )
     assert evidence.error["code"] == "link-not-ready"
-    assert "--forward-delay must be seconds from 0 to 60" in evidence.error["message"]
+    assert "forward.delay must be seconds from 0 to 60, not 100.0." in evidence.error["message"]
     assert "link ended with 2" in evidence.error["message"]

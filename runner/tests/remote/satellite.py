@@ -1,16 +1,17 @@
 """The simulator as the only way between a remote host and the server's: everything of a real link but the sky."""
 
 import contextlib
+import json
 import subprocess
 
 import docker
 from docker.errors import DockerException
 from docker.models.containers import Container
 
+from runner.images.images import SIMULATOR
 from runner.lanes.addresses import READY_PORT
 from runner.lanes.holders import TOOLS
-from runner.lanes.link_arguments import link_arguments
-from runner.lanes.segment import SIMULATOR
+from runner.lanes.link_document import link_document
 from runner.model.link_record import LinkParameters
 from runner.tests.remote.hosts import Host, offloads_off, run
 from runner.tests.remote.nat import Nat
@@ -76,7 +77,7 @@ class Satellite:
         assert self._holder is not None, "open() comes first"
         self._simulator = self._engine.containers.run(
             SIMULATOR,
-            link_arguments(forward=forward, return_=return_, seed=seed),
+            [json.dumps(link_document(forward=forward, return_=return_, seed=seed))],
             name=f"{self.client.name}-sim",
             detach=True,
             network_mode=f"container:{self._holder.id}",

@@ -14,6 +14,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from runner.config.catalog import Catalog
 from runner.errors import BudgetError, SetupError
+from runner.images.images import SIMULATOR
 from runner.lanes.holders import TOOLS
 from runner.model.implementation import Role
 from runner.model.link_record import LinkParameters
@@ -35,7 +36,7 @@ DELAY, LOSS = 0.3, 0.01
 @pytest.fixture(autouse=True, scope="module")
 def images() -> None:
     try:
-        for image in ("bentpipe/tools", "bentpipe/sim", f"bentpipe/{STACK}"):
+        for image in ("bentpipe/tools", SIMULATOR, f"bentpipe/{STACK}"):
             docker.from_env().images.get(image)
     except (DockerException, ImageNotFound) as error:
         pytest.skip(f"no engine with the images: {error}")

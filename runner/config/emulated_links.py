@@ -1,0 +1,70 @@
+"""emulated-links.json: links that a user declares, in the shape of the built-in ones. Validated at the border."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.config.catalog import ROOT, Whole, read_as
+from runner.errors import UsageError
+from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
+from runner.model.link import Direction, Link, Segment
+
+EMULATED_LINKS = ROOT / "emulated-links.json"
+EMULATED_LINKS_SCHEMA = 1
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # names become those of folders
+
+
+class _Segment(BaseModel):
+    """One stretch of a link. `forward` carries the download, `return` its ACKs."""
+
+    model_config = ConfigDict(extra="forbid")
+    forward: Direction
+    return_: Direction = Field(alias="return")
+    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+
+
+class _Link(BaseModel):
+    """One segment, or two: satellite, then ground. `source`: where the parameters come from."""
+
+    model_config = ConfigDict(extra="forbid")
+    segments: list[_Segment] = Field(min_length=1, max_length=2)
+    source: str = ""
+    note: str = ""
+
+
+class _File(BaseModel):
+    """emulated-links.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: Whole = Field(alias="schema", ge=1, le=EMULATED_LINKS_SCHEMA)
+    links: dict[str, _Link] = Field(min_length=1)
+
+
+def emulated_links_schema() -> dict[str, Any]:
+    """The JSON Schema of emulated-links.json."""
+    return _File.model_json_schema(by_alias=True)
+
+
+def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
+    """The declared links by name; none when there is no such file. Raises UsageError naming file, field and fault."""
+    if not path.exists():
+        return {}
+    links = {}
+    for name, entry in read_as(_File, path).links.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"{path}, link '{name}': write names in small letters, digits, '-' and '.', 40 at most, such as alpine."
+            )
+        try:
+            links[name] = Link(
+                name=name, segments=tuple(map(_segment, entry.segments)), source=entry.source, note=entry.note
+            )
+        except ValueError as error:
+            raise UsageError(f"{path}, link '{name}': {error}.") from error
+    return links
+
+
+def _segment(entry: _Segment) -> Segment:
+    return Segment(forward=entry.forward, return_=entry.return_, impairments=entry.impairments)

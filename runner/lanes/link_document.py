@@ -1,0 +1,41 @@
+"""Typed parameters of a segment → the JSON document of the simulator. The only place that knows it (sim/README.md)."""
+
+from dataclasses import asdict
+from typing import Any
+
+from runner.lanes.addresses import LEFT_NETS, READY_PORT, RIGHT_NETS
+from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
+from runner.model.link_record import LinkParameters
+
+LOGS = "/logs"
+TRUTH = "truth.json"
+PACKETS = "packets.bin"
+
+
+def link_document(
+    *,
+    forward: LinkParameters,
+    return_: LinkParameters,
+    seed: int,
+    path: PathImpairments = NO_PATH_IMPAIRMENTS,
+    lose_all: bool = False,
+    flood: int | None = None,
+) -> dict[str, Any]:
+    """The document for a simulator whose eth0 leads to the client and whose eth1 leads to the server.
+
+    `lose_all`: losses take packets of every protocol, not UDP alone. `flood`: bytes of a capture that close the link.
+    Directions and impairments are the dataclasses themselves: an impairment's field has one name everywhere.
+    """
+    return {
+        "left": {"interface": "eth0", "foreign": RIGHT_NETS},
+        "right": {"interface": "eth1", "foreign": LEFT_NETS},
+        "forward": asdict(forward),
+        "return": asdict(return_),
+        "impairments": asdict(path),
+        "loss_protocol": "any" if lose_all else "udp",
+        "seed": seed,
+        "flood": flood or 0,
+        "truth": f"{LOGS}/{TRUTH}",
+        "packets": f"{LOGS}/{PACKETS}",
+        "ready_port": READY_PORT,
+    }

@@ -1,0 +1,126 @@
+"""A declared emulated link: its segments with two directions each. SI units."""
+
+from dataclasses import dataclass
+
+from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
+
+IP_PACKET = 1500  # bytes: the MTU of every emulated link
+LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
+LARGEST_DELAY = 60.0  # s
+LARGEST_QUEUE = 1_000_000  # packets
+_STRICT = {"extra": "forbid"}  # pydantic: a field that nobody knows is a mistake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """The buffer in front of a direction. Exactly one of the fields is set; `Segment.queue_packets` resolves it."""
+
+    packets: int | None = None
+    bytes: int | None = None
+    bdp: float | None = None  # bandwidth-delay products of the segment: its RTT × its forward data rate
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.packets, self.bytes, self.bdp) if value is not None]
+        if len(given) != 1 or not given[0] > 0:
+            raise ValueError("a queue is given in packets, in bytes or in BDP: exactly one of them, above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """One direction of a segment: data rate in bit/s of IP packets, one-way delay in seconds, loss as a fraction."""
+
+    data_rate: int
+    delay: float
+    queue: Queue
+    loss: float = 0.0
+    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        if not LEAST_RATE <= self.data_rate <= LARGEST_RATE:
+            raise ValueError(f"a data rate is {LEAST_RATE} to {LARGEST_RATE} bit/s, not {self.data_rate}")
+        if not 0 <= self.delay <= LARGEST_DELAY:
+            raise ValueError(f"a delay is 0 to {LARGEST_DELAY:g} seconds, one way, not {self.delay:g}")
+        if not 0 <= self.loss <= 1:
+            raise ValueError(f"a loss is a fraction from 0 to 1, not {self.loss:g}")
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is lost or changed on purpose."""
+        return not self.loss and self.impairments == NO_LINK_IMPAIRMENTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """One stretch of a link. `forward` carries the download towards the client, `return_` carries its ACKs."""
+
+    forward: Direction
+    return_: Direction
+    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        for direction in (self.forward, self.return_):
+            if self.queue_packets(direction) > LARGEST_QUEUE:
+                raise ValueError(f"a queue has at most {LARGEST_QUEUE} packets")
+
+    @property
+    def rtt(self) -> float:
+        """Both one-way delays in seconds, without queues and serialisation."""
+        return self.forward.delay + self.return_.delay
+
+    @property
+    def bdp(self) -> float:
+        """Bandwidth-delay product in bytes: RTT × forward data rate."""
+        return self.rtt * self.forward.data_rate / 8
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is lost or changed on purpose."""
+        return self.forward.is_clean and self.return_.is_clean and self.impairments == NO_PATH_IMPAIRMENTS
+
+    def queue_packets(self, direction: Direction) -> int:
+        """The queue of a direction in packets of 1500 B, the unit of published matrices."""
+        queue = direction.queue
+        if queue.packets is not None:
+            return queue.packets
+        size = queue.bytes if queue.bytes is not None else (queue.bdp or 0) * self.bdp
+        return max(1, round(size / IP_PACKET))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """An emulated link. The first of its one or two segments is the satellite's, at the client; the second the ground.
+
+    `source`: where the parameters come from, such as a table of a thesis. `note` is shown with the link.
+    """
+
+    name: str
+    segments: tuple[Segment, ...]
+    source: str = ""
+    note: str = ""
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.segments) <= 2:
+            raise ValueError("a link has one segment, or two: satellite and ground")
+
+    @property
+    def satellite(self) -> Segment:
+        """The first segment."""
+        return self.segments[0]
+
+    @property
+    def rtt(self) -> float:
+        """Both ways through all segments in seconds, without queues and serialisation."""
+        return sum(segment.rtt for segment in self.segments)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is lost or changed on purpose."""
+        return all(segment.is_clean for segment in self.segments)

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <stdexcept>
+
+namespace bentpipe
+{
+
+/// Something that the caller must mend: a bad field, a missing interface, a wrong sysctl. The text is one sentence with the mend.
+class UserError : public std::runtime_error
+{
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+}  // namespace bentpipe
