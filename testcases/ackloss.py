@@ -5,7 +5,7 @@ from runner.units import MIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import RETURN_LOSS_20
+from testcases.links import RETURN_LOSS_20
 
 CASE = Case(
     name="ackloss",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 2 MiB file arrives although a fifth of the client's packets, its ACKs, is lost in bursts.",
     wire_name="transfer",
-    scenario=RETURN_LOSS_20,
+    link=RETURN_LOSS_20,
     files=(2 * MIB,),
     iterations=3,
     preconditions=(Hit("dropped_loss", forward=False, least=5),),

@@ -9,7 +9,7 @@ from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.hits import Hit
-from testcases.scenarios import CLIENT_LOSS_2_7
+from testcases.links import CLIENT_LOSS_2_7
 
 _CHAIN = 7500  # bytes, which the public runner asks for, too
 _DATAGRAM = 1500  # a sender that has less than that left has come to its limit
@@ -77,7 +77,7 @@ CASE = Case(
     "5 KiB arrive.",
     wire_name="transfer",
     judges=(Role.SERVER,),
-    scenario=CLIENT_LOSS_2_7,
+    link=CLIENT_LOSS_2_7,
     files=(5 * KIB,),
     chain_length=9,
     chain_bytes=_CHAIN,

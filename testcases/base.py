@@ -9,14 +9,12 @@ from typing import TypeVar
 
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
-from runner.model.link_record import LinkParameters, LinkRecord, SegmentRecord
+from runner.model.link import AdvertisedLink, Link
 from runner.model.protocol import HTTP09, OVER_TCP, WIRE_NAMES
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord, ClientKind, Kind
-from runner.model.scenario import Link, RealScenario, Scenario
 from runner.trace import Place, TraceFacts
 from runner.units import MIB
-from testcases.pathlinks import PathLink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +94,7 @@ class Case:
     kind: Kind
     description: str
     wire_name: str
-    scenario: Scenario | RealScenario | PathLink
+    link: Link | AdvertisedLink
     files: tuple[int, ...]
     checks: tuple[Check, ...]
     timeout: float = 60.0
@@ -151,21 +149,12 @@ class Case:
     @property
     def is_real(self) -> bool:
         """Whether it runs over a real link only, which `--link` names."""
-        return isinstance(self.scenario, RealScenario)
+        return isinstance(self.link, AdvertisedLink)
 
     @property
     def is_clean(self) -> bool:
         """Whether the link does nothing to it on purpose, so that any link will do."""
-        if not isinstance(self.scenario, Scenario):
-            return True
-        plain = not any(link.loss or any(link.impairments.sentences()) for link in self._emulated)
-        impaired = any(self.scenario.impairments.sentences())
-        return plain and not impaired and not self.preconditions
-
-    @property
-    def _emulated(self) -> tuple[Link, ...]:
-        found = self.scenario
-        return (found.forward, found.return_) if isinstance(found, Scenario) else ()
+        return self.link.is_clean and not self.preconditions
 
     def checks_over(self, protocol: str) -> tuple[Check, ...]:
         """The checks of a job that runs over this protocol."""
@@ -178,7 +167,7 @@ class Case:
         return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
 
     def record(self) -> CaseRecord:
-        """The declaration with its scenario resolved, as `run.json` keeps it."""
+        """The declaration with its link resolved, as `run.json` keeps it."""
         return CaseRecord(
             name=self.name,
             case=self.name,
@@ -186,7 +175,7 @@ class Case:
             abbreviation=self.abbreviation,
             kind=self.kind,
             description=self.description,
-            link=link_record(self.scenario),
+            link=self.link.record(),
             wire_names={role.value: self.wire(role) for role in Role},
             file_sizes=self.files,
             timeout=self.timeout,
@@ -201,40 +190,6 @@ class Case:
             origins=self.origins,
             warm=self.warm,
         )
-
-
-def link_record(link: Scenario | RealScenario | PathLink) -> LinkRecord:
-    """A declared link with every parameter resolved, as `run.json` keeps it."""
-    if isinstance(link, RealScenario):
-        return LinkRecord.single(link.name, real_parameters(link.forward_rate), real_parameters(link.return_rate))
-    if isinstance(link, PathLink):
-        segments = replace(_segment(link.satellite), name="satellite"), replace(_segment(link.ground), name="ground")
-        return LinkRecord(name=link.name, segments=segments, note=link.note)
-    return LinkRecord(name=link.name, segments=(_segment(link),))
-
-
-def _segment(scenario: Scenario) -> SegmentRecord:
-    return SegmentRecord(
-        forward=link_parameters(scenario, scenario.forward),
-        return_=link_parameters(scenario, scenario.return_),
-        impairments=scenario.impairments,
-    )
-
-
-def real_parameters(data_rate: int) -> LinkParameters:
-    """One direction of a real link: nothing but what was bought is known of it."""
-    return LinkParameters(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
-
-
-def link_parameters(scenario: Scenario, link: Link) -> LinkParameters:
-    """One direction of a scenario as `run.json` keeps it."""
-    return LinkParameters(
-        data_rate=link.data_rate,
-        delay=link.delay,
-        queue_packets=scenario.queue_packets(link),
-        loss=link.loss,
-        impairments=link.impairments,
-    )
 
 
 MEASURED_FILE = 10 * MIB  # what every measurement of the public runner and the thesis transfers

@@ -5,7 +5,7 @@ from runner.units import MIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import BLACKHOLE
+from testcases.links import BLACKHOLE
 
 CASE = Case(
     name="blackhole",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 10 MiB transfer goes on after 2 s without any packet.",
     wire_name="transfer",
-    scenario=BLACKHOLE,
+    link=BLACKHOLE,
     files=(10 * MIB,),
     timeout=60.0,
     preconditions=(Hit("dropped_outage"),),

@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 _CHACHA20 = 0x1303
 _SIGNALLING = 0x00FF  # TLS_EMPTY_RENEGOTIATION_INFO_SCSV, no suite: OpenSSL and its forks always add it (RFC 5746 §3.3)
@@ -50,7 +50,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 3 MiB file arrives under ChaCha20-Poly1305, the only suite that the client offers.",
     wire_name="chacha20",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(3 * MIB,),
     exercises=("rfc9001-5.3",),
     checks=(*checks.ONE_CONNECTION, only_chacha20),

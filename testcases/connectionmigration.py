@@ -8,7 +8,7 @@ from runner.trace import Challenge, ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 # A path that is left so soon may have carried no challenge yet, or lost it, and nobody did wrong.
 _SETTLED_RTTS = 3
@@ -118,7 +118,7 @@ CASE = Case(
     description="A 2 MiB transfer moves to another path, which is validated and has connection IDs of its own.",
     wire_name="transfer",
     wire_name_server="connectionmigration",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(2 * MIB,),
     host="server46",
     capabilities=(moves,),

@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import MARKING
+from testcases.links import MARKING
 
 _CLEARLY = 3  # the last packets of a connection may go without an ACK
 
@@ -68,7 +68,7 @@ CASE = Case(
     description="A 100 KiB file arrives in marked packets, and both sides report the marks that they saw, CE of a busy "
     "link among them.",
     wire_name="ecn",
-    scenario=MARKING,
+    link=MARKING,
     files=(100 * KIB,),
     exercises=(
         "rfc9000-13.4",

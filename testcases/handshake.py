@@ -5,7 +5,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 CASE = Case(
     name="handshake",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="One handshake completes over QUIC version 1, without Retry, and a 1 KiB file arrives.",
     wire_name="handshake",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(1 * KIB,),
     exercises=(
         "rfc9000-7",

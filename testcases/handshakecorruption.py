@@ -5,7 +5,7 @@ from runner.units import KIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import CORRUPTION_30
+from testcases.links import CORRUPTION_30
 
 CASE = Case(
     name="handshakecorruption",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="50 connections, each with 1 KiB, although 30 % of the packets arrive corrupted.",
     wire_name="multiconnect",
-    scenario=CORRUPTION_30,
+    link=CORRUPTION_30,
     files=(1 * KIB,) * 50,
     timeout=300.0,
     iterations=3,

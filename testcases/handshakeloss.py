@@ -5,7 +5,7 @@ from runner.units import KIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import LOSS_30
+from testcases.links import LOSS_30
 
 CASE = Case(
     name="handshakeloss",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="50 connections, each with 1 KiB, although 30 % of the packets are lost, at most 3 in a row.",
     wire_name="multiconnect",
-    scenario=LOSS_30,
+    link=LOSS_30,
     files=(1 * KIB,) * 50,
     timeout=300.0,
     iterations=3,

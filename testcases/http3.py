@@ -9,7 +9,7 @@ from runner.trace import ConnectionFacts
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 _CLIENT_UNIDIRECTIONAL, _SERVER_UNIDIRECTIONAL = 2, 3  # RFC 9000 §2.1, the two low bits of a stream ID
 _CONTROL = 0x00  # type of a unidirectional stream (RFC 9114 §6.2.1)
@@ -87,7 +87,7 @@ CASE = Case(
     description="Files of 5, 10 and 500 KiB arrive over HTTP/3.",
     wire_name=WIRE_NAMES[HTTP3],
     protocols=(HTTP3,),
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(5 * KIB, 10 * KIB, 500 * KIB),
     exercises=("rfc9114",),
     checks=(

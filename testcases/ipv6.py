@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 
 def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="Files of 5 and 10 KiB arrive over IPv6.",
     wire_name="transfer",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(5 * KIB, 10 * KIB),
     host="server6",
     exercises=("rfc9000-14",),

@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 
 def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
@@ -34,7 +34,7 @@ CASE = Case(
     description="A 3 MiB file arrives while the client updates its keys and the server follows.",
     wire_name="keyupdate",
     wire_name_server="transfer",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(3 * MIB,),
     exercises=("rfc9001-6",),
     checks=(*checks.ONE_CONNECTION, both_updated_keys),

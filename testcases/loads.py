@@ -6,7 +6,7 @@ The default link is `geo`: a geostationary satellite and a ground segment behind
 from runner.inputs.page import TOTAL
 from runner.model.run import ClientKind, Kind
 from testcases.base import Case
-from testcases.pathlinks import GEO
+from testcases.links import GEO
 
 KB = 1_000  # bytes: the papers' sizes are decimal
 _LEAST_TIMEOUT = 60.0  # s
@@ -31,7 +31,7 @@ def download(
         kind=Kind.MEASUREMENT,
         description=description,
         wire_name=name,
-        scenario=GEO,
+        link=GEO,
         files=(max(sizes),),
         checks=(),
         timeout=_LEAST_TIMEOUT,
@@ -54,7 +54,7 @@ def page(*, name: str, description: str, protocol: str, origins: int = 1, encryp
         kind=Kind.MEASUREMENT,
         description=description,
         wire_name=name,
-        scenario=GEO,
+        link=GEO,
         files=(TOTAL,),
         checks=(),
         timeout=_PAGE_TIMEOUT,

@@ -8,7 +8,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven, reads
-from testcases.scenarios import LONGRTT
+from testcases.links import LONGRTT
 
 
 @reads("initial")
@@ -39,7 +39,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="The handshake survives an RTT of 1.5 s, and the client probes meanwhile.",
     wire_name="handshake",
-    scenario=LONGRTT,
+    link=LONGRTT,
     files=(1 * KIB,),
     capabilities=(probes,),
     protocols=(HTTP09, *OVER_TCP),

@@ -1,8 +1,8 @@
 """What every measurement asks: a 10 MiB file over one connection, as often as it takes to know the number."""
 
+from runner.model.link import AdvertisedLink, Link
 from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
-from runner.model.scenario import RealScenario, Scenario
 from testcases import checks
 from testcases.base import MEASURED_FILE, Case
 
@@ -12,11 +12,11 @@ def measurement(
     name: str,
     abbreviation: str,
     description: str,
-    scenario: Scenario | RealScenario,
+    link: Link | AdvertisedLink,
     timeout: float,
     iterations: int = 10,
 ) -> Case:
-    """A transfer on `scenario`, several iterations. Sent as `transfer`, so that no image can special-case it.
+    """A transfer over `link`, several iterations. Sent as `transfer`, so that no image can special-case it.
 
     A pair that shares only HTTP/3 is measured over that, sent as `http3`; one of TCP over HTTP/2 or HTTP/1.1, sent as
     `h2` or `h1`. Its result says so.
@@ -27,7 +27,7 @@ def measurement(
         kind=Kind.MEASUREMENT,
         description=description,
         wire_name="transfer",
-        scenario=scenario,
+        link=link,
         files=(MEASURED_FILE,),
         checks=(checks.files_are_equal, checks.Handshakes(1), checks.alpn_as_asked),
         timeout=timeout,

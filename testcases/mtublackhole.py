@@ -9,7 +9,7 @@ from runner.trace import ConnectionFacts
 from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import MTU_FALL
+from testcases.links import MTU_FALL
 
 _FALLEN = 1280  # bytes of an IP packet that still passes
 _USED = 10  # longer packets that show that the server took up the larger size, not only probed it
@@ -63,7 +63,7 @@ CASE = Case(
     description="A 10 MiB transfer goes on although packets of more than 1280 B vanish from 3 s on.",
     wire_name="transfer",
     judges=(Role.SERVER,),
-    scenario=MTU_FALL,
+    link=MTU_FALL,
     files=(10 * MIB,),
     capabilities=(sends_longer_packets,),
     preconditions=(hits.Hit("dropped_mtu", return_=False),),

@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 _MOST_AT_FIRST = 1000  # what the public runner allows
 _FILES = 1999
@@ -66,7 +66,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="1999 files of 32 B arrive over one connection, whose stream limit is raised on the way.",
     wire_name="transfer",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(32,) * _FILES,
     capabilities=(limit_is_met,),
     exercises=("rfc9000-4",),

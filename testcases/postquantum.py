@@ -12,7 +12,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import REORDER_CLIENT
+from testcases.links import REORDER_CLIENT
 
 _CONNECTIONS = 20  # of which one in four has its two parts swapped
 
@@ -47,7 +47,7 @@ CASE = Case(
     description=f"{_CONNECTIONS} connections, each with 1 KiB, whose ClientHello takes two datagrams; "
     "they arrive in any order.",
     wire_name="multiconnect",
-    scenario=REORDER_CLIENT,
+    link=REORDER_CLIENT,
     files=(1 * KIB,) * _CONNECTIONS,
     timeout=120.0,
     preconditions=(hits.Hit("held_back", forward=False), hits.Hit("dropped_loss", forward=False)),

@@ -6,8 +6,8 @@ from dataclasses import replace
 from runner.model.result import Finding
 from testcases import hits
 from testcases.base import CaseEvidence
+from testcases.links import REBIND_ADDRESS
 from testcases.rebinding import rebinding
-from testcases.scenarios import REBIND_ADDRESS
 
 
 def address_changed(case: CaseEvidence) -> Iterator[Finding]:
@@ -22,6 +22,6 @@ _CASE = rebinding(
     abbreviation="BA",
     description="10 MiB arrive although a NAT changes the client's address after 1 s, then every 5 s; "
     "new paths are validated.",
-    scenario=REBIND_ADDRESS,
+    link=REBIND_ADDRESS,
 )
 CASE = replace(_CASE, preconditions=(*_CASE.preconditions, address_changed))

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from math import inf
 
+from runner.model.link import Link
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.model.scenario import Scenario
 from runner.trace import Challenge, ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks, hits
@@ -98,7 +98,7 @@ def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
-def rebinding(*, name: str, abbreviation: str, description: str, scenario: Scenario) -> Case:
+def rebinding(*, name: str, abbreviation: str, description: str, link: Link) -> Case:
     """10 MiB through a NAT that changes its mapping after 1 s, then every 5 s."""
     return Case(
         name=name,
@@ -106,7 +106,7 @@ def rebinding(*, name: str, abbreviation: str, description: str, scenario: Scena
         kind=Kind.TEST_CASE,
         description=description,
         wire_name="transfer",
-        scenario=scenario,
+        link=link,
         files=(10 * MIB,),
         preconditions=(hits.rebound, mappings_were_seen),
         exercises=("rfc9000-8.2.1", "rfc9000-8.2.2-response-on-other-path", "rfc9000-9.5"),

@@ -5,7 +5,7 @@ from runner.units import MIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import REORDER_5
+from testcases.links import REORDER_5
 
 CASE = Case(
     name="reordering",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 2 MiB file arrives although 5 % of the packets are overtaken both ways.",
     wire_name="transfer",
-    scenario=REORDER_5,
+    link=REORDER_5,
     files=(2 * MIB,),
     iterations=3,
     preconditions=(Hit("held_back", least=5),),

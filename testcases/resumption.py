@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 
 def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="Files of 5 and 10 KiB arrive over two connections, of which the second resumes the first's session.",
     wire_name="resumption",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(5 * KIB, 10 * KIB),
     exercises=("rfc9000-8.1.3", "rfc9001-4.6.1", "rfc9369-5-"),
     checks=(

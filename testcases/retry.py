@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 
 def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="The server asks for a proof of address by Retry, the client gives it, and a 10 KiB file arrives.",
     wire_name="retry",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(10 * KIB,),
     exercises=(
         "rfc9000-17.2.5",

@@ -8,7 +8,7 @@ from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 
 def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="Files of 2, 3 and 5 MiB arrive over one connection on concurrent streams; windows are extended.",
     wire_name="transfer",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(2 * MIB, 3 * MIB, 5 * MIB),
     capabilities=(limits_moved,),
     exercises=(

@@ -5,7 +5,7 @@ from runner.units import MIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import CORRUPTION_2
+from testcases.links import CORRUPTION_2
 
 CASE = Case(
     name="transfercorruption",
@@ -13,7 +13,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 2 MiB file arrives although 2 % of the packets arrive corrupted.",
     wire_name="transfer",
-    scenario=CORRUPTION_2,
+    link=CORRUPTION_2,
     files=(2 * MIB,),
     timeout=60.0,
     iterations=5,

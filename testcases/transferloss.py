@@ -6,7 +6,7 @@ from runner.units import MIB
 from testcases import checks
 from testcases.base import Case
 from testcases.hits import Hit
-from testcases.scenarios import LOSS_2
+from testcases.links import LOSS_2
 
 CASE = Case(
     name="transferloss",
@@ -14,7 +14,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A 2 MiB file arrives although 2 % of the packets are lost both ways.",
     wire_name="transfer",
-    scenario=LOSS_2,
+    link=LOSS_2,
     files=(2 * MIB,),
     iterations=5,
     preconditions=(Hit("dropped_loss", return_=False),),

@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 _V1, _V2 = 0x00000001, 0x6B3343CF
 
@@ -38,7 +38,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="A connection begins in QUIC version 1, becomes version 2, and a 1 KiB file arrives.",
     wire_name="v2",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(1 * KIB,),
     exercises=(
         "rfc9368",

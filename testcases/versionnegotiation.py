@@ -12,7 +12,7 @@ from runner.trace import ConnectionFacts, VersionNegotiation
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven, reads
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 _REQUIRED = 0x00000001
 
@@ -122,7 +122,7 @@ CASE = Case(
     description="The client offers an unknown version, and the server says which ones it has. A client that goes on "
     "gets 1 KiB.",
     wire_name="versionnegotiation",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(1 * KIB,),
     exercises=(
         "rfc9000-5.2.2",

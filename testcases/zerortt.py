@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
-from testcases.scenarios import DEFAULT
+from testcases.links import DEFAULT
 
 _FILES = 40
 _NAME_LENGTH = 250  # so that the requests are too large for one packet
@@ -73,7 +73,7 @@ CASE = Case(
     kind=Kind.TEST_CASE,
     description="40 files of 32 B with long names arrive; all requests but the first go in 0-RTT.",
     wire_name="zerortt",
-    scenario=DEFAULT,
+    link=DEFAULT,
     files=(32,) * _FILES,
     name_length=_NAME_LENGTH,
     preconditions=(early_data_can_be_judged,),

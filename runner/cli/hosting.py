@@ -9,10 +9,9 @@ import click
 from runner.cli.base import TEST_STACKS, cas_option, err, out, yes_option
 from runner.cli.group import main
 from runner.config.catalog import IMPLEMENTATIONS, ROOT, load_catalog, load_implementations
+from runner.config.emulated_links import declared_links
 from runner.terminal import tables
 from runner.terminal.middleboxes import emulated_links_table, knobs_table, middleboxes_table
-from testcases.base import link_record
-from testcases.pathlinks import LINKS
 
 
 @main.command()
@@ -48,7 +47,7 @@ def list_(implementations: Path) -> None:
     where = {name: stacks.where(box, sizes) for name, box in boxes.items()}
     out.print(built, "", published, "", cases, sep="\n")
     out.print("", middleboxes_table(catalog.middleboxes.values(), where), "", knobs_table(catalog.knobs), sep="\n")
-    out.print("", emulated_links_table({name: link_record(link) for name, link in LINKS.items()}), sep="\n")
+    out.print("", emulated_links_table({name: link.record() for name, link in declared_links().items()}), sep="\n")
 
 
 @main.command()

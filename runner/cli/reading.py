@@ -14,6 +14,7 @@ from runner import store
 from runner.cli.base import SITE, Skipped, draw_site, err, out
 from runner.cli.group import main
 from runner.config.catalog import Catalog, implementations_schema, load_catalog
+from runner.config.emulated_links import emulated_links_schema
 from runner.config.links import links_schema
 from runner.config.over_links import declaration
 from runner.errors import UsageError
@@ -171,12 +172,13 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 @main.command()
 @click.argument("name", metavar="FILE")
 def schema(name: str) -> None:
-    """The JSON Schema of a file format: run, result, evidence, implementations, links or night, each with .json."""
+    """The JSON Schema of a file format: run, result, evidence, implementations, links, emulated-links or night."""
     schemas = {
         **store.schemas(),
         "implementations.json": implementations_schema(),
         "links.json": links_schema(),
         "night.json": night_schema(),
+        "emulated-links.json": emulated_links_schema(),
     }
     if name not in schemas:
         raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")

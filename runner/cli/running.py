@@ -50,7 +50,11 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--via", "vias", multiple=True, metavar="NAME", help="Middleboxes on the way: VPNs, PEPs. [none]"),
         click.option(
-            "--link", "links", multiple=True, metavar="NAME", help="Emulated or real links. [each case's own]"
+            "--link",
+            "links",
+            multiple=True,
+            metavar="NAME|rate=…",
+            help="Emulated or real links, or rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp. [each case's own]",
         ),
         click.option("--size", "sizes", multiple=True, metavar="BYTES|all", help="Of measurements of one file."),
         click.option("--loss", "losses", multiple=True, metavar="0…1|all", help="Both ways on the satellite segment."),

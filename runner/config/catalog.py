@@ -353,7 +353,7 @@ def load_cases() -> dict[str, Case]:
         key=lambda case: (
             case.client is not ClientKind.STACK,
             case.kind is Kind.MEASUREMENT,
-            case.scenario.rtt,
+            case.link.rtt,
             case.timeout,
             sum(case.files),
             case.name,

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from runner.config.catalog import Catalog
+from runner.config.emulated_links import EMULATED_LINKS, declared_links
+from runner.config.link_text import is_link_text, parse_link
 from runner.config.links import load_links, select_links
 from runner.config.names import named, split
 from runner.config.options import MatrixOptions
@@ -14,11 +16,11 @@ from runner.config.variants import Asked as AskedVariants
 from runner.config.variants import doubts, place, with_variants_of
 from runner.errors import UsageError
 from runner.model.implementation import Role
+from runner.model.link_record import LinkRecord
 from runner.model.protocol import transport_of
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from testcases.base import Case
-from testcases.pathlinks import LINKS
 
 _OVER_ANY_LINK = "goodput"  # what stacks are asked when a link is named and no case
 
@@ -40,13 +42,13 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
 
     Raises UsageError with one sentence for an unknown name and for what can't be combined.
     """
-    emulated, real = _links(options, run)
-    catalog = with_measurements(catalog, real.values())
+    links = _links(options, run)
+    catalog = with_measurements(catalog, links.real.values())
     catalog = with_variants_of(catalog, run) if run else catalog
-    questions = _questions(options, catalog, run, emulated, tuple(real) if options.links else ())
+    questions = _questions(options, catalog, run, links)
     cases = {case.name: case for case in (one.case(catalog.cases) for one in questions)}
     catalog = replace(catalog, cases={**catalog.cases, **cases})
-    named_records = {one: one.record(catalog.cases, real) for one in questions}
+    named_records = {one: one.record(catalog.cases, links.emulated, links.real) for one in questions}
     records = {record.name: record for record in named_records.values()}
     stored = _iterations(run) if run else {}
     counts = {named_records[one].name: stored[origin] for one, origin in questions.items() if origin in stored}
@@ -72,7 +74,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
         catalog=placed.catalog,
         selection=placed.selection,
         records=records,
-        real=select_links(real, tuple(used)) if used else (),
+        real=select_links(dict(links.real), tuple(used)) if used else (),
         timeout_scale=_timeout_scale(options.timeout_scale, run),
         doubts=(
             *(
@@ -85,29 +87,64 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
     )
 
 
-def _links(options: MatrixOptions, run: Run | None) -> tuple[tuple[str, ...], dict[str, RealLink]]:
-    """The emulated links that are named, and the real ones that are named or that the run has."""
-    names = split(options.links)
+@dataclass(frozen=True, kw_only=True)
+class _Links:
+    """Every link that can be asked for. `emulated` and `real` by name; `asked`: those that the options name."""
+
+    emulated: Mapping[str, LinkRecord]
+    real: Mapping[str, RealLink]
+    asked: tuple[str, ...]
+
+    @property
+    def asked_real(self) -> tuple[str, ...]:
+        """The real ones of them."""
+        return tuple(name for name in self.asked if name in self.real)
+
+
+def _links(options: MatrixOptions, run: Run | None) -> _Links:
+    """Emulated and real links have one namespace: declared, written on the command line, or those of the run."""
+    file = options.links_file.with_name(EMULATED_LINKS.name)
+    typed = [parse_link(text) for text in options.links if is_link_text(text)]
+    named_links = [text for text in options.links if not is_link_text(text)]
+    declared = declared_links(file)
+    for link in typed:
+        if link.name in declared:
+            raise UsageError(f"--link name={link.name}: a declared link has that name: take another one.")
+        declared[link.name] = link
+    emulated: dict[str, LinkRecord] = {name: link.record() for name, link in declared.items()}
+    for name, record in _stored_links(run).items():
+        if emulated.setdefault(name, record) != record:
+            raise UsageError(f"--link {name}: the run has another link of that name: begin a new run, or rename one.")
     stored = [case.real_link.name for case in run.cases.values() if case.real_link] if run else []
-    wanted = [name for name in names if name not in LINKS]
+    wanted = [name for name in split(named_links) if name not in emulated]
     known = load_links(options.links_file) if stored or (wanted and options.links_file.exists()) else {}
-    if twice := [name for name in known if name in LINKS]:
+    if twice := [name for name in known if name in emulated]:
         raise UsageError(f"links.json, link '{twice[0]}': that is the name of an emulated link: give it another name.")
-    found = named(options.links, [*LINKS, *known], option="--link", what="link")
-    if not options.links:
-        return (), {name: known[name] for name in dict.fromkeys(stored) if name in known}
-    real = {name: known[name] for name in found if name in known}
-    return tuple(name for name in found if name in LINKS), real
+    asked = named(named_links, [*emulated, *known], option="--link", what="link") if named_links else ()
+    of_run = asked if options.links else tuple(dict.fromkeys(stored))
+    return _Links(
+        emulated=emulated,
+        real={name: known[name] for name in of_run if name in known},
+        asked=(*asked, *(link.name for link in typed)),
+    )
+
+
+def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
+    """The emulated links of a run that its cases name, without those that `--loss` made."""
+    records = [record for record in run.cases.values() if record.real_link is None] if run else []
+    return {
+        record.link_name: record.link for record in records if record.link_name and "+loss=" not in record.link_name
+    }
 
 
 def _questions(
-    options: MatrixOptions, catalog: Catalog, run: Run | None, emulated: tuple[str, ...], real: tuple[str, ...]
+    options: MatrixOptions, catalog: Catalog, run: Run | None, links: _Links
 ) -> dict[Question, Question | None]:
     """What is asked, and of a stored run the question from which each comes."""
-    asked = Asked.parse(links=(*emulated, *real), sizes=options.sizes, losses=options.losses, warm=options.warm)
+    asked = Asked.parse(links=links.asked, sizes=options.sizes, losses=options.losses, warm=options.warm)
     if run is None or not run.cases:
-        if real and not (options.cases or emulated):
-            return dict.fromkeys(replace(asked, links=()).new(catalog.cases[name] for name in real))
+        if links.asked_real == links.asked != () and not options.cases:
+            return dict.fromkeys(replace(asked, links=()).new(catalog.cases[name] for name in links.asked))
         return dict.fromkeys(asked.new(_cases(options, catalog, linked=bool(asked.links))))
     stored = [Question.of(record) for record in run.cases.values()]
     if options.cases:

@@ -10,6 +10,7 @@ from runner.config.catalog import ROOT, Whole, read_as
 from runner.errors import UsageError
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
 from runner.model.link import Direction, Link, Segment
+from testcases.links import LINKS
 
 EMULATED_LINKS = ROOT / "emulated-links.json"
 EMULATED_LINKS_SCHEMA = 1
@@ -64,6 +65,15 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
         except ValueError as error:
             raise UsageError(f"{path}, link '{name}': {error}.") from error
     return links
+
+
+def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
+    """The built-in links and those of the file. Raises UsageError for a name that both have."""
+    own = load_emulated_links(path)
+    for name in own:
+        if name in LINKS:
+            raise UsageError(f"{path}, link '{name}': that is the name of a built-in link: give it another name.")
+    return {**LINKS, **own}
 
 
 def _segment(entry: _Segment) -> Segment:

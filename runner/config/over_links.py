@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from runner.config.catalog import Catalog
 from runner.errors import UsageError
-from runner.model.link_record import LinkRecord
+from runner.model.link import AdvertisedLink
+from runner.model.link_record import LinkParameters, LinkRecord
 from runner.model.real_link import RealLink, RealLinkRecord
 from runner.model.run import CaseRecord
-from runner.model.scenario import RealScenario
-from testcases.base import Case, real_parameters
+from testcases.base import Case
 from testcases.measurements import measurement
 
 
@@ -41,7 +41,7 @@ def measurement_of(link: RealLink) -> Case:
         name=link.name,
         abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
         description=f"10 MiB over {what}, a real link.",
-        scenario=RealScenario(
+        link=AdvertisedLink(
             name=link.name.upper(),
             forward_rate=link.forward_rate,
             return_rate=link.return_rate,
@@ -66,7 +66,7 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
         name=record.case,
         abbreviation=record.abbreviation,
         description=record.description,
-        scenario=RealScenario(
+        link=AdvertisedLink(
             name=record.link.name,
             forward_rate=record.forward.data_rate,
             return_rate=record.return_.data_rate,
@@ -79,5 +79,5 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
 
 def real_record(link: RealLink, *, name: str = "") -> LinkRecord:
     """A real link as `run.json` keeps it: nothing but what was bought is known of it beforehand."""
-    forward, return_ = real_parameters(link.forward_rate), real_parameters(link.return_rate)
+    forward, return_ = (LinkParameters.advertised(rate) for rate in (link.forward_rate, link.return_rate))
     return replace(LinkRecord.single(name or link.name, forward, return_), real=RealLinkRecord.of(link))

@@ -10,8 +10,8 @@ from runner.errors import UsageError
 from runner.model.link_record import LinkRecord
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind
-from testcases.base import Case, link_record
-from testcases.pathlinks import LINKS, LOSS_SWEEP, link_name
+from testcases.base import Case
+from testcases.links import LOSS_SWEEP
 
 _LEAST_TIMEOUT = 120.0  # s, of a measurement over another link than its own
 _SMALLEST, _LARGEST = 1000, 1e9  # bytes
@@ -48,10 +48,12 @@ class Question:
         case = case if self.size is None else case.sized(self.size)
         return case.warmed() if self.warm else case
 
-    def record(self, cases: Mapping[str, Case], real: Mapping[str, RealLink]) -> CaseRecord:
+    def record(
+        self, cases: Mapping[str, Case], emulated: Mapping[str, LinkRecord], real: Mapping[str, RealLink]
+    ) -> CaseRecord:
         """The question over its link. Raises UsageError when it can't be asked over it."""
         case = self.case(cases)
-        record, own = case.record(), link_name(case.scenario)
+        record, own = case.record(), case.link.name.lower()
         if case.is_real:
             if own not in real:
                 raise UsageError(f"--case {case.name}: it runs over a real link: name it with --link, from links.json.")
@@ -63,12 +65,19 @@ class Question:
         if name in real:
             link = real_record(real[name])
         else:
-            link = replace(link_record(LINKS[name]) if name else record.link, name=name or own)
+            link = replace(_emulated(emulated, name) if name else record.link, name=name or own)
         if self.loss:
             link = _lossy(link, self.loss)
         if record.kind is Kind.MEASUREMENT:
             record = replace(record, timeout=max(record.timeout, _LEAST_TIMEOUT))
         return record.over(link)
+
+
+def _emulated(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
+    """The emulated link of a question of a stored run. Raises UsageError when nobody declares it any more."""
+    if name not in links:
+        raise UsageError(f"--link: the run has a link '{name}' that is declared no more: write it again with --link.")
+    return links[name]
 
 
 def _require_other_link(case: Case, question: Question) -> None:

@@ -11,9 +11,9 @@ from runner.diagnose.flight import Flight, Floats, flight
 from runner.diagnose.silence import Silence, black_hole, longest_silence, outage
 from runner.diagnose.window import Room
 from runner.model.impairments import PathImpairments
+from runner.model.link import IP_PACKET
 from runner.model.link_record import LinkParameters
 from runner.model.result import LinkTruth, Sample
-from runner.model.scenario import IP_PACKET
 from runner.trace.intervals import Bools, Ints
 from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.scope import Scope

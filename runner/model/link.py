@@ -1,8 +1,9 @@
 """A declared emulated link: its segments with two directions each. SI units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
+from runner.model.link_record import LinkParameters, LinkRecord, SegmentRecord
 
 IP_PACKET = 1500  # bytes: the MTU of every emulated link
 LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
@@ -49,8 +50,8 @@ class Direction:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is lost or changed on purpose."""
-        return not self.loss and self.impairments == NO_LINK_IMPAIRMENTS
+        """Whether nothing is lost or changed on purpose. Delays that change are a link's nature, as in orbit."""
+        return not self.loss and replace(self.impairments, changes=()) == NO_LINK_IMPAIRMENTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,20 @@ class Segment:
         size = queue.bytes if queue.bytes is not None else (queue.bdp or 0) * self.bdp
         return max(1, round(size / IP_PACKET))
 
+    def record(self, name: str = "") -> SegmentRecord:
+        """The segment with every parameter resolved."""
+        forward, return_ = (
+            LinkParameters(
+                data_rate=direction.data_rate,
+                delay=direction.delay,
+                queue_packets=self.queue_packets(direction),
+                loss=direction.loss,
+                impairments=direction.impairments,
+            )
+            for direction in (self.forward, self.return_)
+        )
+        return SegmentRecord(name=name, forward=forward, return_=return_, impairments=self.impairments)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
@@ -110,6 +125,20 @@ class Link:
         if not 1 <= len(self.segments) <= 2:
             raise ValueError("a link has one segment, or two: satellite and ground")
 
+    @classmethod
+    def single(
+        cls,
+        name: str,
+        *,
+        forward: Direction,
+        return_: Direction,
+        impairments: PathImpairments = NO_PATH_IMPAIRMENTS,
+        source: str,
+    ) -> "Link":
+        """A link of one segment."""
+        segment = Segment(forward=forward, return_=return_, impairments=impairments)
+        return cls(name=name, segments=(segment,), source=source)
+
     @property
     def satellite(self) -> Segment:
         """The first segment."""
@@ -124,3 +153,34 @@ class Link:
     def is_clean(self) -> bool:
         """Whether nothing is lost or changed on purpose."""
         return all(segment.is_clean for segment in self.segments)
+
+    def record(self) -> LinkRecord:
+        """The link with every parameter resolved, as `run.json` keeps it."""
+        names = ("satellite", "ground") if len(self.segments) > 1 else ("",)
+        segments = tuple(segment.record(name) for segment, name in zip(self.segments, names, strict=True))
+        return LinkRecord(name=self.name, segments=segments, note=self.note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvertisedLink:
+    """A real link as it was bought, in bit/s. links.json says where its terminal is."""
+
+    name: str
+    forward_rate: int
+    return_rate: int
+    source: str
+
+    @property
+    def rtt(self) -> float:
+        """Unknown, 0: each job measures it."""
+        return 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Always: nothing is done on purpose."""
+        return True
+
+    def record(self) -> LinkRecord:
+        """The link as `run.json` keeps it."""
+        forward, return_ = (LinkParameters.advertised(rate) for rate in (self.forward_rate, self.return_rate))
+        return LinkRecord.single(self.name, forward, return_)

@@ -19,6 +19,11 @@ class LinkParameters:
     loss: float
     impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
 
+    @classmethod
+    def advertised(cls, data_rate: int) -> "LinkParameters":
+        """One direction of a real link: nothing but its advertised data rate is known of it beforehand."""
+        return cls(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
+
     @property
     def is_real(self) -> bool:
         """Whether this is a real link: an emulated one has a queue."""

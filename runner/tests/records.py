@@ -49,5 +49,5 @@ def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, .
         Question(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
     ]
     questions = asked if cases else [Question(declared=name) for name in real]
-    records = [question.record(catalog.cases, real) for question in questions]
+    records = [question.record(catalog.cases, {}, real) for question in questions]
     return {record.name: record for record in records}

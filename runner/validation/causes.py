@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from runner.model.impairments import LinkImpairments, MtuFall, Outage, PathImpairments
-from runner.model.scenario import Link, Queue, Scenario
+from runner.model.link import Direction, Link, Queue
 from runner.model.variant import Variant
 
 MISBEHAVING = "misbehaving"
@@ -51,11 +51,11 @@ class Ground:
         return round(share * self.vary * self.bdp)
 
     # aioquic acknowledges nearly every packet (its ack_delay is 1 ms): of 6 Mbit/s that takes 5 %.
-    def scenario(self, name: str, *, queue: float = 2.0, loss: float = 0.0, back: int = 6_000_000) -> Scenario:
+    def link(self, name: str, *, queue: float = 2.0, loss: float = 0.0, back: int = 6_000_000) -> Link:
         """The link with a queue in BDP, and a return link of `back` bit/s."""
-        forward = Link(data_rate=self.data_rate, delay=self.rtt / 2, queue=Queue(bdp=queue), loss=loss)
-        return_ = Link(data_rate=back, delay=self.rtt / 2, queue=Queue(packets=200))
-        return Scenario(name=name, forward=forward, return_=return_, source="labelled set")
+        forward = Direction(data_rate=self.data_rate, delay=self.rtt / 2, queue=Queue(bdp=queue), loss=loss)
+        return_ = Direction(data_rate=back, delay=self.rtt / 2, queue=Queue(packets=200))
+        return Link.single(name, forward=forward, return_=return_, source="labelled set")
 
 
 GROUNDS = (
@@ -78,7 +78,7 @@ class Labelled:
 
     name: str
     part: str
-    scenario: Scenario
+    link: Link
     size: int
     server: str
     client: str = ""
@@ -287,7 +287,7 @@ def _of_stacks(ground: Ground) -> Iterator[Labelled]:
         return Labelled(
             name=name,
             part=ground.part,
-            scenario=ground.scenario(name, loss=loss),
+            link=ground.link(name, loss=loss),
             size=round(share * ground.size),
             server=server,
             client=client,
@@ -322,11 +322,12 @@ def _of_misbehaving(ground: Ground) -> Iterator[Labelled]:
 
 
 def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
-    scenario = ground.scenario(name, queue=cause.queue, loss=cause.loss, back=cause.back)
+    link = ground.link(name, queue=cause.queue, loss=cause.loss, back=cause.back)
     if cause.forward is not None:
-        scenario = replace(scenario, forward=replace(scenario.forward, impairments=cause.forward))
+        forward = replace(link.satellite.forward, impairments=cause.forward)
+        link = replace(link, segments=(replace(link.satellite, forward=forward),))
     if cause.path is not None:
-        scenario = replace(scenario, impairments=cause.path)
+        link = replace(link, segments=(replace(link.satellite, impairments=cause.path),))
     size = round(cause.share * ground.size)
     steady = f"steady={round(cause.window * ground.bdp)}" if cause.window else ""
     expected = frozenset(cause.found)
@@ -336,7 +337,7 @@ def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
     return Labelled(
         name=name,
         part=ground.part,
-        scenario=scenario,
+        link=link,
         size=size,
         server=" ".join(word for word in (cause.server, steady) if word),
         client=cause.client,

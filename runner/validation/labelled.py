@@ -44,7 +44,7 @@ def case_of(one: Labelled) -> Case:
         kind=Kind.TEST_CASE,
         description=", ".join(sorted(one.expected)) or "clean",
         wire_name=one.wire,
-        scenario=one.scenario,
+        link=one.link,
         files=(one.size,),
         checks=(),
         timeout=TIMEOUT,

@@ -1,6 +1,7 @@
 """Names of cases, middleboxes, links, sizes and losses → what a new run gets, and what a stored one is asked."""
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.config.catalog import load_catalog
+from runner.config.catalog import ROOT, load_catalog
 from runner.config.choice import Choice, choose
 from runner.config.options import MatrixOptions
 from runner.errors import UsageError
@@ -19,7 +20,7 @@ from runner.model.run import Run
 from runner.plan import runs
 from runner.plan.jobs import declared_unsupported
 from runner.store import RunFolder
-from testcases.pathlinks import LINKS, LOSS_SWEEP, PathLink
+from testcases.links import LINKS, LOSS_SWEEP
 
 CATALOG = load_catalog()
 
@@ -284,8 +285,47 @@ def test_a_page_of_several_origins_asks_each_for_its_share() -> None:
 
 def test_a_changing_link_changes_both_ways_at_once() -> None:
     link = LINKS["leo-changing"]
-    assert isinstance(link, PathLink)
     times = [change.time for change in link.satellite.forward.impairments.changes]
     assert times == [change.time for change in link.satellite.return_.impairments.changes]
     delays = {change.delay for change in link.satellite.forward.impairments.changes}
     assert min(delays) == 0.025 and max(delays) == 0.14
+
+
+TEXT = "rate=50M/5M,delay=300ms,loss=0.1%"
+
+
+def test_a_link_can_be_written_beside_names() -> None:
+    records = _choose(cases=("goodput",), links=("sat,geo", TEXT, "name=alpine,rate=1M,delay=5ms")).records
+    assert list(records) == ["goodput@sat", "goodput@geo", "goodput@50M-5M-300ms-loss0.001", "goodput@alpine"]
+    forward = records["goodput@50M-5M-300ms-loss0.001"].forward
+    assert (forward.data_rate, forward.delay, forward.loss, forward.queue_packets) == (50_000_000, 0.3, 0.001, 2500)
+
+
+def test_a_written_link_is_refused_for_a_case_about_its_own() -> None:
+    with pytest.raises(UsageError, match="it asks about its own link"):
+        _choose(cases=("handshakeloss",), links=(TEXT,))
+    with pytest.raises(UsageError, match="a declared link has that name"):
+        _choose(cases=("goodput",), links=("name=sat,rate=1M,delay=5ms",))
+
+
+def test_links_of_a_file_are_chosen_by_name(tmp_path: Path) -> None:
+    example = ROOT / "emulated-links.example.json"
+    shutil.copy(example, tmp_path / "emulated-links.json")
+    records = _choose(cases=("handshake",), links=("small",), links_file=tmp_path / "links.json").records
+    assert records["handshake@small"].link.rtt == pytest.approx(0.65)
+    (tmp_path / "emulated-links.json").write_text(example.read_text().replace('"small"', '"sat"'))
+    with pytest.raises(UsageError, match="that is the name of a built-in link"):
+        _choose(cases=("handshake",), links=("sat",), links_file=tmp_path / "links.json")
+
+
+def test_a_stored_run_keeps_the_links_that_were_written(tmp_path: Path) -> None:
+    text = f"name=alpine,{TEXT}"
+    stored = _run(_choose(cases=("goodput",), links=(text,)), tmp_path)
+    again = choose(MatrixOptions(iterations=20), CATALOG, stored)
+    assert again.records["goodput@alpine"].link == stored.cases["goodput@alpine"].link
+    with pytest.raises(UsageError, match="the run has another link of that name"):
+        choose(MatrixOptions(links=("name=alpine,rate=1M,delay=5ms",)), CATALOG, stored)
+
+
+def test_every_declared_link_becomes_a_record_with_its_name() -> None:
+    assert {name: link.record().name for name, link in LINKS.items()} == {name: name for name in LINKS}

@@ -1,0 +1,172 @@
+"""The built-in links, one declaration each; `--link` takes their names. Delays are one-way; `forward` is the download.
+
+The README of this folder explains the sources. A user declares links of the same shape in emulated-links.json.
+"""
+
+from dataclasses import replace
+
+from runner.model.impairments import (
+    NO_LINK_IMPAIRMENTS,
+    NO_PATH_IMPAIRMENTS,
+    LinkChange,
+    LinkImpairments,
+    MtuFall,
+    Outage,
+    PathImpairments,
+    Rebinding,
+)
+from runner.model.link import AdvertisedLink, Direction, Link, Queue, Segment
+
+_25_PACKETS = Queue(packets=25)
+# The thesis set 25 packets and ran with about 125, which is 12 % of the BDP: the compatible value is what ran.
+_125_PACKETS = Queue(packets=125)
+_ONE_BDP = Queue(bdp=1.0)
+
+
+def _symmetric(name: str, *, data_rate: int, delay: float, source: str, loss: float = 0.0) -> Link:
+    direction = Direction(data_rate=data_rate, delay=delay, queue=_25_PACKETS, loss=loss)
+    return Link.single(name, forward=direction, return_=direction, source=source)
+
+
+def _geostationary(name: str, *, loss: float, source: str) -> Link:
+    return Link.single(
+        name,
+        forward=Direction(data_rate=20_000_000, delay=0.300, queue=_125_PACKETS, loss=loss),
+        return_=Direction(data_rate=2_000_000, delay=0.300, queue=_125_PACKETS, loss=loss),
+        source=source,
+    )
+
+
+DEFAULT = _symmetric("default", data_rate=10_000_000, delay=0.015, source="public runner's default link")
+LOSS_2 = _symmetric("loss-2", data_rate=10_000_000, delay=0.015, loss=0.02, source="public runner, transferloss")
+TERRESTRIAL = _symmetric("terrestrial", data_rate=20_000_000, delay=0.015, source="follow-up paper of the thesis")
+LONGRTT = _symmetric("longrtt", data_rate=10_000_000, delay=0.750, source="public runner, longrtt")
+SAT = _geostationary("sat", loss=0.0, source="thesis, table 4.3")
+SATLOSS = _geostationary("satloss", loss=0.01, source="thesis, table 4.3")
+
+
+def _advertised(name: str, *, forward_rate: int, return_rate: int, source: str) -> AdvertisedLink:
+    return AdvertisedLink(name=name, forward_rate=forward_rate, return_rate=return_rate, source=source)
+
+
+# A link of that name in links.json says where the terminal is, and what its tariff promises.
+ASTRA = _advertised("ASTRA", forward_rate=20_000_000, return_rate=2_000_000, source="thesis, table 4.4")
+EUTELSAT = _advertised("EUTELSAT", forward_rate=50_000_000, return_rate=5_000_000, source="thesis, table 4.4")
+STARLINK = _advertised("STARLINK", forward_rate=150_000_000, return_rate=150_000_000, source="thesis, section 2.1.1.1")
+
+
+def _impaired(
+    name: str,
+    *,
+    both: LinkImpairments = NO_LINK_IMPAIRMENTS,
+    return_: LinkImpairments | None = None,
+    path: PathImpairments = NO_PATH_IMPAIRMENTS,
+    loss: float = 0.0,
+    source: str,
+) -> Link:
+    """The default link with impairments of both directions, of the return direction alone, or of the whole segment."""
+    plain = DEFAULT.satellite.forward
+    return Link.single(
+        name,
+        forward=replace(plain, loss=loss, impairments=NO_LINK_IMPAIRMENTS if return_ else both),
+        return_=replace(plain, loss=loss, impairments=return_ or both),
+        impairments=path,
+        source=source,
+    )
+
+
+# The public runner anchors its outage and its rebindings to the start of the simulator, whatever the endpoints do then.
+BLACKHOLE = _impaired(
+    "outage",
+    path=PathImpairments(outage=Outage(start=1.0, duration=2.0)),
+    source="public runner, blackhole; anchored to the first 1-RTT packet",
+)
+LOSS_30 = _impaired("loss-30", both=LinkImpairments(burst=3), loss=0.3, source="public runner, handshakeloss")
+CORRUPTION_30 = _impaired(
+    "corruption-30", both=LinkImpairments(corruption=0.3, burst=3), source="public runner, handshakecorruption"
+)
+CORRUPTION_2 = _impaired(
+    "corruption-2", both=LinkImpairments(corruption=0.02), source="public runner, transfercorruption"
+)
+CLIENT_LOSS_2_7 = _impaired(
+    "drop-client-2-7", return_=LinkImpairments(loss_list=((2, 7),)), source="public runner, amplificationlimit"
+)
+MARKING = _impaired(
+    "ce",
+    both=LinkImpairments(mark_packets=4),
+    source="public runner, ecn; CE where packets wait, so that it is counted",
+)
+MTU_FALL = _impaired(
+    "mtu-1280",
+    path=PathImpairments(mtu_fall=MtuFall(size=1280, start=3.0)),
+    source="ours; RFC 8200 §5 allows no path below",
+)
+REORDER_5 = _impaired(
+    "reorder-5", both=LinkImpairments(reorder=0.05, reorder_delay=0.010), source="ours: 8 packets late of a full link"
+)
+REORDER_CLIENT = _impaired(
+    "reorder-client",
+    return_=LinkImpairments(loss_list=((1, 1),), reorder=0.5, reorder_delay=0.010),
+    source="ours: the parts of a ClientHello arrive in any order, those of the first connection lack the beginning",
+)
+RETURN_LOSS_20 = _impaired(
+    "return-loss-20", return_=LinkImpairments(gilbert_elliott=(0.125, 0.5)), source="ours: ACKs alone are lost"
+)
+REBIND_PORT = _impaired(
+    "rebind-port",
+    path=PathImpairments(rebinding=Rebinding(what="port", first=1.0, every=5.0)),
+    source="public runner, rebind-port; anchored to the first 1-RTT packet",
+)
+REBIND_ADDRESS = _impaired(
+    "rebind-addr",
+    path=PathImpairments(rebinding=Rebinding(what="address", first=1.0, every=5.0)),
+    source="public runner, rebind-addr; anchored to the first 1-RTT packet",
+)
+
+_RATE, _RETURN_RATE = 20_000_000, 5_000_000
+_STUDY = "QUIC-PEP paper (2022): 20 Mbit/s forward, 40 ms on the ground; the return link and queues of 1 BDP are ours"
+_GROUND_DIRECTION = Direction(data_rate=100_000_000, delay=0.040, queue=_ONE_BDP)
+_GROUND = Segment(forward=_GROUND_DIRECTION, return_=_GROUND_DIRECTION)
+
+
+def _grounded(name: str, *, delay: float, forward: LinkImpairments, return_: LinkImpairments, note: str = "") -> Link:
+    """A satellite segment, and a ground segment behind the gateway."""
+    satellite = Segment(
+        forward=Direction(data_rate=_RATE, delay=delay, queue=_ONE_BDP, impairments=forward),
+        return_=Direction(data_rate=_RETURN_RATE, delay=delay, queue=_ONE_BDP, impairments=return_),
+    )
+    return Link(name=name, segments=(satellite, _GROUND), source=_STUDY, note=note)
+
+
+def _steady(name: str, *, delay: float) -> Link:
+    return _grounded(name, delay=delay, forward=NO_LINK_IMPAIRMENTS, return_=NO_LINK_IMPAIRMENTS)
+
+
+# One-way delays, s, from one satellite to the next: within the span of Iridium's that the QPEP paper used.
+_ORBIT = (0.025, 0.050, 0.090, 0.140, 0.100, 0.060, 0.030, 0.075)
+_STAYS = 5.0  # s; the paper's stay 30 s, longer than most transfers, so that no change would fall into one
+
+
+def _changing(rate: int) -> LinkImpairments:
+    steps = (
+        LinkChange(time=_STAYS * number, delay=_ORBIT[number % len(_ORBIT)], data_rate=rate)
+        for number in range(1, 1 + 8 * len(_ORBIT))
+    )
+    return LinkImpairments(changes=tuple(steps))
+
+
+GEO = _steady("geo", delay=0.250)
+LEO = _steady("leo", delay=0.016)
+LEO_CHANGING = _grounded(
+    "leo-changing",
+    delay=_ORBIT[0],
+    forward=_changing(_RATE),
+    return_=_changing(_RETURN_RATE),
+    note="delay 25 to 140 ms one way, another one every 5 s from the first UDP packet on; nobody overtakes",
+)
+
+LINKS: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)}
+"""Every declaration above, by name."""
+
+# The sweep of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.
+LOSS_SWEEP = tuple(float(f"{10 ** (-9 + 9 * step / 27):.2g}") for step in range(28))
