@@ -47,7 +47,7 @@ def compare_(
     json_file: Path | None,
     markdown_file: Path | None,
 ) -> None:
-    """What changed from run A to run B, of which one can say so.
+    """Show the statistically significant changes from run A to run B.
 
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
     """
@@ -105,5 +105,5 @@ def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
 )
 @click.option("--all", "everything", is_flag=True, help="Every cell, not only those that changed or are flaky.")
 def history_(logs: Path, everything: bool) -> None:
-    """Each cell in the newest run's cases, over all runs made as it was: trend, change point, rate of success."""
+    """Show each matrix cell over all runs made like the newest one: trend, change, rate of success."""
     out.print(report.history_renderable(history(find_runs(logs, Skipped())), everything=everything))

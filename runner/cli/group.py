@@ -1,4 +1,4 @@
-"""The group of commands. A command"s module is imported when the command is called: `--help` takes no second."""
+"""The group of commands. A command's module is imported when the command is called, so that `--help` is fast."""
 
 from importlib import import_module
 from pathlib import Path
@@ -6,37 +6,37 @@ from pathlib import Path
 import click
 
 COMMANDS = {
-    "analyse": ("reading", "Judge a stored run again, offline, and print which verdicts changed."),
+    "analyse": ("reading", "Judge a stored run again, offline, and print the changed verdicts."),
     "build": (
         "hosting",
-        "Build the images of NAMEs, stacks or paths (all without any), the simulator and the tools.",
+        "Build the images of stacks and middleboxes (all without NAME), the simulator and the tools.",
     ),
     "check": (
         "running",
-        "Check IMAGE, or a build of this host, before you submit it: the contract, then every...",
+        "Check an image or a local build before you submit it.",
     ),
-    "compare": ("comparing", "What changed from run A to run B, of which one can say so."),
+    "compare": ("comparing", "Show the statistically significant changes from run A to run B."),
     "decode": ("reading", "Decode any capture of QUIC."),
     "demo": (
         "running",
         "Set everything up, run three stacks against each other over three links, draw the site.",
     ),
-    "doctor": ("hosting", "Say what this host lacks, and the mend."),
+    "doctor": ("hosting", "Show what this host lacks, and how to mend it."),
     "history": (
         "comparing",
-        "Each cell in the newest run's cases, over all runs made as it was: trend, change point,...",
+        "Show each matrix cell over all runs made like the newest one: trend, change, rate of success.",
     ),
-    "list": ("hosting", "The stacks, paths and cases that can be chosen."),
+    "list": ("hosting", "List the stacks, middleboxes, cases and links."),
     "night": ("nights", "Nightly runs: what night.json says (docs/nights.md)."),
-    "plan": ("running", "Show the jobs of a selection, and what time and disk they take; of real links, what..."),
-    "render": ("reading", "Draw the site of the named runs (all without any) from their results alone."),
+    "plan": ("running", "Show the jobs of a selection with their time and disk space."),
+    "render": ("reading", "Draw the site of the named runs (all without a name) from their results."),
     "run": ("running", "Run the matrix."),
     "schema": (
         "reading",
-        "The JSON Schema of a file format: run, result, evidence, implementations, links or...",
+        "Print the JSON Schema of a file format.",
     ),
     "serve": ("reading", "Serve the rendered site."),
-    "show": ("reading", "One job: the verdict, its evidence, its numbers."),
+    "show": ("reading", "Show one job: verdict, evidence, numbers."),
     "test": ("hosting", "Set up what the tests need, then run the whole suite."),
 }
 """Name → module of `runner.cli`, and the line of `--help`."""

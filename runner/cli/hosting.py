@@ -19,7 +19,7 @@ from runner.terminal.middleboxes import emulated_links_table, knobs_table, middl
 @click.option("--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="N of --link.")
 @click.pass_obj
 def doctor(implementations: Path, link: bool, lanes: int) -> None:
-    """Say what this host lacks, and the mend."""
+    """Show what this host lacks, and how to mend it."""
     from runner.images import doctor as examination  # noqa: PLC0415 - docker is slow to import
 
     checks = examination.examine(load_implementations(implementations))
@@ -34,7 +34,7 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @main.command("list")
 @click.pass_obj
 def list_(implementations: Path) -> None:
-    """The stacks, middleboxes, cases and links that can be chosen."""
+    """List the stacks, middleboxes, cases and links."""
     from runner.campaign import stacks  # noqa: PLC0415 - docker is slow to import
 
     catalog = load_catalog(implementations)

@@ -35,7 +35,7 @@ from runner.terminal import tables
 @main.command("analyse")
 @click.argument("name", metavar="RUN")
 def analyse_(name: str) -> None:
-    """Judge a stored run again, offline, and print which verdicts changed."""
+    """Judge a stored run again, offline, and print the changed verdicts."""
     skipped = Skipped()
     folder = RunFolder.open(runs.run_path(name), skipped)
     catalog = load_catalog()
@@ -105,7 +105,7 @@ def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job,
 @click.argument("names", nargs=-1, metavar="[RUN]...")
 @click.option("--out", "target", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
 def render(names: tuple[str, ...], target: Path) -> None:
-    """Draw the site of the named runs (all without any) from their results alone."""
+    """Draw the site of the named runs (all without a name) from their results."""
     skipped = Skipped()
     folders = [RunFolder.open(runs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
     out.print(f"{draw_site(folders, target)}")
@@ -132,7 +132,7 @@ def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
 @main.command()
 @click.argument("name", metavar="RUN/SERVER_CLIENT/CASE/ITERATION")
 def show(name: str) -> None:
-    """One job: the verdict, its evidence, its numbers."""
+    """Show one job: verdict, evidence, numbers."""
     path = Path(name) if Path(name).is_dir() else LOGS / name
     if not (path / "result.json").is_file():
         raise UsageError(

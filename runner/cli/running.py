@@ -141,7 +141,7 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 @clock_option
 @click.pass_obj
 def plan_(implementations: Path, /, **options: Any) -> None:
-    """Show the jobs of a selection, and what time and disk they take; of real links, what volume."""
+    """Show the jobs of a selection with their time and disk space, and the volume of real links."""
     asked, path = taken(implementations, options), runs.run_path(None)
     choice = chosen(asked, path)
     run = runs.new_run(

@@ -35,3 +35,7 @@ def test_cited_files_exist(path: Path) -> None:
         cited |= {path.parent / name for name in LINKED.findall(text)}
     missing = sorted(file.relative_to(ROOT).as_posix() for file in cited if not file.exists())
     assert not missing, f"cited, and not there: {', '.join(missing)}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
