@@ -7,34 +7,19 @@ import click
 
 COMMANDS = {
     "analyse": ("reading", "Judge a stored run again, offline, and print the changed verdicts."),
-    "build": (
-        "hosting",
-        "Build the images of stacks and middleboxes (all without NAME), the simulator and the tools.",
-    ),
-    "check": (
-        "running",
-        "Check an image or a local build before you submit it.",
-    ),
+    "build": ("hosting", "Build the images of NAMEs, stacks or middleboxes (all without any), the simulator and..."),
+    "check": ("running", "Check an image or a local build before you submit it."),
     "compare": ("comparing", "Show the statistically significant changes from run A to run B."),
     "decode": ("reading", "Decode any capture of QUIC."),
-    "demo": (
-        "running",
-        "Set everything up, run three stacks against each other over three links, draw the site.",
-    ),
+    "demo": ("running", "Set everything up, run three stacks against each other over three links, draw the site."),
     "doctor": ("hosting", "Show what this host lacks, and how to mend it."),
-    "history": (
-        "comparing",
-        "Show each matrix cell over all runs made like the newest one: trend, change, rate of success.",
-    ),
+    "history": ("comparing", "Show each matrix cell over all runs made like the newest one: trend, change, rate of..."),
     "list": ("hosting", "List the stacks, middleboxes, cases and links."),
     "night": ("nights", "Nightly runs: what night.json says (docs/nights.md)."),
-    "plan": ("running", "Show the jobs of a selection with their time and disk space."),
+    "plan": ("running", "Show the jobs of a selection with their time and disk space, and the volume of real links."),
     "render": ("reading", "Draw the site of the named runs (all without a name) from their results."),
     "run": ("running", "Run the matrix."),
-    "schema": (
-        "reading",
-        "Print the JSON Schema of a file format.",
-    ),
+    "schema": ("reading", "The JSON Schema of a file format: run, result, evidence, implementations, links,..."),
     "serve": ("reading", "Serve the rendered site."),
     "show": ("reading", "Show one job: verdict, evidence, numbers."),
     "test": ("hosting", "Set up what the tests need, then run the whole suite."),

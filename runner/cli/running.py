@@ -273,7 +273,9 @@ def _run_twice(asked: MatrixOptions, repeat_runs: int | None) -> bool:
 @cas_option
 @click.pass_obj
 def check(implementations: Path, /, image: str | None, client: str | None, server: str | None, **options: Any) -> None:
-    """Check IMAGE, or a build of this host, before you submit it: the contract, then every case with two peers.
+    """Check an image or a local build before you submit it.
+
+    First the contract, then every case with two peers.
 
     A case with random losses that fails is asked again, and held against IMAGE when it fails 3 of at most 5 times.
 
