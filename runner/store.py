@@ -5,12 +5,12 @@ migrated when they are read. This module knows no test case, so old results load
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
 from runner.model.names import iteration_problem, name_problem
 from runner.model.numbers import DEFINITIONS
-from runner.model.result import RESULT_SCHEMA, Result
+from runner.model.result import RESULT_SCHEMA, Result, Sample
 from runner.model.run import RUN_SCHEMA, ClientKind, Run
 from runner.stats.modes import Modes
 
@@ -37,6 +37,8 @@ _EVIDENCE = TypeAdapter(Evidence)
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 RUN_MIGRATIONS: Migrations = {1: migrations.run_1}
 _CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
+_LARGEST_FLOAT = 1e16
+_LATEST = 253_402_300_800  # s since 1970: the year 10000, which no calendar of Python's has
 _LARGEST_NUMBER = 2**63  # what tables, numpy and other programs read
 # What only a number that bentpipe never writes may look like: looked for first, because looking at every number costs.
 _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
@@ -78,8 +80,8 @@ def _check_numbers(document: object) -> None:
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ValueError("a number is infinite")
+        elif isinstance(value, float) and not abs(value) < _LARGEST_FLOAT:  # so for NaN
+            raise ValueError("a number is infinite, or larger than any measurement")
         elif isinstance(value, int) and not -_LARGEST_NUMBER <= value < _LARGEST_NUMBER:
             raise ValueError("a number doesn't fit into 64 bits")
 
@@ -147,9 +149,14 @@ def _check_run(path: Path, run: Run) -> None:
             named.append((f"{field}.{key}", key))
             if entry.name != key:
                 raise UsageError(f"{path}, field '{field}.{key}.name': expected '{key}', found {_quoted(entry.name)}.")
+    if not 0 <= run.started_unix_s < _LATEST:
+        raise UsageError(f"{path}, field 'started_unix_s': {run.started_unix_s:g} is no time of a run.")
     for field, name in named:
         if problem := name_problem(name):
             raise UsageError(f"{path}, field {_quoted(field)}: {_quoted(name)} can't be a name: {problem}.")
+    for name, case in run.cases.items():
+        if not {"client", "server"} <= case.wire_names.keys():
+            raise UsageError(f"{path}, field 'cases.{name}.wire_names': expected one of the client and of the server.")
     for index, job in enumerate(run.order):
         if problem := _job_problem(job):
             raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
@@ -163,6 +170,14 @@ def _job_problem(job: Job) -> str | None:
         if (name or what not in ("via", "link")) and (problem := name_problem(name)):
             return f"the {what} {_quoted(name)} can't be a name: {problem}"
     return iteration_problem(job.iteration)
+
+
+def _sample_problem(sample: Sample | None) -> str | None:
+    """The first number that rankings take the logarithm of, and that can have none."""
+    if sample is None:
+        return None
+    numbers = {"ttlb": sample.ttlb, "goodput": sample.goodput, "throughput": sample.throughput}
+    return next((name for name, value in numbers.items() if value is not None and value <= 0), None)
 
 
 def _quoted(text: str) -> str:
@@ -204,8 +219,9 @@ def run_document(folder: "RunFolder", cells: Sequence[CellRecord]) -> bytes:
     return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
+@cache
 def run_document_schema() -> bytes:
-    """Its JSON Schema."""
+    """Its JSON Schema. It takes as long to make as half the pages of a small run."""
     return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
@@ -294,6 +310,10 @@ class RunFolder:
         job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{path}: {problem}.")
+        if not 0 <= result.started_unix_s < _LATEST:
+            raise UsageError(f"{path}, field 'started_unix_s': {result.started_unix_s:g} is no time of a job.")
+        if problem := _sample_problem(result.sample):
+            raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")
         if self.run.folder(job) != relative.parent:
             raise UsageError(
                 f"{path} tells of the job {_quoted(str(job))}, which is not the job of its folder: move or delete it."
@@ -338,7 +358,7 @@ def load_evidence(artifacts: Artifacts) -> Evidence | None:
         evidence: Evidence = _EVIDENCE.validate_python(document)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return evidence
+    return evidence if not evidence.error or {"code", "message"} <= evidence.error.keys() else None
 
 
 def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:

@@ -1,7 +1,7 @@
 """The consoles, and what several commands share."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -18,8 +18,9 @@ _MOST_TOLD = 10  # sentences
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # what the tests of the default suite run
 
-# Control characters, and those that turn the order of text round: images write them into logs, names and readings.
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Control characters, those that turn the order of text round, and halves of characters, which no terminal's encoding
+# has: images write them into logs, names and readings.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class SafeConsole(Console):
@@ -59,15 +60,32 @@ class Skipped:
         err.print(f"bentpipe: {text}", soft_wrap=True, markup=False)
 
 
-def draw_site(folders: list[RunFolder], target: Path) -> Path:
-    """Draw the site of `folders` into `target`; the path of its first page."""
-    from runner.render import render  # noqa: PLC0415 - slow to import
+def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None] | None = None) -> Path:
+    """Draw the site of `folders` into `target`; the path of its first page.
 
-    if not folders:
-        raise UsageError("There is no run to draw in logs/: begin one with ./bentpipe run, or ./bentpipe demo.")
+    `skip`: told a sentence for each run that can't be drawn, which is then left out; None: such a run is an error.
+    """
+    from runner.render import UndrawableRunError  # noqa: PLC0415 - plotly is slow to import
+
+    left = list(folders)
+    while True:
+        if not left:
+            raise UsageError("There is no run to draw in logs/: begin one with ./bentpipe run, or ./bentpipe demo.")
+        try:
+            _draw(left, target)
+            return target / "index.html"
+        except UndrawableRunError as error:
+            if skip is None or len(left) == 1:
+                raise
+            skip(str(error))
+            left = [folder for folder in left if folder.path != error.folder.path]
+
+
+def _draw(folders: list[RunFolder], target: Path) -> None:
+    from runner.render import render  # noqa: PLC0415
+
     if err.is_terminal:
         with err.status("drawing the site") as status:
             render(folders, target, progress=lambda what: status.update(f"drawing {escape(what)}"))
     else:
         render(folders, target)
-    return target / "index.html"

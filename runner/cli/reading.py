@@ -18,6 +18,7 @@ from runner.config.emulated_links import emulated_links_schema
 from runner.config.links import links_schema
 from runner.config.over_links import declaration
 from runner.errors import UsageError
+from runner.files.safe_files import beneath
 from runner.judge.judging import can_judge, judge_job
 from runner.judge.limits import Limits
 from runner.judge.process import AnalysisLimitError, Judges, StoppedError, over_the_limit
@@ -69,9 +70,11 @@ def _all_judged_again(
     def judge(item: tuple[Job, Result]) -> Result | None:
         try:
             return _judged_again(judges, folder, catalog, *item)
-        except UsageError as error:
+        except (UsageError, OSError) as error:
             skipped(str(error))
-            return None
+        except Exception as error:  # a fault of ours must cost one job, not all
+            skipped(f"{item[0]}: the judge failed ({type(error).__name__}: {error}), which is a fault of bentpipe.")
+        return None
 
     with Judges(most, stopped=stop.is_set) as judges, ThreadPoolExecutor(most) as threads:
         try:
@@ -108,7 +111,7 @@ def render(names: tuple[str, ...], target: Path) -> None:
     """Draw the site of the named runs (all without a name) from their results."""
     skipped = Skipped()
     folders = [RunFolder.open(runs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
-    out.print(f"{draw_site(folders, target)}")
+    out.print(f"{draw_site(folders, target, skipped if not names else None)}", markup=False)
 
 
 @main.command()
@@ -138,11 +141,13 @@ def show(name: str) -> None:
         raise UsageError(
             f"{path} holds no finished job: write RUN/SERVER_CLIENT/CASE/ITERATION, such as demo/quinn_aioquic/sat/1."
         )
-    folder = RunFolder.open(path.resolve().parents[2], Skipped())
-    results = {folder.artifacts(job).folder.resolve(): result for job, result in folder.results().items()}
-    if path.resolve() not in results:
+    here = path.absolute()
+    beneath(here.parents[2], Path(*here.parts[-3:]))  # a link in a run may lead to what its maker must not show
+    folder = RunFolder.open(here.parents[2], Skipped())
+    results = {folder.artifacts(job).folder: result for job, result in folder.results().items()}
+    if here not in results:
         raise UsageError(f"{path} holds no job that can be shown.")
-    result = results[path.resolve()]
+    result = results[here]
     artifacts = Artifacts(path)
     tables.show_result(out, result, folder.run.cases.get(result.job.case_link), load_evidence(artifacts), artifacts)
     out.print(f"files: {path}")

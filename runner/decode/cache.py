@@ -7,14 +7,33 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.decode.decode import decode_capture
-from runner.decode.schema import DECODER_VERSION, READABLE_VERSIONS, TABLES, CaptureMeta, Trace, TraceCheck
+from runner.decode.schema import (
+    DECODER_VERSION,
+    PACKET_TYPES,
+    READABLE_VERSIONS,
+    SPACES,
+    TABLES,
+    CaptureMeta,
+    Trace,
+    TraceCheck,
+)
 from runner.errors import CaptureError
 
 _META = b"bentpipe.trace"
 _KEY = b"bentpipe.key"
+_MOST_ROWS = 1 << 24
+# What the decoder always knows.
+_NEVER_NULL = frozenset(
+    {"time_ns", "sender", "src", "dst", "src_port", "dst_port", "payload_length", "ip_length", "ecn", "ip_version"}
+    | {"index", "type", "length", "decrypted", "frame", "stream_id", "offset", "fin", "space", "largest", "delay_us"}
+    | {"ranges", "name", "retry", "early_data_offered", "client_hello_count", "certificate", "first_time_ns"}
+    | {"client_ip", "client_port", "server_ip", "server_port", "datagram", "packet", "connection"}
+)
+_MAY_BE_NULL = {"frames": frozenset({"stream_id", "offset", "length"})}  # of most kinds of frames
 # Written last: a folder with this table is complete.
 _LAST = "datagrams"
 
@@ -32,18 +51,58 @@ def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
 
 
 def load_tables(folder: Path) -> Trace:
-    """The trace that `save_tables` wrote. CaptureError when it is not there, or of another decoder's version."""
+    """The trace that `save_tables` wrote. CaptureError when it is not there, or of another decoder's version, or
+    holds what no decoder writes: a run folder may be a stranger's."""
     try:
-        tables = {name: pq.read_table(folder / f"{name}.parquet") for name in TABLES}
+        tables = {name: _read(folder / f"{name}.parquet") for name in TABLES}
         stored = json.loads(tables[_LAST].schema.metadata[_META])
         meta = CaptureMeta(**stored["meta"])
         checks = [TraceCheck(**each) for each in stored["invariants"]]
         tables = {name: _completed(table, TABLES[name]) for name, table in tables.items()}
+        _check(tables)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise CaptureError(f"{folder} has no tables of this version: decode the capture again.") from error
     if meta.decoder_version not in READABLE_VERSIONS:
         raise CaptureError(f"{folder} was written by decoder version {meta.decoder_version}: decode the capture again.")
     return Trace(**tables, meta=meta, checks=checks)
+
+
+def _read(path: Path) -> pa.Table:
+    """Raises ValueError for more rows than any capture has: a few kilobytes may stand for gigabytes."""
+    with pq.ParquetFile(path) as file:
+        if file.metadata.num_rows > _MOST_ROWS:
+            raise ValueError(f"{path} has {file.metadata.num_rows} rows")
+        return file.read()
+
+
+def _check(tables: dict[str, pa.Table]) -> None:
+    """Raises ValueError for numbers of rows that lead nowhere, missing values, and unknown words."""
+    rows = {parent: tables[f"{parent}s"].num_rows for parent in ("datagram", "packet", "connection")}
+    for name, table in tables.items():
+        for column in table.column_names:
+            values = table.column(column)
+            if values.null_count and column in _NEVER_NULL - _MAY_BE_NULL.get(name, frozenset()):
+                raise ValueError(f"{name}.{column} has nulls")
+            if column in rows and len(values):
+                bounds = pc.min_max(values).as_py()
+                if bounds["min"] < -(column == "connection") or bounds["max"] >= rows[column]:
+                    raise ValueError(f"{name}.{column} leads nowhere")
+    own = tables["connections"].column("connection"), tables["packets"].column("packet")
+    if any(
+        not column.equals(pa.chunked_array([pa.array(range(len(column)), column.type)]))
+        for column in own
+        if len(column)
+    ):
+        raise ValueError("rows are not numbered from 0")
+    for name in ("datagrams", "packets", "stream_frames", "ack_frames", "frames"):
+        _check_words(name, tables[name], "sender", {-1, 0, 1})
+    _check_words("packets", tables["packets"], "type", set(PACKET_TYPES))
+    _check_words("ack_frames", tables["ack_frames"], "space", set(SPACES))
+
+
+def _check_words(name: str, table: pa.Table, column: str, known: set[object]) -> None:
+    if unknown := set(pc.unique(table.column(column)).to_pylist()) - known:
+        raise ValueError(f"{name}.{column} is {min(map(str, unknown))}")
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -92,4 +151,4 @@ def stored_key(folder: Path) -> str | None:
         metadata = pq.read_schema(folder / f"{_LAST}.parquet").metadata or {}
     except (OSError, pa.ArrowException):
         return None
-    return str(metadata.get(_KEY, b""), "ascii")
+    return str(metadata.get(_KEY, b""), "ascii", "replace")

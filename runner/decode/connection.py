@@ -116,7 +116,7 @@ class KeyRing:
 class Side:
     """One sender of a connection."""
 
-    __slots__ = ("cid_length", "connection", "crypto", "early", "handshake", "largest", "ring", "rings", "sender")
+    __slots__ = ("_crypto", "cid_length", "connection", "early", "handshake", "largest", "ring", "rings", "sender")
 
     def __init__(self, connection: "Connection", sender: int) -> None:
         self.connection = connection
@@ -130,7 +130,14 @@ class Side:
         self.ring: KeyRing | None = None
         self.largest = [-1, -1, -1]
         """Highest packet number of each space; -1: none yet."""
-        self.crypto = (CryptoStream(), CryptoStream(), CryptoStream())
+        self._crypto: list[CryptoStream | None] = [None, None, None]
+
+    def crypto(self, space: int) -> CryptoStream:
+        """The stream of CRYPTO data in a packet number space. Most connections of a flood have one of six."""
+        stream = self._crypto[space]
+        if stream is None:
+            stream = self._crypto[space] = CryptoStream()
+        return stream
 
     def open_short(self, data: bytes, start: int, end: int, cid_length: int) -> OneRtt | None:
         """The 1-RTT packet at data[start:end] with the keys of this side; None when they don't fit.

@@ -1,7 +1,9 @@
 """One capture with its key logs → one trace."""
 
+import gc
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from runner.decode.capture import open_capture
@@ -29,6 +31,24 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
     said when it was stopped; pcapng files may say it themselves. What is damaged in the capture is counted, never
     raised; CaptureError only when a file can't be read, or is no capture, or of a link type without IP.
     """
+    with _no_collection():
+        return _decode(capture, key_logs, kernel_drops)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's search for unused cycles: the decoder makes millions of objects that all stay, and the search
+    looks at all of them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -> Trace:
     file, stored = open_capture(capture)
     datagrams = read_datagrams(file)
     if datagrams.link_types and not datagrams.link_types & LINK_TYPES.keys():

@@ -268,7 +268,7 @@ class Decoder:
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
         else:  # after a Retry the ClientHello comes from the beginning, of misbehaving clients another one
-            connection.sides[CLIENT].crypto[INITIAL_SPACE].restart()
+            connection.sides[CLIENT].crypto(INITIAL_SPACE).restart()
         connection.add_initial_dcid(header.dcid)
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client

@@ -1,7 +1,9 @@
 """TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4): what a connection offered and agreed on."""
 
+import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from heapq import heappop, heappush
 
 
@@ -82,6 +84,8 @@ class CryptoStream:
 class _Reader:
     """Reads TLS vectors; IndexError past the end."""
 
+    __slots__ = ("_data", "_position")
+
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
@@ -97,11 +101,22 @@ class _Reader:
         return data
 
     def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size))
+        start = self._position
+        self._position = end = start + size
+        if end > len(self._data):
+            raise IndexError
+        return int.from_bytes(self._data[start:end])
 
     def vector(self, size: int) -> "_Reader":
         """A vector whose length takes `size` bytes."""
         return _Reader(self.take(self.number(size)))
+
+    def pairs(self) -> list[int]:
+        """All that is left as numbers of two bytes. Raises IndexError for an odd length."""
+        data = self.rest()
+        if len(data) % 2:
+            raise IndexError
+        return list(struct.unpack(f">{len(data) // 2}H", data))
 
     def rest(self) -> bytes:
         return self._data[self._position :]
@@ -128,16 +143,15 @@ class Hello:
         return self.random == _RETRY_RANDOM
 
 
+@lru_cache(maxsize=4)
 def parse_client_hello(body: bytes) -> Hello | None:
-    """RFC 8446 §4.1.2; None when the message is malformed."""
+    """RFC 8446 §4.1.2; None when the message is malformed. The same object for the same message: don't change it."""
     try:
         reader = _Reader(body)
         reader.take(2)
         hello = Hello(random=reader.take(32))
         hello.session_id_length = len(reader.vector(1).rest())
-        suites = reader.vector(2)
-        while suites:
-            hello.suites.append(suites.number(2))
+        hello.suites = reader.vector(2).pairs()
         reader.vector(1)
         _extensions(reader.vector(2), hello)
     except IndexError:
@@ -200,9 +214,7 @@ def _extensions(reader: _Reader, hello: Hello) -> None:
             while names:
                 hello.alpn.append(names.vector(1).rest().decode("ascii", "backslashreplace"))
         elif kind == _SUPPORTED_VERSIONS and len(body.rest()) > 2:  # ServerHello has a single version
-            versions = body.vector(1)
-            while versions:
-                hello.versions.append(versions.number(2))
+            hello.versions = body.vector(1).pairs()
         elif kind == _EARLY_DATA:
             hello.early_data = True
         elif kind == _PRE_SHARED_KEY:

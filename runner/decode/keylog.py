@@ -11,7 +11,7 @@ APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
 EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
 _LABELS = frozenset((*HANDSHAKE, *APPLICATION, EARLY))
 
-_MOST = 4  # different secrets of one label and session that are taken from one key log
+MOST_SECRETS = 4  # different secrets of one label and session that are taken from one key log
 
 LARGEST_KEY_LOG = 1 << 20  # bytes that are read of one; a connection has five lines, of 200 bytes at most
 
@@ -29,11 +29,11 @@ def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict
         except OSError as error:
             raise CaptureError(f"{path} can't be read ({error.strerror}): give the path of a key log.") from error
     for text in embedded:
-        _merge(text[: 2 * LARGEST_KEY_LOG], sessions)
+        _merge(text[: 2 * LARGEST_KEY_LOG], sessions, most=2 * MOST_SECRETS)  # those of both endpoints
     return sessions
 
 
-def _merge(text: bytes, sessions: dict[bytes, Session]) -> None:
+def _merge(text: bytes, sessions: dict[bytes, Session], *, most: int = MOST_SECRETS) -> None:
     counts: dict[tuple[bytes, str], int] = {}
     for line in text.splitlines():
         words = line.decode("ascii", "replace").split()
@@ -48,6 +48,6 @@ def _merge(text: bytes, sessions: dict[bytes, Session]) -> None:
         session = sessions.setdefault(client_random, {})
         known = session.get(words[0], ())
         count = counts.get((client_random, words[0]), 0)
-        if secret not in known and count < _MOST:
+        if secret not in known and count < most:
             session[words[0]] = (*known, secret)
             counts[client_random, words[0]] = count + 1

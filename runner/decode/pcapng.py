@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runner.decode.capture import MAX_RECORD, PCAP_MAGIC, TLS_KEY_LOG
-from runner.decode.keylog import LARGEST_KEY_LOG
+from runner.decode.keylog import LARGEST_KEY_LOG, MOST_SECRETS
 from runner.files.safe_files import read_head
 
 _SECRET = re.compile(rb"[A-Z0-9_]{1,64} [0-9a-fA-F]{64} [0-9a-fA-F]{64,128}")  # draft-ietf-tls-keylogfile §2
@@ -48,8 +48,19 @@ def _secrets(key_logs: Iterable[Path]) -> bytes:
     Of each log the beginning alone: what one endpoint writes must not make the captures of both large.
     """
     logs = (read_head(path, size=LARGEST_KEY_LOG) for path in key_logs)
-    lines = (line.strip() for log in logs for line in log.splitlines())
-    return b"".join(dict.fromkeys(line + b"\n" for line in lines if _SECRET.fullmatch(line)))
+    return b"".join(dict.fromkeys(line + b"\n" for log in logs for line in _lines(log)))
+
+
+def _lines(log: bytes) -> Iterator[bytes]:
+    """The secrets of one key log, of each label and session as many as a reader takes of one log: false ones of one
+    endpoint must not take the places of the other's."""
+    counts: dict[bytes, int] = {}
+    for line in map(bytes.strip, log.splitlines()):
+        if _SECRET.fullmatch(line):
+            of = line.rpartition(b" ")[0]
+            counts[of] = counts.get(of, 0) + 1
+            if counts[of] <= MOST_SECRETS:
+                yield line
 
 
 def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:

@@ -146,7 +146,7 @@ class Registry:
         for kind, number, payload in events:
             if kind == CRYPTO:
                 first_flight = first_flight or number == 0
-                for message, body in side.crypto[space].feed(number, payload):
+                for message, body in side.crypto(space).feed(number, payload):
                     self._message(side, space, message, body)
                     self._note(side, space, row, message, body)
             else:

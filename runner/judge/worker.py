@@ -13,6 +13,7 @@ import signal
 import struct
 import sys
 import threading
+import traceback
 from typing import BinaryIO
 
 _NICENESS = 10  # the judge must not make the simulator late
@@ -45,6 +46,7 @@ def _answer(call: bytes) -> bytes:
     except MemoryError:
         return message(("memory", None))
     except Exception as error:
+        error.add_note(traceback.format_exc())  # of this process; pickling loses it
         try:
             answer = message(("error", error))
             pickle.loads(answer[HEADER.size :])  # not every exception can be made again

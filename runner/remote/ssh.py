@@ -7,6 +7,7 @@ are not counted by sshd's MaxSessions (OpenSSH PROTOCOL, 2.4).
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from runner.model.real_link import RemoteHost
 CONNECT_SECONDS = 20.0  # for TCP, for the banner, for the keys, for the login: each
 _CHANNEL_SECONDS = 20.0
 _KEEPALIVE_SECONDS = 5
+_LONGEST_ANSWER = 4096  # bytes of a line that a host prints
 _DEAD_MILLISECONDS = 20_000  # without an acknowledgement of what was sent, the connection counts as lost
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
@@ -121,7 +123,7 @@ class Connection:
             channel = self.connect().open_session(timeout=_CHANNEL_SECONDS)
             channel.settimeout(_CHANNEL_SECONDS)
             channel.exec_command("echo $SSH_CONNECTION")
-            words = channel.makefile("rb").read().decode(errors="replace").split()
+            words = _answer(channel).decode(errors="replace").split()
             channel.close()
         except (paramiko.SSHException, OSError, EOFError):
             return ""  # a login that may only forward: the other candidates remain
@@ -177,13 +179,14 @@ class Connection:
         transport.get_security_options().key_types = _RSA_SIGNATURES if kind == "ssh-rsa" else (kind,)
         try:
             transport.start_client(timeout=CONNECT_SECONDS)
+            known = transport.get_remote_server_key().get_base64()  # raises when the time is over
         except IncompatiblePeer as error:
             raise HostRefusedError(
                 f"{host.name}: it has no host key of type {kind}, or none of our ciphers: look with `ssh-keyscan`."
             ) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise HostLostError(f"{host.name}: SSH could not begin ({_reason(error)}).") from error
-        if transport.get_remote_server_key().get_base64() != wanted:
+        if known != wanted:
             raise HostRefusedError(
                 f"{host.name}: the host key of {host.address} is not the one in links.json: either the host was set up "
                 "anew (ask who did it, then put its new key there), or somebody stands in between."
@@ -224,6 +227,17 @@ def _private_key(name: str, path: Path) -> paramiko.PKey:
                 "`key` out of links.json."
             ) from error
         raise HostRefusedError(f"{name}: {path} can't be read as a private key ({_reason(error)}).") from error
+
+
+def _answer(channel: paramiko.Channel) -> bytes:
+    """What a command prints, as far as a host may make us wait and keep it. Raises OSError when it takes longer."""
+    deadline = time.monotonic() + _CHANNEL_SECONDS
+    answer = b""
+    while len(answer) < _LONGEST_ANSWER and (data := channel.recv(_LONGEST_ANSWER)):
+        answer += data
+        if time.monotonic() > deadline:
+            raise TimeoutError("the answer never ends")
+    return answer
 
 
 def _reason(error: BaseException) -> str:

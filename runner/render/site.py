@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from runner.compare import RunMeans
-from runner.errors import UsageError
+from runner.errors import BentpipeError, UsageError
 from runner.render import feed, parallel
 from runner.render.cell_pages import draw_cells
 from runner.render.manifest import MARKER, Manifest, digest, files_digest
@@ -18,11 +18,22 @@ from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
 from runner.store import RunFolder
 
 
+class UndrawableRunError(BentpipeError):
+    """A run that can't be drawn, though it could be read: a fault of ours, which must cost that run alone."""
+
+    def __init__(self, folder: RunFolder, error: Exception) -> None:
+        super().__init__(
+            f"{folder.path} can't be drawn ({type(error).__name__}: {error}), which is a fault of bentpipe."
+        )
+        self.folder = folder
+
+
 def render(folders: Sequence[RunFolder], target: Path, *, progress: Callable[[str], None] | None = None) -> None:
     """Draw the site of `folders`, the newest first, into `target`.
 
     In an existing site only changed pages are drawn again; files that don't belong to it are removed. Raises
-    UsageError when `target` holds something else, when it can't be written, or when two things have the same name.
+    UsageError when `target` holds something else, when it can't be written, or when two things have the same name, and
+    UndrawableRunError.
     `progress` gets the name of the page being drawn, many times a second.
     """
     ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
@@ -97,7 +108,12 @@ class _Site:
                 folder.levels = levels_of(known["levels"])
                 folder.means = RunMeans.load(folder.run, known["means"])
         for folder in self.folders:
-            self._run(folder, states)
+            try:
+                self._run(folder, states)
+            except (BentpipeError, OSError):
+                raise
+            except Exception as error:
+                raise UndrawableRunError(folder, error) from error
         self._of_all()
         self.writer.tidy(set(self.after.cells), self._kept())
         self.after.save(self.writer.root)

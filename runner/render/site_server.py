@@ -124,7 +124,7 @@ def _is_served(site: Path, place: Path) -> bool:
         current = current / part
         try:
             mode = current.lstat().st_mode
-        except OSError:
+        except (OSError, ValueError):  # ValueError: of a null character
             return False
         if stat.S_ISLNK(mode):
             return number == len(parts) - 1 and _leads_to_its_job(current, parts)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +29,9 @@ RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
 _PLACES = ("\0root\0", "\0base\0")  # stand for the ways to the site's and to the run's folder
 
 
+@cache
 def _environment() -> Environment:
+    """Once for all writers: compiling the templates takes longer than drawing a small run."""
     found = Environment(
         loader=FileSystemLoader(WEB / "templates"),
         autoescape=True,

@@ -201,23 +201,25 @@ def links_table(plans: Iterable[LinkPlan]) -> Table:
 def show_result(
     console: Console, result: Result, case: CaseRecord | None, evidence: Evidence | None, artifacts: Artifacts
 ) -> None:
-    """The verdict of one job, its evidence and its numbers."""
-    console.print(f"[bold]{result.job.ends}, {result.job.case_link} #{result.iteration}[/bold]")
+    """Print the verdict of one job, its evidence and its numbers."""
+    title = escape(f"{result.job.ends}, {result.job.case_link} #{result.iteration}")
+    console.print(f"[bold]{title}[/bold]")
     console.print(outcome_text(result.outcome))
     if case is not None:
-        console.print(case.description)
+        console.print(case.description, markup=False)
         for segment in case.link.segments:
-            of = f"{segment.name} " if segment.name else ""
+            of = escape(f"{segment.name} ") if segment.name else ""
             console.print(f"{of}forward  {link_text(segment.forward)}\n{of}return   {link_text(segment.return_)}")
             for sentence in segment.impairments.sentences():
-                console.print(f"{of}both     {sentence}")
+                console.print(f"{of}both     {escape(sentence)}")
     if evidence is not None and evidence.real_link is not None:
         for sentence in real_link_sentences(evidence.real_link):
-            console.print(sentence, soft_wrap=True)
+            console.print(sentence, soft_wrap=True, markup=False)
     if case is not None and result.protocol not in ("", case.protocol):
-        console.print(f"over {result.protocol}, for the pair shares nothing else: not comparable with {case.protocol}")
+        why = f"for the pair shares nothing else: not comparable with {case.protocol}"
+        console.print(f"over {result.protocol}, {why}", markup=False)
     for finding in result.findings:
-        section = f" ({finding.section})" if finding.section else ""
+        section = f" ({escape(finding.section)})" if finding.section else ""
         console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")
         console.print(f"  requirement  {escape(finding.requirement)}{section}")
         console.print(f"  expected     {escape(finding.expected)}\n  actual       {escape(finding.actual)}")
@@ -250,7 +252,7 @@ def show_result(
     console.print(
         f"took {format_duration(result.wall_s)}, of it {format_duration(result.overhead_s)} beside the transfer"
     )
-    console.print(f"[dim]{stages}[/dim]")
+    console.print(f"[dim]{escape(stages)}[/dim]")
     for number, reason in enumerate(result.disturbed, start=1):
         console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
 
@@ -271,17 +273,21 @@ def _show_notes(console: Console, result: Result) -> None:
 def _show_diagnoses(console: Console, result: Result) -> None:
     if result.limits:
         parts = sorted(result.limits.items(), key=lambda item: -item[1])
-        console.print("\nlimited by  " + ", ".join(f"{name} {share:.1%}" for name, share in parts if share >= 0.001))
+        console.print(
+            "\nlimited by  " + ", ".join(f"{escape(name)} {share:.1%}" for name, share in parts if share >= 0.001)
+        )
     for one in result.diagnoses:
         section = f" ({one.section})" if one.section else ""
-        console.print(f"{one.start:8.3f} to {one.end:.3f} s  [bold]{one.code}[/bold]: {escape(one.sentence + section)}")
+        console.print(
+            f"{one.start:8.3f} to {one.end:.3f} s  [bold]{escape(one.code)}[/bold]: {escape(one.sentence + section)}"
+        )
 
 
 def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> None:
     """Which packets prove a finding, and the command that shows them."""
     if not finding.packets:
         return
-    console.print(f"  packets      {finding.places}, {finding.vantage} side of the link", soft_wrap=True)
+    console.print(f"  packets      {finding.places}, {finding.vantage} side of the link", soft_wrap=True, markup=False)
     capture = artifacts.client_capture if finding.vantage == "client" else artifacts.server_capture
     if not capture.is_file():
         console.print("[dim]               the capture was not kept: run it again with --keep-captures all[/dim]")
@@ -300,8 +306,11 @@ def _show_violations(console: Console, result: Result) -> None:
         return
     console.print(f"\n{len(result.violations)} broken protocol rules")
     for one in result.violations:
-        console.print(f"  [red]{one.code}[/red], {one.role}: {escape(one.requirement)} {escape(one.section)}")
-        console.print(f"    {escape(one.actual)}; packets {one.places}, {one.vantage} side of the link", soft_wrap=True)
+        console.print(
+            f"  [red]{escape(one.code)}[/red], {escape(one.role)}: {escape(one.requirement)} {escape(one.section)}"
+        )
+        where = f"    {one.actual}; packets {one.places}, {one.vantage} side of the link"
+        console.print(where, soft_wrap=True, markup=False)
 
 
 def _show_invariants(console: Console, result: Result) -> None:
@@ -312,7 +321,8 @@ def _show_invariants(console: Console, result: Result) -> None:
     broken = [invariant for invariant in result.invariants if invariant.holds is False]
     console.print(f"\n{len(result.invariants)} invariants of the trace, {len(broken)} broken")
     for invariant in broken:
-        console.print(f"  [red]{invariant.name}[/red]: expected {invariant.expected}, got {invariant.actual}")
+        what = escape(f"expected {invariant.expected}, got {invariant.actual}")
+        console.print(f"  [red]{escape(invariant.name)}[/red]: {what}")
 
 
 def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
@@ -320,7 +330,7 @@ def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
     table = Table("job", "before", "after", "why", box=None)
     for job, before, after in changes:
         why = after.findings[0].actual if after.findings else ""
-        table.add_row(str(job), outcome_text(before.outcome), outcome_text(after.outcome), escape(why))
+        table.add_row(escape(str(job)), outcome_text(before.outcome), outcome_text(after.outcome), escape(why))
     return table
 
 

@@ -1,0 +1,190 @@
+"""What the campaign of mutated run folders (`runner.validation.attack`) found, a test for each, which fails without its
+mend; and a short part of that campaign."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from runner.decode import decode_capture, embed_secrets
+from runner.decode.cache import load_tables
+from runner.errors import CaptureError, UsageError
+from runner.model.artifacts import Artifacts
+from runner.render import UndrawableRunError, render
+from runner.store import RunFolder, load_evidence
+from runner.tests.conftest import RECORDINGS
+from runner.tests.render.folders import rare_run, vias_run
+from runner.tests.test_hostile_folders import ALPHA, bentpipe, rewrite
+from runner.validation.attack.folders.campaign import Limits, attack_folders
+from runner.validation.attack.verdicts import Tally, Verdict
+
+_SHORT = 20  # folders of the campaign in the suite
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> RunFolder:
+    return rare_run(tmp_path / "logs/stranger")
+
+
+@pytest.mark.parametrize("text", ["\udc80", "[/red]", "[/]", "[bold", "\u202e"])
+def test_any_text_of_a_result_can_be_shown(stranger: RunFolder, text: str) -> None:
+    def plant(document: dict[str, Any]) -> None:
+        finding = dict.fromkeys(("code", "requirement", "expected", "actual", "log_tail", "role", "section"), text)
+        document |= {"findings": [finding], "violations": [finding], "limits": {text: 0.5}, "stages_s": {text: 1.0}}
+        document["invariants"] = [{"name": text, "holds": False, "expected": text, "actual": text}]
+        document["diagnoses"] = [
+            {"code": text, "sentence": text, "start": 0.0, "end": 1.0, "share": 0.5, "section": text}
+        ]
+
+    rewrite(stranger.path / ALPHA.path / "result.json", plant)
+    rewrite(stranger.path / "run.json", lambda document: document["cases"]["sat"].update(description=text))
+    done = bentpipe("show", stranger.path / ALPHA.path)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def test_show_follows_no_link_in_a_run(stranger: RunFolder, tmp_path: Path) -> None:
+    other = rare_run(tmp_path / "private/other")
+    shutil.rmtree(stranger.path / ALPHA.path)
+    (stranger.path / ALPHA.path).symlink_to(other.path / ALPHA.path)
+    done = bentpipe("show", stranger.path / ALPHA.path)
+    assert done.returncode == 2
+    assert "symbolic link" in done.stderr
+
+
+def _moved(table: pa.Table, column: str, value: object) -> pa.Table:
+    at = table.column_names.index(column)
+    values = [value, *table.column(column).to_pylist()[1:]]
+    return table.set_column(at, column, pa.array(values, table.schema.field(column).type))
+
+
+FORGERIES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
+    "a packet that is none": ("frames", lambda table: _moved(table, "packet", -1)),
+    "a packet beyond the last": ("stream_frames", lambda table: _moved(table, "packet", 10**9)),
+    "a connection that is none": ("packets", lambda table: _moved(table, "connection", -(2**31))),
+    "no time": (
+        "packets",
+        lambda table: (
+            _moved(table, "time_ns", None) if "time_ns" in table.column_names else _moved(table, "length", None)
+        ),
+    ),
+    "an unknown sender": ("packets", lambda table: _moved(table, "sender", 7)),
+    "an unknown type": ("packets", lambda table: _moved(table, "type", "evil")),
+    "too many rows": ("datagrams", lambda table: pa.concat_tables([table] * ((1 << 24) // len(table) + 1))),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_tables_that_no_decoder_writes_are_decoded_again(tmp_path: Path, name: str) -> None:
+    table_name, change = FORGERIES[name]
+    source = RECORDINGS / "quinn_quinn/handshake/1"
+    from runner.decode import cached_decode  # noqa: PLC0415
+
+    artifacts = Artifacts(source)
+    cached_decode(artifacts.client_capture, artifacts.key_logs, tmp_path)
+    load_tables(tmp_path)
+    path = tmp_path / f"{table_name}.parquet"
+    table = pq.read_table(path)
+    pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
+    with pytest.raises(CaptureError, match="decode the capture again"):
+        load_tables(tmp_path)
+    assert cached_decode(artifacts.client_capture, artifacts.key_logs, tmp_path).packets.num_rows > 0
+
+
+def test_false_secrets_of_one_endpoint_hide_no_true_ones_of_the_other(tmp_path: Path) -> None:
+    """In the capture with secrets, too, which is all that a reader of a published run may have."""
+    source = RECORDINGS / "quinn_quinn/transfer/1"
+    capture = shutil.copyfile(source / "sim/left.pcap", tmp_path / "left.pcap")
+    lines = [line.split() for line in (source / "client/keys.log").read_text().splitlines()]
+    false = [f"{label} {session} {os.urandom(len(secret) // 2).hex()}" for label, session, secret in lines * 6]
+    (tmp_path / "client.log").write_text("\n".join(false) + "\n")
+    packed = embed_secrets(capture, [tmp_path / "client.log", source / "server/keys.log"])
+    decrypted = decode_capture(packed).packets.column("decrypted").to_pylist()
+    assert decrypted.count(True) == len(decrypted) > 100
+
+
+def test_evidence_of_an_error_without_its_code_is_none(tmp_path: Path) -> None:
+    shutil.copytree(RECORDINGS / "quinn_quinn/handshake/1", tmp_path / "1")
+    artifacts = Artifacts(tmp_path / "1")
+    assert load_evidence(artifacts) is not None
+    rewrite(artifacts.evidence, lambda document: document.update(error={"message": "something"}))
+    assert load_evidence(artifacts) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "field"), [("run.json", "started_unix_s"), (f"{ALPHA.path}/result.json", "started_unix_s")]
+)
+@pytest.mark.parametrize("value", [-1.0, 1e15, 1e300])
+def test_a_moment_that_no_calendar_has_is_refused(stranger: RunFolder, file: str, field: str, value: float) -> None:
+    rewrite(stranger.path / file, lambda document: document.update({field: value}))
+    with pytest.raises(UsageError):
+        RunFolder.open(stranger.path).results()
+
+
+def test_what_rankings_cannot_take_is_refused(stranger: RunFolder) -> None:
+    rewrite(stranger.path / ALPHA.path / "result.json", lambda document: document["sample"].update(ttlb=0.0))
+    with pytest.raises(UsageError, match=r"sample\.ttlb.* more than 0"):
+        stranger.results()
+    rewrite(stranger.path / "run.json", lambda document: document["cases"]["sat"].update(wire_names={}))
+    with pytest.raises(UsageError, match="wire_names"):
+        RunFolder.open(stranger.path)
+
+
+def test_a_sight_that_nobody_looked_for_is_drawn(tmp_path: Path) -> None:
+    folder = vias_run(tmp_path / "paths", iterations=1)
+    path = next(path for path in folder.path.rglob("result.json") if json.loads(path.read_bytes())["crossing"])
+
+    def plant(document: dict[str, Any]) -> None:
+        document["crossing"]["sights"][0]["what"] = "the moon"
+
+    rewrite(path, plant)
+    render([folder], tmp_path / "site")
+
+
+def test_a_run_that_cannot_be_drawn_costs_no_other(
+    stranger: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ours is needed for it: none is known."""
+    from runner.cli.base import draw_site  # noqa: PLC0415
+    from runner.render import site  # noqa: PLC0415
+
+    other = rare_run(tmp_path / "logs/other")
+    drawn = site._Site._run
+
+    def fail(self: Any, folder: Any, states: dict[str, str]) -> None:
+        if folder.name == "stranger":
+            raise ZeroDivisionError("by a stranger's number")
+        drawn(self, folder, states)
+
+    monkeypatch.setattr(site._Site, "_run", fail)
+    told: list[str] = []
+    assert draw_site([stranger, other], tmp_path / "site", told.append).is_file()
+    assert len(told) == 1 and "fault of bentpipe" in told[0]
+    assert (tmp_path / "site/other/index.html").is_file()
+    with pytest.raises(UndrawableRunError):
+        draw_site([stranger], tmp_path / "second")
+
+
+_MAY = (
+    os.geteuid() == 0
+    and subprocess.run(
+        ["unshare", "--mount", "--pid", "--net", "--fork", "true"], capture_output=True, check=False
+    ).returncode
+    == 0
+)
+
+
+@pytest.mark.skipif(not _MAY, reason="namespaces need root")
+def test_a_short_campaign() -> None:
+    """Seed and numbers are fixed: the long one is `python -m runner.validation.attack folders`."""
+    tally = Tally()
+    attack_folders(tally, seed=5, first=0, count=_SHORT, progress=lambda _: None, limits=Limits(wall_s=120.0))
+    assert tally.tried == _SHORT
+    assert [finding.text for finding in tally.findings] == []
+    assert tally.count(Verdict.HELD) == _SHORT

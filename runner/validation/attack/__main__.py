@@ -1,0 +1,147 @@
+"""`.venv/bin/python -m runner.validation.attack FAMILY`: attacks of one family; `table` shows what all became.
+
+Exit code 1: something was lost or escaped; 3: interrupted, the same command goes on.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from runner.plan.runs import LOGS
+from runner.validation.attack import verdicts
+from runner.validation.attack.folders.campaign import Limits, attack_folders, stop_with_parent
+from runner.validation.attack.verdicts import Tally, Verdict
+
+out = Console(highlight=False)
+_PROGRESS_S = 15.0
+
+
+class Progress:
+    """A line now and then, and the state on disk."""
+
+    def __init__(self, family: str, state: Path, most: int) -> None:
+        self._family, self._state, self._most = family, state, most
+        self._told = 0.0
+        self._began = time.monotonic()
+        self._first: int | None = None
+
+    def __call__(self, tally: Tally) -> None:
+        first = self._first = tally.tried if self._first is None else self._first
+        if time.monotonic() - self._told < _PROGRESS_S and tally.tried < self._most:
+            return
+        self._told = time.monotonic()
+        keep(self._family, tally, self._state)
+        rate = (tally.tried - first) / max(1.0, self._told - self._began)
+        click.echo(f"{tally.tried:,} of {self._most:,}, {rate:.1f}/s, {len(tally.bad)} did not hold", err=True)
+
+
+def keep(family: str, tally: Tally, state: Path) -> None:
+    """Store the tally of one family beside the others'."""
+    verdicts.save(verdicts.load(state) | {family: tally}, state)
+
+
+def finish(family: str, tally: Tally, state: Path) -> None:
+    """Store the tally, print it with its findings, and exit."""
+    keep(family, tally, state)
+    out.print(verdicts.table({family: tally}))
+    for line in verdicts.sentences(tally.findings):
+        out.print(line, markup=False, soft_wrap=True)
+    sys.exit(0 if tally.count(Verdict.HELD) == tally.tried else 1)
+
+
+state_option = click.option(
+    "--state", type=click.Path(path_type=Path, dir_okay=False), default=verdicts.STATE, show_default=True
+)
+
+
+@click.group()
+def main() -> None:
+    """Attacks on bentpipe itself."""
+
+
+@main.command()
+@click.option("--count", default=10_000, show_default=True, help="How many in all, those of earlier calls included.")
+@click.option("--seed", default=1, show_default=True, help="Another seed makes other folders.")
+@click.option("--only", type=int, metavar="N", help="Repeat folder N alone.")
+@state_option
+def folders(count: int, seed: int, only: int | None, state: Path) -> None:
+    """Mutated run folders through compare, show, analyse, history, render, serve."""
+    stop_with_parent()
+    if only is not None:
+        tally = Tally()
+        tally.suspects.append(only)
+        attack_folders(tally, seed=seed, first=0, count=0, progress=lambda _: None, limits=Limits())
+        for finding in tally.findings:
+            out.print(finding.text, markup=False)
+        sys.exit(1 if tally.bad else 0)
+    family = f"folders, seed {seed}"
+    tally = verdicts.load(state).get(family, Tally())
+    try:
+        attack_folders(
+            tally,
+            seed=seed,
+            first=tally.tried,
+            count=max(0, count - tally.tried),
+            progress=Progress(family, state, count),
+            limits=Limits(),
+        )
+    except KeyboardInterrupt:
+        keep(family, tally, state)
+        click.echo(f"Interrupted after {tally.tried:,}: the same command goes on.", err=True)
+        sys.exit(3)
+    finish(family, tally, state)
+
+
+@main.command()
+@click.option("--only", default="", metavar="TEXT", help="Behaviours whose name has this.")
+@click.option("--seconds", default=500.0, show_default=True, help="Begin no behaviour after that; the next call does.")
+@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
+@state_option
+def images(only: str, seconds: float, scratch: Path, state: Path) -> None:
+    """Hostile endpoint images in lanes, each followed by an honest job."""
+    from runner.validation.attack.images.campaign import attack_images, behaviours  # noqa: PLC0415 - docker is slow
+
+    tally = verdicts.load(state).get("images", Tally())
+    attack_images(tally, scratch, seconds=seconds, only=only, progress=Progress("images", state, len(behaviours())))
+    finish("images", tally, state)
+
+
+@main.command()
+@click.option("--count", default=200, show_default=True, help="How many in all, those of earlier calls included.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--seconds", default=500.0, show_default=True, help="Begin no kill after that; the next call does.")
+@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
+@state_option
+def kills(count: int, seed: int, seconds: float, scratch: Path, state: Path) -> None:
+    """SIGKILL for runners, judges and containers at random moments; then the same command again."""
+    from runner.validation.attack.kills import attack_kills  # noqa: PLC0415 - docker is slow to import
+
+    tally = verdicts.load(state).get("kills", Tally())
+    attack_kills(tally, scratch, seed=seed, count=count, seconds=seconds, progress=Progress("kills", state, count))
+    finish("kills", tally, state)
+
+
+@main.command()
+@click.option("--only", default="", metavar="TEXT", help="Behaviours whose name has this.")
+@state_option
+def hosts(only: str, state: Path) -> None:
+    """Hostile remote hosts, on the loopback interface."""
+    from runner.validation.attack.hosts import attack_hosts, behaviours  # noqa: PLC0415 - docker is slow to import
+
+    tally = Tally()
+    attack_hosts(tally, only=only, progress=Progress("hosts", state, len(behaviours())))
+    finish("hosts", tally, state)
+
+
+@main.command("table")
+@state_option
+def table_(state: Path) -> None:
+    """Tried, held, lost, escaped, of all families."""
+    out.print(verdicts.table(verdicts.load(state)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Mutated run folders, through every command that reads stored runs."""

@@ -1,0 +1,147 @@
+"""Namespaces in which nothing but one folder can be written, and in which every file that is opened elsewhere is seen.
+
+Mounts, processes, network, names and System V objects are the process's own (unshare(1), Linux namespaces(7)). All that
+is mounted becomes read-only. fanotify(7) marks each mount of this namespace, so that it tells the opens of the
+processes inside and of nobody else. The canaries are a file system of their own that can be written: who tries is seen.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runner.config.catalog import ROOT
+
+WORK = Path("/media/work")
+CANARIES = Path("/srv/canary")
+_WRITABLE = (str(WORK.parent), str(CANARIES.parent), "/dev/shm")
+ENTER = ("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_FAN_CLASS_NOTIF, _FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_UNLIMITED_QUEUE = 0, 1, 2, 0x10
+_FAN_MARK_ADD, _FAN_MARK_MOUNT = 0x01, 0x10
+_FAN_MODIFY, _FAN_OPEN = 0x02, 0x20
+_AT_FDCWD = -100
+_EVENT = struct.Struct("=IBBHQii")  # struct fanotify_event_metadata
+# What an interpreter reads at any moment, and what bentpipe reads of the host.
+_USUAL = re.compile(
+    r"/(usr|lib|lib64|bin|sbin)(/|$)|/etc/(ld\.so|localtime|mime\.types|ssl|hosts|host\.conf|nsswitch|passwd|group|resolv)"
+    r"|/proc/(self|\d+)/(stat|statm|status|clear_refs|fd|task|maps|mountinfo|cgroup|limits)|/proc/(stat|meminfo|cpuinfo|uptime|filesystems)"
+    r"|/proc/(pressure|sys/)|/sys/(devices/system/cpu|fs/cgroup)|/dev/(null|urandom|shm|pts|tty$)|/$|anon_inode|pipe:|socket:"
+)
+
+
+def enter_cage() -> None:
+    """Make the mounts of this namespace what the module says. Call it once, in a process that ENTER started."""
+    _run("mount", "--make-rprivate", "/")
+    for place in _WRITABLE:
+        _run("mount", "-t", "tmpfs", "-o", "size=4g,mode=755", "attack", place)
+    WORK.mkdir()
+    os.environ["TMPDIR"] = str(WORK.parent)
+    CANARIES.mkdir()
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place = line.split(" ")[4].encode().decode("unicode_escape")
+        if place not in ("/proc", *_WRITABLE):
+            subprocess.run(["mount", "-o", "remount,bind,ro", place], check=False, capture_output=True)
+    _run("ip", "link", "set", "lo", "up")
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def plant_canaries(secret: bytes, run: Path) -> None:
+    """Files that nobody should read or change, each with `secret` in it; one folder is a copy of a run."""
+    (CANARIES / "secret").write_bytes(secret)
+    precious = CANARIES / "precious" / "handshake" / "1"
+    precious.mkdir(parents=True)
+    (precious / "result.json").write_bytes(b'{"schema": 1, "secret": "%s"}' % secret)
+    (CANARIES / "precious" / "thesis.tex").write_bytes(secret)
+    subprocess.run(["cp", "-r", str(run), str(CANARIES / "run")], check=True)
+    for path in (CANARIES / "run").rglob("*.json"):
+        path.write_bytes(path.read_bytes().replace(b'"quinn"', b'"%s"' % secret))
+
+
+def digest(folder: Path) -> str:
+    """Of names, types and contents below a folder."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        found.update(os.fsencode(path) + b"\0")
+        if path.is_file() and not path.is_symlink():
+            found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+class Opens:
+    """Tells the files that were opened or changed outside of WORK since it was last asked, in the cage."""
+
+    def __init__(self) -> None:
+        flags = _FAN_CLASS_NOTIF | _FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_UNLIMITED_QUEUE
+        self._descriptor = _LIBC.fanotify_init(flags, os.O_RDONLY | os.O_LARGEFILE)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "fanotify_init")
+        self._usual: set[str] = set()
+        self._own = tuple(
+            str(Path(place).resolve())
+            for place in (sys.prefix, sys.base_prefix, ROOT / "runner", ROOT / "web/templates")
+        ) + tuple(str(ROOT / name) for name in ("web", "testcases", "implementations", "docs", "sim", "guest"))
+        self._mark()
+
+    def _mark(self) -> None:
+        """Every mount but WORK's, which all that is attacked may read and write."""
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            place = line.split(" ")[4].encode().decode("unicode_escape")
+            if place == str(WORK.parent):
+                continue
+            mask = ctypes.c_uint64(_FAN_OPEN | _FAN_MODIFY)
+            marked = _LIBC.fanotify_mark(
+                self._descriptor, _FAN_MARK_ADD | _FAN_MARK_MOUNT, mask, _AT_FDCWD, os.fsencode(place)
+            )
+            if marked < 0 and place in ("/", str(CANARIES.parent)):
+                raise OSError(ctypes.get_errno(), f"fanotify_mark {place}")
+
+    def learn(self) -> None:
+        """What was opened until now is usual."""
+        self._usual |= {path for path, _ in self._events()}
+
+    def unusual(self) -> list[str]:
+        """Paths that an honest folder leads nobody to, each once, with what was done."""
+        found = dict.fromkeys(
+            f"{'changed' if mask & _FAN_MODIFY else 'opened'} {path}"
+            for path, mask in self._events()
+            if path not in self._usual and not self._is_usual(path)
+        )
+        return list(found)
+
+    def _is_usual(self, path: str) -> bool:
+        if path.startswith(self._own) or path == str(ROOT) or path.startswith(str(ROOT / "implementations")):
+            return True
+        return _USUAL.match(path) is not None
+
+    def _events(self) -> Iterator[tuple[str, int]]:
+        while True:
+            try:
+                data = os.read(self._descriptor, 1 << 16)
+            except BlockingIOError:
+                return
+            position = 0
+            while position < len(data):
+                length, _, _, _, mask, descriptor, _ = _EVENT.unpack_from(data, position)
+                position += length
+                if descriptor < 0:
+                    continue
+                try:
+                    path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+                except OSError:
+                    path = "?"
+                os.close(descriptor)
+                yield path, mask
+
+
+def command(module: str, *arguments: str) -> Sequence[str]:
+    """The call of a module in the cage."""
+    return (*ENTER, sys.executable, "-m", module, *arguments)

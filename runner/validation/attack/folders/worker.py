@@ -1,0 +1,272 @@
+"""Takes run folders by number, in the cage: makes them, and puts them through every command that reads stored runs.
+
+    unshare … python -m runner.validation.attack.folders.worker SEED BATCH NUMBER,…
+
+It writes a line of JSON to its standard output before each command and behind each batch.
+"""
+
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from runner.cli import entry, reading
+from runner.errors import BentpipeError
+from runner.judge.limits import Limits
+from runner.judge.process import Judges
+from runner.render.site_server import SiteServer
+from runner.validation.attack.folders import cage, mutations, seeds
+from runner.validation.attack.folders.documents import ALARM
+
+_LOGS, _SITE, _SEEDS = cage.WORK / "logs", cage.WORK / "site", cage.WORK / "seeds"
+_MOST_PAGES = 30
+_NEW_SITE = 100  # folders
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CODES = {0, 1, 2, 3}
+_LOST, _ESCAPED = "lost", "escaped"
+
+
+class _KeptJudges(Judges):
+    """As the judges of `analyse`, but they go on with the next call of the command: starting one takes a second.
+
+    What a call raised is printed with its traceback.
+    """
+
+    def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return super().call(limits, function, *arguments)
+        except (BentpipeError, OSError):
+            raise
+        except Exception as error:
+            print("\n".join(error.__notes__))
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped = lambda: False
+
+
+class Worker:
+    """Puts batches of folders through the commands and reports what went wrong."""
+
+    def __init__(self, seed: int, report: io.TextIOBase) -> None:
+        self._seed = seed
+        self._report = report
+        self._secret = b"CANARY" + os.urandom(12).hex().encode()
+        seeds.make_seeds(_SEEDS)
+        cage.plant_canaries(self._secret, _SEEDS / "handshake")
+        kept = _KeptJudges(1)
+        reading.Judges = lambda *_, **__: kept  # type: ignore[assignment,attr-defined]
+        reading.LOGS = _LOGS  # type: ignore[attr-defined]
+        self._canaries = cage.digest(cage.CANARIES)
+        self._found: list[dict[str, str]] = []
+        self._printed = ""
+        self._opens = cage.Opens()
+        for kind in seeds.KINDS:
+            self.batch([], honest=kind)
+        self._opens.learn()
+        if self._found:
+            raise SystemExit(f"{kind}: an honest run does not hold: {self._found}")
+
+    def batch(self, numbers: list[int], *, honest: str = "") -> None:
+        """Make these folders and put them through, or an honest one."""
+        shutil.rmtree(_LOGS, ignore_errors=True)
+        if not numbers or numbers[0] % _NEW_SITE < len(numbers):  # mostly drawn over the last one, as by a user
+            shutil.rmtree(_SITE, ignore_errors=True)
+        shutil.copytree(_SEEDS / seeds.GOOD, _LOGS / seeds.GOOD)
+        good = cage.digest(_LOGS / seeds.GOOD)
+        names, kinds = [], []
+        for number in numbers:
+            rng = Random(f"{self._seed}/{number}")
+            kind = rng.choice(seeds.KINDS)
+            name = f"n{number}" if rng.randrange(50) else f"n{number}é <b>&'"
+            shutil.copytree(_SEEDS / kind, _LOGS / name)
+            self._tell(doing="mutate", numbers=[number])
+            done = mutations.mutate(rng, _LOGS / name)
+            names.append(name)
+            kinds += [line.partition(":")[0] for line in done]
+        if honest:
+            shutil.copytree(_SEEDS / honest, _LOGS / honest)
+            names = [honest]
+        self._found = []
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew (proc(5))
+        for name in names:
+            self._alone(_LOGS / name, honest=bool(honest))
+        self._together()
+        if cage.digest(cage.CANARIES) != self._canaries:
+            self._add(_ESCAPED, "write", "the canaries have changed")
+        if cage.digest(_LOGS / seeds.GOOD) != good:
+            self._add(_ESCAPED, "write", "another run has changed")
+        if numbers:
+            for path in self._opens.unusual():
+                self._add(_ESCAPED, "write" if path.startswith("changed") else "read", path)
+        self._tell(done=numbers, kinds=kinds, found=self._found, peak=_peaks())
+
+    def _alone(self, folder: Path, *, honest: bool) -> None:
+        """The commands that take one run, or two."""
+        good = _LOGS / seeds.GOOD
+        self._call("compare", folder, good, "--json", cage.WORK / "c.json", "--markdown", cage.WORK / "c.md")
+        every = ",".join(reading_topics())
+        self._call("compare", good, folder, "--despite", every, "--all")
+        jobs = [path for path in sorted(folder.glob("*_*/*/*")) if path.is_dir()]
+        for job in jobs[:2]:
+            self._call("show", job)
+        self._call("analyse", folder)
+        # One recording was made on a busy host, and is stored as if it were not.
+        if honest and "no verdict changed" not in self._printed and folder.name != "variants":
+            self._add(_LOST, "verdict", f"an honest run is judged otherwise: {self._printed}")
+        for job in jobs[:1]:
+            self._call("show", job)
+
+    def _together(self) -> None:
+        """The commands that take all runs; none of these may spoil the others."""
+        self._call("history", "--logs", _LOGS, "--all")
+        code = self._call("render", "--out", _SITE)
+        if code != 0 or not (_SITE / seeds.GOOD / "index.html").is_file():
+            self._add(_LOST, "others", f"the honest run is not drawn (exit code {code})")
+            return
+        for path in _SITE.rglob("*.html"):
+            text = path.read_bytes()
+            if ALARM.encode() in text:
+                self._add(_LOST, "markup", f"{path} has a script of the folder")
+        self._search(_SITE)
+        self._serve()
+
+    def _search(self, folder: Path) -> None:
+        for path in folder.rglob("*"):
+            plain = path.is_file() and not path.is_symlink() and path.parts[4:5] != ("static",)
+            if plain and self._secret in path.read_bytes():
+                self._add(_ESCAPED, "leak", f"{path} has what is in the canaries")
+
+    def _serve(self) -> None:
+        """Some files of the site, as browsers ask for them, and some that it must not have."""
+        self._tell(doing="serve")
+        pages = [path for path in sorted(_SITE.rglob("*")) if path.parts[4:5] != ("static",) and not path.is_dir()]
+        chosen = Random(str(self._seed)).sample(pages, min(len(pages), _MOST_PAGES))
+        asked = [quote(os.fsencode(path.relative_to(_SITE))) for path in chosen]
+        asked += [
+            "..%2f..%2f..%2fsrv/canary/secret",
+            "../../../srv/canary/secret",
+            "%00",
+            "good/../../logs/good/run.json",
+        ]
+        with SiteServer(("127.0.0.1", 0), _SITE) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            error = io.StringIO()
+            with redirect_stderr(error):
+                for path in asked:
+                    self._get(server.server_address[1], path)
+            server.shutdown()
+        if "Traceback" in error.getvalue():
+            self._add(_LOST, "traceback", f"serve: {error.getvalue()[-3000:]}")
+
+    def _get(self, port: int, path: str) -> None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", f"/{path}")
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, HTTPException) as error:
+            self._add(_LOST, "serve", f"{path}: {error!r}")
+            return
+        finally:
+            connection.close()
+        if self._secret in content or b"root:" in content[:100]:
+            self._add(_ESCAPED, "leak", f"serve sends {path}")
+        if answer.headers.get("X-Content-Type-Options") != "nosniff" or "Content-Security-Policy" not in answer.headers:
+            self._add(_LOST, "serve", f"{path} lacks its headers")
+
+    def _call(self, *arguments: object) -> int:
+        """One command as a user calls it. Returns its exit code."""
+        texts = [str(argument) for argument in arguments]
+        self._tell(doing=" ".join(texts)[:200])
+        began = time.process_time()
+        code: Any = 0
+        place = cage.WORK / "printed.txt"
+        with place.open("w", encoding="utf-8") as printed, redirect_stdout(printed), redirect_stderr(printed):
+            try:
+                sys.argv = ["bentpipe", *texts]
+                entry()
+            except SystemExit as end:
+                code = end.code or 0
+            except BaseException:
+                self._add(_LOST, "traceback", f"{' '.join(texts)}\n{traceback.format_exc()}")
+                return -1
+        text = self._printed = place.read_text(encoding="utf-8")
+        if code not in _CODES or "Traceback (most recent" in text:
+            self._add(_LOST, "traceback", f"{' '.join(texts)}: exit code {code}\n{text[-3000:]}")
+        if "which is a fault of bentpipe" in " ".join(text.split()):
+            self._add(_LOST, "fault", f"{' '.join(texts)}: {text[-3000:]}")
+        if _COMMANDS.search(text):
+            self._add(_LOST, "terminal", f"{' '.join(texts)} prints control characters: {text!a:.2000}")
+        if self._secret.decode() in text:
+            self._add(_ESCAPED, "leak", f"{' '.join(texts)} prints what is in the canaries")
+        if "Read-only file system" in text or "Errno 30" in text:
+            self._add(_ESCAPED, "write", f"{' '.join(texts)} tried to write elsewhere: {text[-1000:]}")
+        if (took := time.process_time() - began) > 10:
+            self._add(_LOST, "time", f"{' '.join(texts)} took {took:.1f} s of CPU time")
+        return int(code)
+
+    def _add(self, verdict: str, what: str, text: str) -> None:
+        self._found.append({"verdict": verdict, "what": what, "text": text})
+
+    def _tell(self, **line: object) -> None:
+        self._report.write(json.dumps(line) + "\n")
+        self._report.flush()
+
+
+def reading_topics() -> Iterator[str]:
+    """What `compare --despite` knows."""
+    from runner.compare import TOPICS  # noqa: PLC0415 - beside its one use
+
+    return iter(TOPICS)
+
+
+def _peaks() -> dict[str, int]:
+    """MiB of the largest resident memory since the batch began: of the reader, and of the judge."""
+    found: dict[str, int] = {}
+    for pid in [*Path("/proc").glob("[0-9]*")]:
+        with suppress(OSError, IndexError):
+            text = (pid / "status").read_text()
+            own = pid.name == str(os.getpid())
+            if not own and b"runner.judge.worker" not in (pid / "cmdline").read_bytes():
+                continue
+            peak = int(text.partition("VmHWM:")[2].split()[0]) // 1024
+            name = "reader, MiB" if own else "judge, MiB"
+            found[name] = max(peak, found.get(name, 0))
+            (pid / "clear_refs").write_text("5")
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    """Enter the cage and work."""
+    seed, size = (int(text) for text in arguments[:2])
+    numbers = [int(text) for text in arguments[2].split(",")]
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    cage.enter_cage()
+    os.chdir(cage.WORK)
+    os.environ["COLUMNS"] = "120"
+    os.sched_setaffinity(0, {Random(numbers[0]).choice(sorted(os.sched_getaffinity(0)))})  # no processes to draw
+    worker = Worker(seed, report)
+    for start in range(0, len(numbers), size):
+        worker.batch(numbers[start : start + size])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Hostile endpoint images against lanes: one base image, a behaviour per job."""

@@ -1,0 +1,213 @@
+"""A job with a hostile endpoint, then an honest one in the same lane, for every behaviour in both roles."""
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import docker
+
+from runner.campaign.campaign import Campaign
+from runner.campaign.retention import Retention
+from runner.campaign.width import Width
+from runner.config.catalog import Catalog, load_catalog
+from runner.engine.containers import LABEL_ROLE
+from runner.lanes.emulated import Emulated
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, ImplementationRecord, Run
+from runner.plan.runs import VERSION, host_facts
+from runner.store import RunFolder
+from runner.units import MIB
+from runner.validation.attack.processes import family, resident
+from runner.validation.attack.verdicts import Finding, Tally, Verdict
+
+_HERE = Path(__file__).parent
+IMAGE = "bentpipe-test/hostile"
+_HONEST = ImplementationRecord(name="honest", version="", url="", image="bentpipe/quinn")
+_CASE = "handshake"
+_TIMEOUT_S = 12.0
+_LONGEST_S = 60.0  # of a hostile job beyond its own time-out
+_MOST_MEMORY = 1536 * MIB  # of all our processes
+_MOST_DISK = 1024 * MIB  # of the layer of an endpoint's container
+_MOST_FILES = 700 * MIB  # of a job's folder
+_POLL_S = 0.5
+_ONLY = {"ignore-sigterm": ("server",), "never-end": ("client",), "end-at-once": ("client",)}
+
+
+def behaviours() -> list[tuple[str, str]]:
+    """Role and name of each."""
+    text = (_HERE / "image" / "hostile.py").read_text()
+    names = [name.replace("_", "-") for name in re.findall(r"^@behaviour\(\w+\)\ndef (\w+)", text, re.MULTILINE)]
+    return [(role, name) for name in names for role in _ONLY.get(name, ("client", "server"))]
+
+
+def build() -> None:
+    """Build the image. Raises CalledProcessError."""
+    subprocess.run(["docker", "build", "-q", "-t", IMAGE, str(_HERE / "image")], check=True, capture_output=True)
+
+
+def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, progress: Callable[[Tally], None]) -> None:
+    """The behaviours that `tally` lacks, in a run below `scratch`, until they are done or `seconds` have passed."""
+    build()
+    catalog = load_catalog()
+    wanted = [one for one in behaviours() if only in one[1]]
+    path = scratch / "images"
+    known = (path / "run.json").is_file()
+    folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, wanted))
+    began = time.monotonic()
+    with Emulated.open(folder.run, lanes=1) as deployment:
+        for number, (role, name) in enumerate(wanted):
+            hostile, honest = _jobs(role, name, number)
+            if folder.result(honest) is not None:
+                continue
+            if time.monotonic() - began > seconds:
+                return
+            started = time.monotonic()
+            with Sampler() as sampler:
+                result = _execute(folder, catalog, deployment, hostile)
+            took = time.monotonic() - started
+            after = _execute(folder, catalog, deployment, honest)
+            tally.tried += 1
+            tally.seconds += time.monotonic() - started
+            tally.of_kind(f"{role} {name}: {_shown(result)}")
+            attack = f"images --only {name} ({role})"
+            for verdict, what, text in _problems(folder, role, hostile, result, after, sampler, took):
+                tally.add(Finding(attack=attack, verdict=verdict, what=what, text=text))
+            for what, value in sampler.peaks.items():
+                tally.peak(what, value)
+            progress(tally)
+
+
+def _run(path: Path, catalog: Catalog, wanted: list[tuple[str, str]]) -> Run:
+    record: CaseRecord = replace(catalog.cases[_CASE].record(), timeout=_TIMEOUT_S, iterations=len(wanted))
+    jobs = [job for number, (role, name) in enumerate(wanted) for job in _jobs(role, name, number)]
+    stacks = {
+        f"{role}-{name}": ImplementationRecord(
+            name=f"{role}-{name}", version="", url="", image=IMAGE, parameters={f"{role.upper()}_PARAMS": name}
+        )
+        for role, name in wanted
+    }
+    return Run(
+        name=path.name,
+        started_unix_s=time.time(),
+        bentpipe_version=VERSION,
+        host=host_facts(),
+        seed=1,
+        shuffled=False,
+        clients=tuple(dict.fromkeys(job.client for job in jobs)),
+        servers=tuple(dict.fromkeys(job.server for job in jobs)),
+        cases={_CASE: record},
+        implementations={**stacks, _HONEST.name: _HONEST},
+        order=tuple(jobs),
+    )
+
+
+def _jobs(role: str, name: str, number: int) -> tuple[Job, Job]:
+    """The hostile one, and the honest one behind it."""
+    sides = {"client": _HONEST.name, "server": _HONEST.name}
+    hostile = Job(**(sides | {role: f"{role}-{name}"}), case=_CASE, iteration=1)
+    return hostile, Job(**sides, case=_CASE, iteration=number + 1)
+
+
+def _execute(folder: RunFolder, catalog: Catalog, deployment: Emulated, job: Job) -> Result:
+    work = Campaign(
+        folder=folder,
+        cases=catalog.cases,
+        todo=(job,),
+        presets={},
+        deployment=deployment,
+        width=Width.fixed(1),
+        retention=Retention.ALL,
+        watch=lambda _: None,
+    )
+    return work.execute()[job]
+
+
+def _shown(result: Result) -> str:
+    codes = ", ".join(f"{one.code} ({one.role})" for one in result.findings[:2])
+    return f"{result.outcome}{' ' + codes if codes else ''}"
+
+
+def _problems(  # noqa: PLR0917
+    folder: RunFolder, role: str, job: Job, result: Result, after: Result, sampler: "Sampler", took: float
+) -> Iterator[tuple[Verdict, str, str]]:
+    """What did not hold."""
+    place = folder.path / job.path
+    marks = place / role / "escaped.txt"
+    if marks.is_file():
+        yield Verdict.ESCAPED, "rights", marks.read_text(errors="replace")[:2000]
+    blamed = result.findings[0].role if result.findings else ""
+    if result.outcome is not Outcome.SUCCEEDED and blamed != role:
+        why = f"{_shown(result)}: {result.findings[0].actual if result.findings else ''}"
+        yield Verdict.LOST, "blame", f"expected {role}: {why}"
+    if after.outcome is not Outcome.SUCCEEDED:
+        yield Verdict.LOST, "next job", f"{_shown(after)}: {after.findings[0].actual}"
+    if took > _TIMEOUT_S + _LONGEST_S:
+        yield Verdict.LOST, "time", f"{took:.0f} s"
+    bounds = {"our memory, MiB": _MOST_MEMORY, "container's disk, MiB": _MOST_DISK}
+    for what, most in bounds.items():
+        if (value := sampler.peaks.get(what, 0.0) * MIB) > most:
+            yield Verdict.LOST, "memory" if "memory" in what else "disk", f"{what}: {value / MIB:.0f}"
+    stored = sum(path.lstat().st_blocks * 512 for path in place.rglob("*"))
+    if stored > _MOST_FILES:
+        yield Verdict.LOST, "disk", f"the job's folder has {stored / MIB:.0f} MiB"
+    if not Artifacts(place).result.is_file():
+        yield Verdict.LOST, "result", "no result is stored"
+
+
+class Sampler:
+    """Looks, while a job runs, at the memory of this process and of all below it, of the containers that are ours
+    (simulator, holders, plumber), and at what the endpoints' containers have written to their own layer."""
+
+    def __init__(self) -> None:
+        self.peaks: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        client = docker.from_env()
+        while not self._stop.wait(_POLL_S):
+            with suppress(docker.errors.DockerException, OSError):
+                self._look(client)
+        client.close()
+
+    def _look(self, client: docker.DockerClient) -> None:
+        own = sum(resident(pid) for pid in family(os.getpid()))
+        for container in client.api.containers(filters={"label": LABEL_ROLE}):
+            about = client.api.inspect_container(container["Id"])
+            if container["Labels"][LABEL_ROLE] not in ("client", "server"):
+                own += sum(resident(pid) for pid in family(about["State"]["Pid"]))
+            elif layer := about["GraphDriver"]["Data"].get("UpperDir"):
+                self._note("container's disk, MiB", _written(Path(layer)))
+        self._note("our memory, MiB", own)
+
+    def _note(self, what: str, value: float) -> None:
+        self.peaks[what] = max(value / MIB, self.peaks.get(what, 0.0))
+
+
+def _written(folder: Path) -> int:
+    """Bytes on disk below a folder, as far as a second allows."""
+    try:
+        done = subprocess.run(["du", "-sxk", str(folder)], capture_output=True, text=True, timeout=2, check=False)
+    except subprocess.TimeoutExpired:
+        return 0
+    return int(done.stdout.split()[0]) * 1024 if done.stdout else 0
