@@ -224,7 +224,7 @@ def _uncarried(catalog: Catalog, selection: Selection, cases: Iterable[Case]) ->
             able = [
                 case.name
                 for case in catalog.cases.values()
-                if not case.declared and {transport_of(protocol) for protocol in case.protocols} & set(box.carries)
+                if not case.declared and transport_of(case.protocols[0]) in box.carries
             ]
             first = ",".join(sorted(able)[:3])
             yield f"{box.name} carries {' and '.join(box.carries)} only: add a case such as --case {first}."

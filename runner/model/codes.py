@@ -146,7 +146,7 @@ _FOR_NOW = {
     "link-failed": "The simulator ended with an error.",
     "link-not-ready": "The simulator did not open the path in time.",
     "no-address": "The client's host reaches no address of the server's host.",
-    "no-client-capture": "The capture at the client did not begin.",
+    "no-end-capture": "The capture at an endpoint did not begin.",
     "no-disk": "The disk of an image could not be made.",
     "no-lane": "The lane was not prepared.",
     "no-side": "A container of a remote host is missing.",
