@@ -32,6 +32,8 @@ CHILD = """
     from runner.lanes.request import EndpointSpec, LaneJob
     from runner.model.implementation import Role
     from runner.model.job import Job
+    from runner.model.link_record import LinkRecord
+    from runner.model.topology import Topology
     from runner.tests.lanes.conftest import LINK, STRANGER
     with Lanes.open("tests-child", lanes=1) as lanes:
         print(os.getpid(), flush=True)
@@ -39,7 +41,7 @@ CHILD = """
             job=Job(server="s", client="c", case="hang", iteration=1), folder=Path(sys.argv[1]),
             client=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.CLIENT, testcase="hang")),
             server=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.SERVER, testcase="fetch")),
-            forward=LINK, return_=LINK, seed=1, timeout=60, files=inputs.served_files(1, (10,)),
+            topology=Topology(link=LinkRecord.single("test", LINK, LINK)), seed=1, timeout=60, files=inputs.served_files(1, (10,)),
         ))
 """
 
