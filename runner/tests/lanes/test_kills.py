@@ -41,7 +41,8 @@ CHILD = """
             job=Job(server="s", client="c", case="hang", iteration=1), folder=Path(sys.argv[1]),
             client=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.CLIENT, testcase="hang")),
             server=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.SERVER, testcase="fetch")),
-            topology=Topology(link=LinkRecord.single("test", LINK, LINK)), seed=1, timeout=60, files=inputs.served_files(1, (10,)),
+            topology=Topology(link=LinkRecord.single("test", LINK, LINK)), seed=1, timeout=60,
+            files=inputs.served_files(1, (10,)),
         ))
 """
 

@@ -46,7 +46,7 @@ def test_a_client_behind_two_nats_is_judged_as_any(remote_host: Host, catalog: C
     seen = evidence.real_link
     assert seen is not None
     assert (seen.server_address, seen.translated) == (sky.server_address, True)
-    left, right = (_client_side(tmp_path / "transfer" / "1" / "tables" / side) for side in ("client", "server"))
+    left, right = (_client_side(tmp_path / "transfer@roof" / "1" / "tables" / side) for side in ("client", "server"))
     assert {address for address, _ in left} == {f"192.168.{number}.100"}
     assert {address for address, _ in right} == {sky.client_address}
     assert {port for _, port in left}.isdisjoint(port for _, port in right)

@@ -69,7 +69,7 @@ def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_
         assert seen.before is not None
         assert seen.before.sent >= 12
         assert seen.volume > 2000
-        folder = tmp_path / "handshake" / "1"
+        folder = tmp_path / "handshake@roof" / "1"
         for name in ("sim/left.pcap", "sim/right.pcap", "client/keys.log", "server/output.log", "tables/client"):
             assert (folder / name).exists(), name
         assert not any(

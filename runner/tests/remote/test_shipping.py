@@ -166,5 +166,5 @@ def test_ssh_over_the_link_is_charged_as_it_crosses(remote_host: Host, catalog: 
     assert evidence.real_link is not None
     assert evidence.real_link.volume == charged - opened
     assert 0.97 * crossed < charged < 1.1 * crossed, (crossed, charged)
-    expected = expected_volume(link, work.run.cases["transfer"])
+    expected = expected_volume(link, work.run.cases["transfer@roof"])
     assert 0.9 < expected / (charged - opened) < 1.3, (expected, charged - opened)
