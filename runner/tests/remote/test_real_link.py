@@ -113,7 +113,7 @@ def test_a_satellite_link_is_measured_and_the_clocks_are_found(
             satellite.stop()
             began = time.monotonic()
             job = next(job for job in work.run.order if job.case == "transfer" and job.iteration == 1)
-            (tmp_path / "transfer" / "1").rename(tmp_path / "done")
+            (tmp_path / "transfer@sky" / "1").rename(tmp_path / "done")
             down, _ = work.do(job)
             assert (down.outcome, down.findings[0].code) == (Outcome.ERROR, LINK_DOWN)
             assert time.monotonic() - began < 90
