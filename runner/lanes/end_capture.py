@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.engine.containers import ContainerSpec
 from runner.errors import LaneError
+from runner.lanes.addresses import READY_PORT
 from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES, LINK_MEMORY, TOOLS, bounded
 from runner.lanes.supervised import Supervised
 from runner.units import MIB
@@ -31,7 +32,7 @@ class EndCapture:
         """Return when the capture listens. Raises LaneError when it doesn't."""
         command = (
             f"mkdir -p {CAPTURES}; exec tcpdump -Z root -n -i eth0 --immediate-mode -s {_SNAPSHOT} -B 16384 "
-            f"--time-stamp-precision=nano -w {CAPTURES}/{self.role}.pcap"
+            f"--time-stamp-precision=nano -w {CAPTURES}/{self.role}.pcap not tcp port {READY_PORT}"
         )
         spec = ContainerSpec(
             image=TOOLS,

@@ -10,18 +10,21 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from time import monotonic
 
 from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
 from runner.lanes import holders
+from runner.lanes.addresses import READY_PORT
 from runner.lanes.lane_base import LaneBase
-from runner.lanes.network import network_script
+from runner.lanes.network import TERMINAL, network_script
 from runner.lanes.resident import Holder
 from runner.lanes.supervised import Bell, Supervised
 from runner.lanes.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, renewal_script
 from runner.model.middlebox import Box
 
 READY_FILE = "/logs/ready"
+_PORT_SECONDS = 10.0
 _READY_LOOK = 1.0  # s that one command in a holder may wait
 # A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
 LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
@@ -123,6 +126,25 @@ class Lane(LaneBase):
             ground=len(shape.segments) > 1,
             before=next(self._wirings),
         )
+
+    def open_to_client(self) -> None:
+        """Let the client find the ready port that the contract promises at `sim`: there the terminal stands.
+
+        Where no routers stand, the simulator itself accepts. Raises LaneError when nobody listens.
+        """
+        if not self.shape.routed:
+            return
+        script = (
+            "import socket\n"
+            f"server = socket.create_server(('::', {READY_PORT}), family=socket.AF_INET6, dualstack_ipv6=True)\n"
+            "while True: server.accept()[0].close()"
+        )
+        self.execute(TERMINAL, ["sh", "-c", 'python3 -c "$0" > /dev/null 2>&1 &', script])
+        deadline = monotonic() + _PORT_SECONDS
+        while not self.listens(TERMINAL, READY_PORT):
+            if monotonic() > deadline:
+                raise LaneError("link-not-ready", "Nobody listens on the ready port at the terminal.")
+            self.bell.wait(lambda: False, timeout=0.05)
 
     def box_ready(self, box: Box) -> bool:
         """Whether this box has said that it carries traffic; takes a second when it hasn't."""

@@ -80,6 +80,7 @@ class LaneExperiment(Experiment):
                 *(capture.start for capture in self._lane.end_captures),
                 *(lambda one=one: one.create(self._lane, served[one.role.value]) for one in self._endpoints),
             )
+            self._lane.open_to_client()
         self._opened = True
 
     def _serve(self) -> Mapping[str, tuple[Volume, ...]]:
