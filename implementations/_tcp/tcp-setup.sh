@@ -15,9 +15,10 @@ tcp_setup() {
 
     for family in -4 -6; do
         while read -r route; do
+            # /setup.sh deletes the on-link routes: without `onlink` the gateway would be out of reach.
             # shellcheck disable=SC2086  # a route is words
-            ip "$family" route change $route congctl "$controller" ${IW:+initcwnd "$IW"}
-        done < <(ip "$family" route show | grep -w via | sed -E 's/ (congctl|initcwnd) [^ ]+//g')
+            ip "$family" route change $route onlink congctl "$controller" ${IW:+initcwnd "$IW"}
+        done < <(ip "$family" route show | grep -w via | sed -E 's/ onlink//; s/ (congctl|initcwnd) [^ ]+//g')
     done
     echo "applied: cca=$controller iw=${IW:-10}"
 }
