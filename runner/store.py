@@ -310,7 +310,7 @@ class RunFolder:
         job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{path}: {problem}.")
-        if not 0 <= result.started_unix_s < _LATEST:
+        if not (result.started_unix_s >= 0 and result.wall_s >= 0 and result.started_unix_s + result.wall_s < _LATEST):
             raise UsageError(f"{path}, field 'started_unix_s': {result.started_unix_s:g} is no time of a job.")
         if problem := _sample_problem(result.sample):
             raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")

@@ -126,10 +126,15 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     return file.getvalue().encode("utf-8", "replace")
 
 
+def _whole(value: object) -> object:
+    """Without halves of characters, which an endpoint may have written and no encoding has."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
 def as_parquet(rows: Sequence[Row]) -> bytes:
     """The same table."""
     sink = pa.BufferOutputStream()
-    columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    columns = {name: [_whole(row[name]) for row in rows] for name in rows[0]} if rows else {}
     pq.write_table(pa.table(columns), sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
 

@@ -167,10 +167,8 @@ def readings_table(readings: Iterable[Reading]) -> Table:
     signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
     table = Table("role", "parameter", "asked", "found", "in", "", "", box=None)
     for one in readings:
-        found = (escape(one.found) or "not read back", one.source)
-        table.add_row(
-            one.role, one.parameter, escape(one.asked), *found, signs[one.holds], f"[dim]{escape(one.detail)}[/dim]"
-        )
+        texts = (one.role, one.parameter, one.asked, one.found or "not read back", one.source)
+        table.add_row(*map(escape, texts), signs[one.holds], f"[dim]{escape(one.detail)}[/dim]")
     return table
 
 

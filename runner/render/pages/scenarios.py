@@ -89,7 +89,8 @@ def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
     rows = []
     for name in view.servers if role == "server" else view.clients:
         chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.label]
-        marks = gather.marks(chosen, "delivery_rate", base=_BASE, full=cells[0].case.forward.data_rate)
+        full = cells[0].case.forward.data_rate if cells else None
+        marks = gather.marks(chosen, "delivery_rate", base=_BASE, full=full)
         if marks:
             rows.append(
                 Strip(
