@@ -95,10 +95,11 @@ def test_a_kernel_that_is_killed_died(run_with: RunWith, ask: Ask) -> None:
     assert another_attempt_helps(evidence.error["code"])
 
 
-def test_a_kernel_whose_memory_is_lost_panics(run_with: RunWith, ask: Ask) -> None:
+def test_a_kernel_whose_memory_is_lost_is_our_error(run_with: RunWith, ask: Ask) -> None:
+    """The moment decides whether the kernel still prints its panic, or dies by SIGBUS without a word."""
     at_kernels(take_memory, after=0.1)
     evidence = run_with(Setting(epoch=EPOCH, spin_cpu_s=10.0), ask(client="burn", timeout=1000))
-    assert evidence.error["code"] == "guest-panic"
+    assert evidence.error["code"] in ("guest-panic", "guest-died")
     assert another_attempt_helps(evidence.error["code"])
 
 
