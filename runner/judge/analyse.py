@@ -351,6 +351,7 @@ class _Traces:
             client_side = on_server_clock(client_side, evidence.real_link.clock)
         found = facts(client_side, server_side)
         numbers = measured(client_side, server_side, found, record)
+        numbers = numbers.from_client_alone if split else numbers
         plots = series(
             client_side,
             server_side,

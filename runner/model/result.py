@@ -123,6 +123,26 @@ class Sample:
     data_packets: int | None = None
     lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
 
+    @property
+    def from_client_alone(self) -> "Sample":
+        """Without the numbers that need a capture of the sender: the client's peer is a proxy, not the server."""
+        return replace(
+            self,
+            slow_start_bound=None,
+            efficiency_of_bound=None,
+            initial_window_bytes=None,
+            first_flight_packets=None,
+            retransmission_ratio=None,
+            retransmitted_bytes=None,
+            spurious_bytes=None,
+            stream_bytes_sent=None,
+            rtt_min=None,
+            rtt_median=None,
+            one_way_delay_median=None,
+            data_packets=None,
+            lost_packets=None,
+        )
+
     def completed(self, data_rate: float) -> "Sample":
         """With the rates that follow from its times. `data_rate`: of the forward link, in bit/s.
 

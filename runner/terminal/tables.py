@@ -214,7 +214,7 @@ def show_result(
         for sentence in real_link_sentences(evidence.real_link):
             console.print(sentence, soft_wrap=True, markup=False)
     if case is not None and result.protocol not in ("", case.protocol):
-        why = f"for the pair shares nothing else: not comparable with {case.protocol}"
+        why = f"because the pair has no other protocol in common: not comparable with {case.protocol}"
         console.print(f"over {result.protocol}, {why}", markup=False)
     for finding in result.findings:
         section = f" ({escape(finding.section)})" if finding.section else ""
