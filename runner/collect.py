@@ -1,6 +1,6 @@
-"""Copies container folders (as tar) to the job's folder, and compares downloaded files with served ones.
+"""Copies container folders (as tar) into the job's folder, and compares downloaded files with served files.
 
-Endpoint images may be hostile: an archive may hold links, devices, a sparse file of terabytes, any name.
+Endpoint images may be hostile: an archive may hold links, devices, sparse files of terabytes, and any name.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ COPY_MEMBERS = 4096
 _PAGE = 4096  # bytes
 DEPTH = 8  # folders below each other
 _LONGEST_NAME = (DEPTH + 2) * 256  # characters with all folders: a file name has at most 255 bytes
-_LONGEST_HEADER = 64 * 1024  # bytes of a header that tells of the next one
+_LONGEST_HEADER = 64 * 1024  # bytes of a header that announces the next header
 _HEADERS_OF_HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -36,15 +36,15 @@ _MERGED_LINES = 100
 
 @dataclass(kw_only=True)
 class Extraction:
-    """The files that were copied out of one folder. Sizes in bytes; names are relative to the folder."""
+    """The files copied out of one folder. Sizes in bytes; names are relative to the folder."""
 
     files: int = 0
     size: int = 0
-    occupied: int = 0  # what its regular files take in memory, in whole pages
+    occupied: int = 0  # memory of its regular files, in whole pages
     skipped: list[str] = field(default_factory=list)  # name and why
 
     def skip(self, name: str, why: str) -> None:
-        """Record what was left out; beyond 50 names only that there are more."""
+        """Record a name that was left out; after 50 names, only that there are more."""
         if len(self.skipped) < _LISTED:
             self.skipped.append(f"{_printable(name)} ({why})")
         elif len(self.skipped) == _LISTED:
@@ -52,7 +52,7 @@ class Extraction:
 
 
 class Blocks(io.RawIOBase):
-    """A file to read over an iterator of blocks."""
+    """A file object over an iterator of blocks."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks = iter(blocks)
@@ -78,7 +78,7 @@ class Blocks(io.RawIOBase):
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose header is bounded: a header may hold a name of any size, and announce another header."""
+    """A member whose header has a size limit: a header may hold a name of any size and announce another header."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _HEADERS_OF_HEADERS and self.size > _LONGEST_HEADER:
@@ -87,17 +87,17 @@ class _Member(tarfile.TarInfo):
 
 
 def _each(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """The members of an archive as they come; none is remembered. Raises tarfile.TarError when it is broken."""
+    """The members of an archive in order; none is kept in memory. Raises tarfile.TarError for a broken archive."""
     try:
         with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK, tarinfo=_Member) as archive:
             for member in archive:
                 archive.members.clear()  # type: ignore[attr-defined] # else each is kept until the end
                 yield archive, member
     except (ValueError, OverflowError, RecursionError) as error:
-        raise tarfile.ReadError(f"a header that is none ({type(error).__name__})") from error
+        raise tarfile.ReadError(f"a broken header ({type(error).__name__})") from error
     finally:
         if isinstance(blocks, Generator):
-            blocks.close()  # tarfile's objects refer to each other: whoever sends this would go on until they are found
+            blocks.close()  # tarfile's objects form cycles, which would keep the sender running
 
 
 def _members(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, PurePosixPath]]:
@@ -120,8 +120,8 @@ def extract(
 ) -> Extraction:
     """Copy the regular files of a folder's archive to `target`, an existing folder of ours.
 
-    `reserved` are names in `target` that the archive must not take. Nothing that is there is replaced. Reading ends
-    when `budget` bytes or `members` members are used up.
+    The archive must not use the names in `reserved`, and replaces no existing file. Reading ends after `budget` bytes
+    or `members` members.
     """
     done = Extraction()
     taken = set(reserved)
@@ -152,14 +152,12 @@ def extract(
 
 
 def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
-    """Copy the first regular file of an archive to `target`, `budget` bytes at most. Returns its size in bytes.
-
-    Raises LaneError without one.
-    """
+    """Copy the first regular file of an archive to `target`, at most `budget` bytes. Returns its size in bytes. Raises
+    LaneError when the archive has no file."""
     try:
         for count, (archive, member) in enumerate(_each(blocks)):
             if count >= COPY_MEMBERS or member.size > budget:
-                break  # what lies behind it may have no end
+                break  # the rest may be endless
             source = archive.extractfile(member) if member.isreg() else None
             if source is None:
                 continue
@@ -239,13 +237,13 @@ def occupied(size: int) -> int:
 
 
 def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget: int) -> Downloads:
-    """Compare the archive of /downloads with what was served, without keeping any of it. Links are never followed.
+    """Compare the archive of /downloads with the served files, without keeping any of it.
 
-    Reading ends after `budget` bytes of files, or COPY_MEMBERS members: what lies behind counts as missing, which only
-    a sparse file, or thousands of files that nobody asked for, can cause. Raises LaneError when the
-    archive is broken.
+    Links are never followed. Reading ends after `budget` bytes of files or COPY_MEMBERS members, and later files count
+    as missing. Only sparse files or thousands of extra files can cause that. Raises LaneError when the archive is
+    broken.
     """
-    found: dict[str, tuple[int, bool]] = {}
+    received: dict[str, tuple[int, bool]] = {}
     extra: list[str] = []
     size = 0
     try:
@@ -255,7 +253,7 @@ def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget
             wanted = expected.get(str(name))
             if wanted is not None and member.isreg():
                 equal = member.size == wanted.size and _digest(archive, member) == wanted.digest
-                found[str(name)] = (member.size, equal)
+                received[str(name)] = (member.size, equal)
             elif len(extra) < _LISTED:
                 extra.append(_described(member, name))
             size += occupied(member.size)
@@ -267,8 +265,8 @@ def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget
         FileRecord(
             name=name,
             size=wanted.size,
-            received=found[name][0] if name in found else None,
-            equal=name in found and found[name][1],
+            received=received[name][0] if name in received else None,
+            equal=name in received and received[name][1],
         )
         for name, wanted in expected.items()
     )

@@ -1,9 +1,9 @@
-"""What can go wrong, by who has to mend it. Only `runner.cli` turns these into text and exit codes."""
+"""Errors, by who has to fix them. Only `runner.cli` turns them into text and exit codes."""
 
 import re
 
 _LONGEST = 240  # characters of a tool's output in a sentence: three lines of a terminal
-# What tcpdump always prints: it says nothing about a failure.
+# Lines that tcpdump always prints, also without a failure.
 _CHATTER = re.compile(
     r"^(tcpdump: )?(listening on |verbose output suppressed|\d+ packets? (captured|received|dropped))"
 )
@@ -50,16 +50,17 @@ def _quoted(printed: str) -> str:
 
 
 class BudgetError(BentpipeError):
-    """A link's volume for a day or a month is used up: its jobs stay undone, other links go on. Exit code 3."""
+    """A link's volume for a day or a month is used up: its jobs stay undone; other links continue. Exit code 3."""
 
 
 class HostRefusedError(SetupError):
-    """A remote host is not the one that is known, or doesn't let us in: trying again won't help. The jobs of its links
-    stay undone, other links go on."""
+    """A remote host has another key, or refuses the login. Another try won't help. The jobs of its links stay undone;
+    other links continue."""
 
 
 class InterruptedRunError(BentpipeError):
-    """The user ended the run; what was done is stored. The sentence has the command that resumes. Exit code 3."""
+    """The user ended the run. Finished jobs are stored. The sentence has the command that resumes the run. Exit code
+    3."""
 
 
 class CaptureError(BentpipeError):

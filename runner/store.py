@@ -1,7 +1,7 @@
-"""Runs on disk: `run.json`, one `result.json` per job, so written that a kill at any instant loses at most one job.
+"""Runs on disk: `run.json`, and one `result.json` per job. A kill at any moment loses at most one job.
 
-A run folder is self-contained; runs merge by copying job folders. `result.json` carries a schema number; older ones are
-migrated when they are read. This module knows no test case, so old results load after a case is gone.
+A run folder is self-contained; runs merge by copying job folders. `result.json` has a schema number, and older ones are
+migrated when they are read. This module knows no test case, so old results load after a case is removed.
 """
 
 import json
@@ -36,11 +36,12 @@ _EVIDENCE = TypeAdapter(Evidence)
 # schema number → function that turns such a document into the next schema
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 RUN_MIGRATIONS: Migrations = {1: migrations.run_1}
+EVIDENCE_MIGRATIONS: Migrations = {1: migrations.evidence_1, 2: migrations.evidence_2}
 _CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
 _LARGEST_FLOAT = 1e16
 _LATEST = 253_402_300_800  # s since 1970: the year 10000, which no calendar of Python's has
 _LARGEST_NUMBER = 2**63  # what tables, numpy and other programs read
-# What only a number that bentpipe never writes may look like: looked for first, because looking at every number costs.
+# Texts of numbers that bentpipe never writes. They are searched first, because a check of every number is slow.
 _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
 
 
@@ -49,7 +50,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as file:  # never into a link that somebody has put there
+    with temporary.open("xb") as file:  # never through a symbolic link
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -62,9 +63,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def parse(text: bytes) -> Any:
-    """JSON as Python's values; of long lists of numbers in half the time that `json` takes. Raises ValueError.
+    """JSON as Python values; twice as fast as `json` for long lists of numbers. Raises ValueError.
 
-    Numbers that are none (NaN, infinite) or that don't fit into 64 bits are refused, as is what is nested too deeply.
+    NaN, infinite numbers, numbers beyond 64 bits and very deep nesting are refused.
     """
     document = from_json(text, allow_inf_nan=False)
     if _ODD_NUMBER.search(text):
@@ -87,7 +88,7 @@ def _check_numbers(document: object) -> None:
 
 
 def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
-    """`value` as JSON with sorted keys and one field per line, so that two results can be compared by diff."""
+    """`value` as JSON with sorted keys and one field per line, so that diff can compare two results."""
     document = adapter.dump_python(value, mode="json")
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
 
@@ -97,7 +98,7 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -
         text = read_regular(path)
         # As `to_json` writes it, with plain numbers alone.
         if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text and not _ODD_NUMBER.search(text):
-            with suppress(ValueError):  # of half a character that an endpoint wrote, and of all that is told below
+            with suppress(ValueError):  # lone surrogates from endpoints, and the errors that are reported below
                 return adapter.validate_json(text)  # in a third of the time
         document = _parse_all(text)
     except FileNotFoundError:
@@ -127,7 +128,7 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -
 
 
 def _parse_all(text: bytes) -> Any:
-    """As `parse`, also half a character that an endpoint wrote, which the faster parser refuses."""
+    """Like `parse`, but also accepts lone surrogates that an endpoint wrote, which the faster parser refuses."""
     try:
         return parse(text)
     except ValueError:
@@ -140,7 +141,7 @@ def _parse_all(text: bytes) -> Any:
 
 
 def _check_run(path: Path, run: Run) -> None:
-    """Raises UsageError for a name that can't be that of a folder, or that stands for two things."""
+    """Raises UsageError for a name that can't be a folder name, or that names two things."""
     named: list[tuple[str, str]] = [("name", run.name)]
     named += [(f"clients[{index}]", name) for index, name in enumerate(run.clients)]
     named += [(f"servers[{index}]", name) for index, name in enumerate(run.servers)]
@@ -157,6 +158,11 @@ def _check_run(path: Path, run: Run) -> None:
     for name, case in run.cases.items():
         if not {"client", "server"} <= case.wire_names.keys():
             raise UsageError(f"{path}, field 'cases.{name}.wire_names': expected one of the client and of the server.")
+        if not case.link.segments:
+            raise UsageError(f"{path}, field 'cases.{name}.link.segments': expected at least one segment, found none.")
+    for name in (*run.vias, *(job.via for job in run.order)):
+        if name and name not in run.middleboxes:
+            raise UsageError(f"{path}, field 'middleboxes': there is no {_quoted(name)}, which is in its vias or jobs.")
     for index, job in enumerate(run.order):
         if problem := _job_problem(job):
             raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
@@ -173,7 +179,7 @@ def _job_problem(job: Job) -> str | None:
 
 
 def _sample_problem(sample: Sample | None) -> str | None:
-    """The first number that rankings take the logarithm of, and that can have none."""
+    """The first number of a sample that must be positive, because rankings use its logarithm, and isn't."""
     if sample is None:
         return None
     numbers = {"ttlb": sample.ttlb, "goodput": sample.goodput, "throughput": sample.throughput}
@@ -192,7 +198,7 @@ class CellRecord:
     server: str
     client: str
     case: str
-    protocol: str  # ALPN that most of them were asked to speak
+    protocol: str  # requested ALPN of most iterations
     successes: int
     attempts: int
     median_iteration: int | None
@@ -221,7 +227,7 @@ def run_document(folder: "RunFolder", cells: Sequence[CellRecord]) -> bytes:
 
 @cache
 def run_document_schema() -> bytes:
-    """Its JSON Schema. It takes as long to make as half the pages of a small run."""
+    """The JSON Schema of the run document. To make it takes as long as to draw half the pages of a small run."""
     return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
@@ -234,8 +240,9 @@ def schemas() -> dict[str, dict[str, Any]]:
 class RunFolder:
     """One run on disk. Construct with `create` or `open`.
 
-    A job is known by its folder: a `result.json` that tells of another job is refused, as is a folder that holds links.
-    `skip`: told a sentence for each result that can't be read, which is then left out; None: such a result is an error.
+    A job is known by its folder: a `result.json` that names another job is refused, as is a folder with links. `skip`
+    is called with a sentence for each result that can't be read, which is then left out; without `skip` such a result
+    is an error.
     """
 
     def __init__(self, path: Path, run: Run, skip: Callable[[str], None] | None = None) -> None:
@@ -257,7 +264,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, skip: Callable[[str], None] | None = None) -> "RunFolder":
-        """Raises UsageError when `path` holds no run, or one that can't be read."""
+        """Open a stored run. Raises UsageError when `path` holds no run or an unreadable one."""
         path = path if name_problem(path.name) is None else path.resolve()
         if problem := name_problem(path.name):
             raise UsageError(f"{_quoted(str(path))} can't hold a run, for {problem}: rename the folder.")
@@ -273,12 +280,12 @@ class RunFolder:
         return self.path.name
 
     def save_run(self, run: Run) -> None:
-        """Replace `run.json`: image digests of stacks that joined, a longer plan."""
+        """Replace `run.json`, for example with image digests of new stacks or a longer plan."""
         write_atomically(self.path / "run.json", to_json(run, _RUN))
         self.run = run
 
     def artifacts(self, job: Job) -> Artifacts:
-        """The job's files; none of them need exist."""
+        """The job's files, whether they exist or not."""
         return Artifacts(self.path / self.run.folder(job))
 
     def result(self, job: Job) -> Result | None:
@@ -289,8 +296,8 @@ class RunFolder:
             return None
 
     def results(self) -> dict[Job, Result]:
-        """Every stored result, in the order of server, client, case, iteration; whatever the plan says."""
-        found = {}
+        """Every stored result, in the order of server, client, case, iteration, planned or not."""
+        results = {}
         for path in self.path.glob("*_*/*/*/result.json"):
             try:
                 job, result = self._read(path.relative_to(self.path))
@@ -299,13 +306,13 @@ class RunFolder:
                     raise
                 self.skip(str(error))
                 continue
-            found[job] = result
-        return dict(sorted(found.items()))
+            results[job] = result
+        return dict(sorted(results.items()))
 
     def _read(self, relative: Path) -> tuple[Job, Result]:
         """The result in the file `relative` and the job of its folder. Raises FileNotFoundError, UsageError."""
         path = beneath(self.path, relative)
-        steps = {1: lambda document: migrations.result_1(document, self.run.old_folders)}
+        steps = {1: lambda document: migrations.result_1(document, self.run.old_folders), 2: migrations.result_2}
         result: Result = _load(path, "result", _RESULT, steps)
         job = result.job
         if problem := _job_problem(job):
@@ -321,7 +328,7 @@ class RunFolder:
         return job, self._completed(result)
 
     def _completed(self, result: Result) -> Result:
-        """With what older definitions of numbers lacked, as far as it follows from what they had."""
+        """The sample with numbers that older definitions lacked, as far as they follow from the stored numbers."""
         case, sample = self.run.cases.get(result.job.case_link), result.sample
         if case is None or sample is None or sample.definitions >= DEFINITIONS:
             return result
@@ -331,21 +338,21 @@ class RunFolder:
         return replace(result, sample=sample.completed(case.forward.data_rate))
 
     def save_result(self, result: Result) -> None:
-        """Make the job done. The last thing that is written of a job. Raises UsageError where that leads elsewhere."""
+        """Write `result.json`, which makes the job done. Raises UsageError when its folder leads out of the run."""
         job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{self.path}: {problem}.")
         write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), to_json(result, _RESULT))
 
     def own(self, job: Job) -> Artifacts:
-        """As `artifacts`, of a folder that holds files and folders alone. Raises UsageError for anything else."""
+        """Like `artifacts`, for a folder that has only files and folders. Raises UsageError otherwise."""
         artifacts = Artifacts(beneath(self.path, self.run.folder(job)))
         if problem := foreign_entry(artifacts.folder):
             raise UsageError(f"{artifacts.folder}: {problem}; bentpipe makes no such thing, so the job is left alone.")
         return artifacts
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder for one runner. Raises UsageError when another one has it."""
+        """Lock the folder for one runner. Raises UsageError when another runner holds it."""
         return locked_folder(self.path)
 
 
@@ -353,8 +360,8 @@ def load_evidence(artifacts: Artifacts) -> Evidence | None:
     """The job's evidence; None when it is missing or can't be read (the judge then reports that)."""
     try:
         document = _parse_all(read_regular(artifacts.evidence))
-        if document["schema"] == 1:
-            document = migrations.evidence_1(document)
+        while (step := EVIDENCE_MIGRATIONS.get(document["schema"])) is not None:
+            document = step(document)
         evidence: Evidence = _EVIDENCE.validate_python(document)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -362,12 +369,12 @@ def load_evidence(artifacts: Artifacts) -> Evidence | None:
 
 
 def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
-    """Write `evidence.json`, the last file of a job that deploy and collect leave."""
+    """Write `evidence.json`, the last file of the deployment."""
     write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
 
 
 def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:
-    """The runs below `logs`, newest first. One that can't be read is an error, or with `skip` told and left out."""
+    """The runs below `logs`, newest first. An unreadable run is an error; with `skip`, it is reported and left out."""
     folders = []
     for path in logs.glob("*/run.json"):
         try:

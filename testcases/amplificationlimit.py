@@ -1,4 +1,4 @@
-"""A: the server keeps to three times what it received until it knows the client's address (RFC 9000 §8.1)."""
+"""A: before the client's address is validated, a server sends at most 3 times the received bytes (RFC 9000 §8.1)."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,25 @@ from testcases.base import Case, CaseEvidence, proven
 from testcases.hits import Hit
 from testcases.links import CLIENT_LOSS_2_7
 
-_CHAIN = 7500  # bytes, which the public runner asks for, too
-_DATAGRAM = 1500  # a sender that has less than that left has come to its limit
+CODES = {
+    "amplification-limit-exceeded": "The server sent more than three times what it had received.",
+    "chain-not-sent": "The server sent less of its certificates than the question needs.",
+    "limit-not-reached": "The server never came near the limit.",
+}
+
+_CHAIN = 7500  # bytes, as in the public runner
+_DATAGRAM = 1500  # bytes: a sender with less left has reached its limit
 
 
 def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
-    """The server sent the whole chain of /certs, without which nothing comes near the limit (contract, Files). Old runs
-    had a shorter chain."""
+    """The server sent the whole chain of /certs (docs/contract.md, Files). A shorter chain, as in old runs, stays below
+    the limit."""
     least = case.case.chain_bytes
     for number, connection in enumerate(case.facts.connections):
         if connection.handshake_completed and connection.server_handshake_bytes < least:
             finding = Finding(
                 code="chain-not-sent",
-                requirement="The server sends the chain of certificates that it was given in /certs.",
+                requirement="The server sends the whole certificate chain of /certs.",
                 expected=f"at least {least} B of CRYPTO data in Handshake packets",
                 actual=f"connection {number}: {connection.server_handshake_bytes} B",
                 role="server",
@@ -33,7 +39,7 @@ def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
-    """The server used what it may send; a server that always sends far less has no limit to keep."""
+    """The server came near the limit. A server that always sends far less can't break it."""
     for number, connection in enumerate(case.facts.connections):
         sent = connection.amplification
         if connection.server_handshake_bytes < case.case.chain_bytes or sent is None or sent.headroom is None:
@@ -41,7 +47,7 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
         if sent.headroom > _DATAGRAM:
             finding = Finding(
                 code="limit-not-reached",
-                requirement="The server has more to send than it may before it knows the client's address.",
+                requirement="Before the client's address is validated, the server has more to send than the limit.",
                 expected=f"at most {_DATAGRAM} B left to the limit",
                 actual=f"connection {number}: never less than {sent.headroom} B; address proved by "
                 f"{sent.validated_by or 'nothing'}",
@@ -52,21 +58,23 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def keeps_the_limit(case: CaseEvidence) -> Iterator[Finding]:
-    """At no moment before validation had the server sent more than three times the bytes that it received."""
+    """Before validation, the server never had sent more than 3 times the bytes that it had received."""
     for number, connection in enumerate(case.facts.connections):
-        found = connection.amplification
-        if found is None or not found.excess:
+        amplification = connection.amplification
+        if amplification is None or not amplification.excess:
             continue
-        requirement = "Until the client's address is validated, a server sends at most three times what it received."
+        requirement = (
+            "Until the client's address is validated, a server sends at most three times the bytes that it received."
+        )
         finding = Finding(
             code="amplification-limit-exceeded",
             requirement=requirement,
-            expected=f"at most {3 * found.received} B after {found.received} B received",
-            actual=f"connection {number}: {found.sent} B, {found.excess} B too many",
+            expected=f"at most {3 * amplification.received} B after {amplification.received} B received",
+            actual=f"connection {number}: {amplification.sent} B, {amplification.excess} B too many",
             role="server",
             section="RFC 9000 §8.1",
         )
-        yield proven(finding, found.place)
+        yield proven(finding, amplification.place)
 
 
 CASE = Case(

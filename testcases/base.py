@@ -1,6 +1,7 @@
-"""What a case is: a declaration plus, for a test case, one pure function over facts.
+"""`Case`: the declaration of a test case or a measurement. Checks are pure functions over facts.
 
-To add one, add a module to this package with a `CASE`. Nothing else has to know.
+To add a case, add a module to this package that defines `CASE`. No other file changes: codes of findings that only this
+case has are declared in its `CODES` (code → a sentence without numbers).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,20 +20,21 @@ from runner.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class CaseEvidence:
-    """What a check sees: facts from the packets and the harness's record, never packets or paths."""
+    """The input of a check: facts from the packets and the harness's record. A check sees no packets and no files."""
 
     facts: TraceFacts
     evidence: Evidence
     case: CaseRecord
     truth: LinkTruth | None
-    protocol: str  # ALPN that the endpoints were asked to speak
+    protocol: str  # ALPN that the endpoints were told to speak
 
 
 SHOWN_PACKETS = 5
+_SHARED = 3  # times the time-out of a transfer that has the link for itself
 
 
 def proven(finding: Finding, *places: Place | None) -> Finding:
-    """The finding with the packets that prove it: the first few of these, at the vantage point of the first."""
+    """`finding` with its proof: at most SHOWN_PACKETS of `places`, all from the vantage point of the first."""
     known = [place for place in dict.fromkeys(places) if place is not None]
     chosen = [place for place in known if place.vantage == known[0].vantage][:SHOWN_PACKETS]
     times = [place.time for place in chosen if place.time is not None]
@@ -47,16 +49,16 @@ def proven(finding: Finding, *places: Place | None) -> Finding:
 Check = Callable[[CaseEvidence], Iterable[Finding]]
 
 PACKET_TYPES = frozenset({"initial", "0rtt", "handshake", "1rtt"})
-"""Of packets with packet protection."""
+"""Types of packets that have packet protection."""
 
 _AnyCheck = TypeVar("_AnyCheck", bound=Check)
 
 
 def reads(*packet_types: str) -> Callable[[_AnyCheck], _AnyCheck]:
-    """Declare which protected packets the findings of a check rest on; without it, on all.
+    """Declare the types of protected packets that the findings of a check depend on. Default: all types.
 
-    A finding still stands when no packet of the other types could be decrypted: those could add findings, and undo
-    none. `reads()` without a type: its findings need no packet that is protected.
+    Such a finding stays valid when packets of other types can't be decrypted. `reads()` declares that the findings need
+    no protected packet.
     """
     assert PACKET_TYPES.issuperset(packet_types)
 
@@ -68,62 +70,61 @@ def reads(*packet_types: str) -> Callable[[_AnyCheck], _AnyCheck]:
 
 
 def reads_of(check: Check) -> frozenset[str]:
-    """The types of protected packets that the findings of `check` rest on."""
+    """The types of protected packets that the findings of `check` depend on."""
     declared: frozenset[str] = getattr(check, "reads", PACKET_TYPES)
     return declared
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One question to a pair.
+    """A test case (yes or no) or a measurement (numbers).
 
-    `wire_name` is what TESTCASE says, per role when they differ. `files` are sizes in bytes. `timeout` is in seconds,
-    from the client's start to its end. Checks run in order; all findings are kept. `over_tcp` are the checks in place
-    of `checks` when the pair is asked over TCP. `preconditions` say whether the question was put at all, such as
-    whether a loss hit: their findings make the job an error. `capabilities` say whether the pair does what the question
-    is about, where a wire name can't tell: their findings make the job unsupported. `notes` are told beside a verdict
-    and never change it: what rests on less than a MUST of an RFC or the plain word of the contract. Capabilities and
-    notes are about QUIC. `protocols`, by ALPN: over what it can be asked, the preferred one first; a pair is asked over
-    the first that it shares. `judges`: the roles that findings are about; `./bentpipe check` asks an image in these
-    alone, lest it be told of the faults of its peer. `may_miss`: types of packets that the case does not ask about, so
-    that they need not be decrypted for a verdict; that of other packets that can't be is an error.
+    Four kinds of checks run in the order of their tuples, and all findings are kept:
+
+    - `preconditions`: the link did what the case is about, such as a loss that hit. A finding makes the job an error.
+    - `capabilities`: the pair can do what the case is about. A finding makes the job unsupported.
+    - `checks`: the verdict. A finding makes the job fail. Over TCP, `over_tcp` replaces them.
+    - `notes`: remarks that break no MUST of an RFC and no rule of the contract. They never change the verdict.
+
+    Capabilities and notes exist for QUIC only.
     """
 
     name: str
     abbreviation: str
     kind: Kind
     description: str
-    wire_name: str
+    wire_name: str  # value of TESTCASE; the server's is `wire_name_server` when that is set
     link: Link | AdvertisedLink
-    files: tuple[int, ...]
+    files: tuple[int, ...]  # sizes in bytes
     checks: tuple[Check, ...]
-    timeout: float = 60.0
+    timeout: float = 60.0  # seconds from the client's start to its end
     iterations: int = 1
-    judges: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
+    judges: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)  # roles that findings are about; `check` runs only these
     wire_name_server: str | None = None
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()
     over_tcp: tuple[Check, ...] = ()
-    may_miss: frozenset[str] = frozenset({"0rtt"})
-    exercises: tuple[str, ...] = ()  # beginnings of rule ids: a case fails by the rules that its traffic is about
+    may_miss: frozenset[str] = frozenset({"0rtt"})  # types of packets that a verdict does not need to decrypt
+    exercises: tuple[str, ...] = ()  # prefixes of rule ids: a broken rule with such a prefix fails the case
     notes: tuple[Check, ...] = ()
-    protocols: tuple[str, ...] = (HTTP09,)
+    protocols: tuple[str, ...] = (HTTP09,)  # ALPNs, preferred first; a job uses the first that both ends speak
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
-    name_length: int = 16  # characters of a file's name
-    chain_length: int = 1  # certificates that the server has to send
-    chain_bytes: int = 0  # that these have at least
+    name_length: int = 16  # characters of a file name
+    chain_length: int = 1  # certificates in the server's chain
+    chain_bytes: int = 0  # least size of that chain
     client: ClientKind = ClientKind.STACK
-    encrypted: bool = True  # TLS end to end: no middlebox can show more than addresses, ports and the server's name
-    origins: int = 1  # over how many the objects of a page are spread
-    sizes: tuple[int, ...] = ()  # of the single file: each is a question of its own; empty: `files` is the question
-    sweep: tuple[int, ...] = ()  # the sizes of `--size all`
-    slowest: int = 0  # bit/s that a transfer must reach beyond `timeout`; 0: the time-out is for every size
-    declared: str = ""  # the name of the declaration from which `sized` or `warmed` made this question
-    warm: bool = False  # the client loads the same once before, uncounted
+    encrypted: bool = True  # TLS end to end: an eavesdropper sees addresses, ports and the server name only
+    origins: int = 1  # number of origins that serve the objects of a page
+    sizes: tuple[int, ...] = ()  # of the single file; each size is a case of its own. Empty: `files` counts
+    sweep: tuple[int, ...] = ()  # sizes of `--size all`
+    slowest: int = 0  # bit/s: longer files get more time at this rate; 0: `timeout` grows with the size
+    declared: str = ""  # name of the declaration from which `sized`, `warmed` or `accompanied` made this case
+    warm: bool = False  # the client loads the same once before; only the second time counts
+    beside: str = ""  # the flow beside (runner/model/beside.py): `tcp-cubic`, …; empty: the link has no other flow
 
     def sized(self, size: int) -> "Case":
-        """The same question with one file of `size` bytes, whose name says so."""
-        text = f"{size}B" if size % 1000 else f"{size // 1000}kB"  # without rounding: two sizes never share a name
+        """The same case with one file of `size` bytes; the case's name says the size."""
+        text = f"{size}B" if size % 1000 else f"{size // 1000}kB"  # no rounding: two sizes never share a name
         return replace(
             self,
             name=f"{self.name}-{text}",
@@ -136,38 +137,56 @@ class Case:
         )
 
     def warmed(self) -> "Case":
-        """The same question after an uncounted first round."""
+        """The same case, which loads everything twice and counts the second time."""
         return replace(
             self,
             name=f"{self.name}+warm",
             abbreviation=f"{self.abbreviation}+warm",
             declared=self.declared or self.name,
+            description=f"{self.description} It loads everything twice, and only the second time counts.",
             timeout=2 * self.timeout,
             warm=True,
         )
 
+    def accompanied(self, beside: str) -> "Case":
+        """The same case beside another flow through the same link."""
+        return replace(
+            self,
+            name=f"{self.name}+{beside}",
+            abbreviation=f"{self.abbreviation}+{beside}",
+            declared=self.declared or self.name,
+            description=f"{self.description} Beside {beside}.",
+            beside=beside,
+            timeout=self.timeout if self.beside else _SHARED * self.timeout,
+        )
+
+    @property
+    def needs_a_name(self) -> bool:
+        """Whether it runs only when it is named: it needs a real link, or a second flow."""
+        return self.is_real or bool(self.beside)
+
     @property
     def is_real(self) -> bool:
-        """Whether it runs over a real link only, which `--link` names."""
+        """True when the case runs over real links only."""
         return isinstance(self.link, AdvertisedLink)
 
     @property
     def is_clean(self) -> bool:
-        """Whether the link does nothing to it on purpose, so that any link will do."""
+        """True when the link impairs no packet on purpose. Then `--link` may replace the link."""
         return self.link.is_clean and not self.preconditions
 
     def checks_over(self, protocol: str) -> tuple[Check, ...]:
-        """The checks of a job that runs over this protocol."""
+        """The checks of a job over `protocol` (ALPN)."""
         return self.over_tcp if protocol in OVER_TCP else self.checks
 
     def wire(self, role: Role, protocol: str | None = None) -> str:
-        """The value of TESTCASE for this role, over the preferred protocol or the given one."""
+        """The value of TESTCASE for `role`. `protocol`: ALPN of the job; None: the case's preferred protocol."""
         if protocol in WIRE_NAMES and self.client is ClientKind.STACK:
             return WIRE_NAMES[protocol]
         return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
 
     def record(self) -> CaseRecord:
-        """The declaration with its link resolved, as `run.json` keeps it."""
+        """The declaration with its link, as `run.json` stores it."""
         return CaseRecord(
             name=self.name,
             case=self.name,
@@ -189,7 +208,8 @@ class Case:
             encrypted=self.encrypted,
             origins=self.origins,
             warm=self.warm,
+            beside=self.beside,
         )
 
 
-MEASURED_FILE = 10 * MIB  # what every measurement of the public runner and the thesis transfers
+MEASURED_FILE = 10 * MIB  # as in every measurement of the public runner and of the thesis (docs/references.md)

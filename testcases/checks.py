@@ -1,4 +1,4 @@
-"""Checks that several cases share. Each is a pure function from evidence to findings; none means that it holds."""
+"""Checks that several cases share. Each is a pure function from evidence to findings; no finding means success."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ QUIC_V1 = 0x00000001
 
 @reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
-    """The client saved exactly the requested files, byte for byte (contract.md, Files)."""
+    """The client saved exactly the requested files, byte for byte (docs/contract.md, Files). The judge finds from the
+    packets which endpoint is at fault for a file that differs (`runner/judge/file_faults.py`)."""
     wrong = []
     for file in case.evidence.files:
         if file.received is None:
@@ -29,7 +30,6 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
             requirement="The client saves every requested file to /downloads, unchanged.",
             expected=f"{len(case.evidence.files)} files equal to those in /www",
             actual="; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""),
-            role="client",
             section="endpoint contract, Files",
         )
     if case.evidence.extra_files:
@@ -51,7 +51,7 @@ class Handshakes:
     expected: int
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
-        """The finding when there were more or fewer."""
+        """A finding when the number differs."""
         completed = sum(connection.handshake_completed for connection in case.facts.connections)
         if completed != self.expected:
             finding = Finding(
@@ -65,7 +65,7 @@ class Handshakes:
 
 
 def a_connection_completed(case: CaseEvidence) -> Iterator[Finding]:
-    """TLS was set up at least once (RFC 8446 §2)."""
+    """At least one TLS handshake completed (RFC 8446 §2)."""
     if not any(connection.handshake_completed for connection in case.facts.connections):
         finding = Finding(
             code="handshake-count",
@@ -78,14 +78,16 @@ def a_connection_completed(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
-    """As many connections as files completed their handshake, or more: one that is given up may be begun anew.
+    """At least one completed handshake per file. A client may give up a connection and open another one.
 
-    The client's end is enough: with its file, which a server may send in 0.5-RTT, it may close before a Finished that
-    the link has lost can be repeated.
+    A handshake counts when the client completed it. A server may send the file in 0.5-RTT data, and the client may then
+    close before a lost Finished is sent again.
     """
     expected = len(case.case.file_sizes)
     unfinished = [
-        one for one in case.facts.connections if not (one.handshake_completed or one.handshake_completed_by_client)
+        connection
+        for connection in case.facts.connections
+        if not (connection.handshake_completed or connection.handshake_completed_by_client)
     ]
     completed = len(case.facts.connections) - len(unfinished)
     if completed < expected:
@@ -96,44 +98,50 @@ def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
             actual=f"{completed}",
             section="RFC 9001 §4.1.1",
         )
-        yield proven(finding, *(place for one in unfinished for place in one.landmarks.client_hellos[:1]))
+        yield proven(finding, *(place for connection in unfinished for place in connection.landmarks.client_hellos[:1]))
 
 
 def _beginnings(case: CaseEvidence) -> Iterator[Place]:
-    """The first ClientHello of every connection."""
+    """The first ClientHello of each connection."""
     for connection in case.facts.connections:
         yield from connection.landmarks.client_hellos[:1]
 
 
 def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
-    """Every connection that came about uses QUIC version 1 (RFC 9000 §15)."""
-    others = [one for one in case.facts.connections if one.handshake_completed and one.version != QUIC_V1]
+    """Every completed connection uses QUIC version 1 (RFC 9000 §15)."""
+    others = [
+        connection
+        for connection in case.facts.connections
+        if connection.handshake_completed and connection.version != QUIC_V1
+    ]
     if others:
-        versions = {one.version for one in others}
+        versions = {connection.version for connection in others}
         finding = Finding(
             code="wrong-version",
-            requirement="Cases that don't ask for another version run over QUIC version 1.",
+            requirement="A case runs over QUIC version 1 unless it requires another version.",
             expected="0x00000001",
             actual=", ".join(f"0x{version:08x}" if version is not None else "none" for version in versions),
             section="RFC 9000 §15",
         )
-        yield proven(finding, *(one.landmarks.server_hello for one in others))
+        yield proven(finding, *(connection.landmarks.server_hello for connection in others))
 
 
 @reads("initial")
 def no_retry(case: CaseEvidence) -> Iterator[Finding]:
-    """The server sends no Retry, which the contract rules out where it says so; RFC 9000 §8.1.2 allows it."""
+    """The server sends no Retry. The contract forbids it in `handshake`; RFC 9000 §8.1.2 allows it elsewhere."""
     retries = sum(connection.retries for connection in case.facts.connections)
     if retries:
         finding = Finding(
             code="unexpected-retry",
-            requirement="The server sends no Retry in the case `handshake`; elsewhere it may.",
+            requirement="The server sends no Retry in the case `handshake`; other cases allow it.",
             expected="no Retry packet",
             actual=f"{retries}",
             role="server",
             section="endpoint contract, Test case names",
         )
-        yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.retries))
+        yield proven(
+            finding, *(place for connection in case.facts.connections for place in connection.landmarks.retries)
+        )
 
 
 @dataclass(frozen=True)
@@ -143,21 +151,25 @@ class Alpn:
     protocol: str
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
-        """The finding when a connection negotiated another one, or none."""
-        others = [one for one in case.facts.connections if one.handshake_completed and one.alpn != self.protocol]
+        """A finding when a connection negotiated another protocol or none."""
+        others = [
+            connection
+            for connection in case.facts.connections
+            if connection.handshake_completed and connection.alpn != self.protocol
+        ]
         if others:
             finding = Finding(
                 code="wrong-alpn",
                 requirement=f"The case runs over {self.protocol}.",
                 expected=self.protocol,
-                actual=", ".join(sorted({str(one.alpn) for one in others})),
+                actual=", ".join(sorted({str(connection.alpn) for connection in others})),
                 section="RFC 7301 §3.1",
             )
-            yield proven(finding, *(one.landmarks.server_parameters for one in others))
+            yield proven(finding, *(connection.landmarks.server_parameters for connection in others))
 
 
 def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
-    """Every connection negotiated the protocol that this pair was asked to speak."""
+    """Every connection negotiated the protocol that the job uses."""
     yield from Alpn(case.protocol)(case)
 
 
@@ -168,9 +180,9 @@ _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts, so TLS had 
 
 @reads("initial")
 def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
-    """No side closed a connection with an error: NO_ERROR of the transport or of the application (RFC 9114 §8.1).
+    """Connections end with NO_ERROR of the transport or of HTTP/3 (RFC 9114 §8.1), or without CONNECTION_CLOSE.
 
-    hq-interop defines no error codes, so that a number in an application's close means nothing there.
+    hq-interop defines no error codes, so any code in an application's close is accepted there.
     """
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
@@ -193,21 +205,21 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _means_unknown(connection: ConnectionFacts, close: Close) -> bool:
-    """Whether what says the meaning of an error code can't be read: the server's ALPN, or the application's own close
-    for which APPLICATION_ERROR stands in packets of the handshake (RFC 9000 §10.2.3)."""
+    """True when the meaning of an error code can't be known. Either the server's ALPN can't be decrypted, or the close
+    is APPLICATION_ERROR, which hides the application's own close in 1-RTT packets (RFC 9000 §10.2.3)."""
     if close.application:
         return connection.alpn is None and connection.cannot_read("server", "handshake")
     return close.code == _APPLICATION_ERROR and connection.cannot_read(close.sender, "1rtt")
 
 
 def close_code_of_http09(case: CaseEvidence) -> Iterator[Finding]:
-    """A note: an application closed with a number that its protocol, hq-interop, gives no meaning."""
+    """A note: an application closed with an error code although hq-interop defines none."""
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
             if close.application and close.code and connection.alpn == HTTP09:
                 finding = Finding(
                     code="close-code-undefined",
-                    requirement="hq-interop defines no error codes; 0 is what the others send.",
+                    requirement="hq-interop defines no error codes; other stacks send 0.",
                     expected="CONNECTION_CLOSE with code 0, or none",
                     actual=f"connection {number}: 0x{close.code:x} ({close.reason or 'no reason given'})",
                     role=close.sender,
@@ -224,8 +236,8 @@ def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
             first = connection.landmarks.reused_numbers[0]
             finding = Finding(
                 code="packet-number-reused",
-                requirement="An endpoint never uses a packet number again in the same packet number space.",
-                expected="every packet has a number of its own",
+                requirement="An endpoint never uses a packet number twice in one packet number space.",
+                expected="a new number for every packet",
                 actual=f"connection {number}: two packets of the {first.vantage} with one number",
                 role=first.vantage,
                 section="RFC 9000 §12.3",
@@ -235,7 +247,7 @@ def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
 
 @reads("initial")
 def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
-    """Of each connection that didn't come about: whether the server answered a ClientHello of which all arrived."""
+    """In every connection without a handshake, the server answered a ClientHello that arrived completely."""
     for number, connection in enumerate(case.facts.connections):
         hello = connection.client_hello
         if connection.handshake_completed or connection.landmarks.server_hello is not None:
@@ -247,7 +259,7 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         carried = format_count(hello.datagrams, "datagram")
         finding = Finding(
             code="client-hello-unanswered",
-            requirement="A server answers a ClientHello that arrived whole, however many packets carry it.",
+            requirement="A server answers a ClientHello that arrived completely, in any number of packets.",
             expected="an Initial packet of the server with its ServerHello",
             actual=f"connection {number}: none, to {hello.bytes} B in {carried}{order}",
             role="server",
@@ -258,13 +270,13 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
 
 @reads("initial")
 def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
-    """No endpoint sent a packet whose payload is empty; who gets one must close the connection (RFC 9000 §12.4)."""
+    """No endpoint sent a packet with an empty payload. A receiver must close the connection then (RFC 9000 §12.4)."""
     for number, connection in enumerate(case.facts.connections):
         places = connection.landmarks.frameless
         if places:
             finding = Finding(
                 code="packet-without-frames",
-                requirement="The payload of a packet has at least one frame.",
+                requirement="The payload of a packet contains at least one frame.",
                 expected="no packet without a frame",
                 actual=f"connection {number}: such packets of the {places[0].vantage}",
                 role=places[0].vantage,
@@ -273,17 +285,17 @@ def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, *places)
 
 
-# What every test case asks whatever its connections are like, and what those ask that run over one plain connection.
+# COMMON: checks of every test case. ONE_CONNECTION: checks of cases that use a single connection.
 COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_frames)
-# Retry is the server's own choice (RFC 9000 §8.1.2), such as for a ClientHello in two datagrams; the contract rules it
-# out in `handshake` alone.
+# A server may send Retry (RFC 9000 §8.1.2), for example when a ClientHello takes two datagrams. The contract forbids it
+# in `handshake` only.
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
 
-# What is asked of a pair over TCP: the kernel's own rules are not in question.
+# Checks of jobs over TCP. The kernel's TCP itself is not judged.
 OVER_TCP = (files_are_equal, alpn_as_asked, a_connection_completed)
 
-# What every case tells beside a verdict.
+# Notes of every case.
 NOTES = (close_code_of_http09,)
 
-# What stands in Initial packets, whose keys everybody can derive (RFC 9001 §5.2): it explains failures without a log.
+# Checks that need Initial packets only, whose keys are public (RFC 9001 §5.2). They explain failures without a key log.
 OPEN = (closes_cleanly, packets_have_frames, hellos_are_answered)

@@ -1,4 +1,4 @@
-"""CM: the connection moves to another path: the client's own doing, or the server's preferred address (RFC 9000 §9)."""
+"""CM: the connection migrates, by the client's decision or to the server's preferred address (RFC 9000 §9)."""
 
 from collections.abc import Iterator
 
@@ -10,15 +10,22 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
-# A path that is left so soon may have carried no challenge yet, or lost it, and nobody did wrong.
+CODES = {
+    "address-not-validated": "The server sent too much to an address that it had not validated.",
+    "connection-id-reused": "A connection ID was used on two paths.",
+    "path-not-validated": "A new path was not validated.",
+    "no-migration": "The client stayed on its path.",
+}
+
+# A path with a shorter life may have carried no challenge, or lost it, without a fault of an endpoint.
 _SETTLED_RTTS = 3
 
 
 def moves(case: CaseEvidence) -> Iterator[Finding]:
-    """The client uses a second path. That it should when the server prefers another address (RFC 9000 §9.6.1) is no
-    must, and its TESTCASE, `transfer`, can't ask for it: one that stays is not able, rather than wrong."""
+    """The client uses a second path. A client that stays is unsupported, not failed: moving to a preferred address is a
+    SHOULD (RFC 9000 §9.6.1), and the client's TESTCASE, `transfer`, can't request a migration."""
     if all(len(connection.paths) < 2 for connection in case.facts.connections):
-        offered = any("preferred_address" in one.server_parameters for one in case.facts.connections)
+        offered = any("preferred_address" in connection.server_parameters for connection in case.facts.connections)
         finding = Finding(
             code="no-migration",
             requirement="The connection migrates: to the server's preferred address, or to another port of the client.",
@@ -28,7 +35,9 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
             section="RFC 9000 §9.6.1",
         )
         seen = (connection.landmarks for connection in case.facts.connections)
-        yield proven(finding, *(place for one in seen for place in (one.client_first, one.client_last)))
+        yield proven(
+            finding, *(place for landmarks in seen for place in (landmarks.client_first, landmarks.client_last))
+        )
 
 
 def is_validated(case: CaseEvidence) -> Iterator[Finding]:
@@ -41,14 +50,17 @@ def is_validated(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _validated(connection: ConnectionFacts, settled: float) -> Iterator[Finding]:
-    """Whoever sees another address of its peer challenges it: the server a client that moved (RFC 9000 §9.3), the
-    client the server's preferred address (§9.6.1). A path that the client left at once, or only probed, needs none of
-    the server's."""
+    """The server challenges a client that moved (RFC 9000 §9.3), the client challenges the server's preferred address
+    (§9.6.1). The server need not challenge a path that the client left at once or only probed."""
     first = connection.paths[0]
     for path in connection.paths[1:]:
-        here = [one for one in connection.challenges if (one.client, one.server) == (path.client, path.server)]
+        here = [
+            challenge
+            for challenge in connection.challenges
+            if (challenge.client, challenge.server) == (path.client, path.server)
+        ]
         lasted = (path.last_seen or 0.0) - (path.first_seen or 0.0)
-        answered = {one.sender for one in here if one.answered}
+        answered = {challenge.sender for challenge in here if challenge.answered}
         if not answered:
             finding = Finding(
                 code="path-not-validated",
@@ -64,7 +76,9 @@ def _validated(connection: ConnectionFacts, settled: float) -> Iterator[Finding]
                 requirement="A server validates the new address of a client that migrates.",
                 expected=f"PATH_CHALLENGE of the server to {path.client}, and an answer",
                 actual=_of_server(here),
-                role="client" if any(one.sender == "server" and one.arrived for one in here) else "server",
+                role="client"
+                if any(challenge.sender == "server" and challenge.arrived for challenge in here)
+                else "server",
                 section="RFC 9000 §9.3",
             )
             yield proven(finding, path.place)
@@ -86,7 +100,7 @@ def _of_server(challenges: list[Challenge]) -> str:
 
 
 def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
-    """From more than one address of its own, or to more than one, no endpoint uses one connection ID (§9.5)."""
+    """An endpoint uses different connection IDs for different local or remote addresses (§9.5)."""
     first = connection.paths[0]
     for path in connection.paths[1:]:
         for role, before, after in (
@@ -97,8 +111,8 @@ def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
             if reused and _moved(role, first, path):
                 finding = Finding(
                     code="connection-id-reused",
-                    requirement="An endpoint that sends from, or to, another address uses another connection ID.",
-                    expected=f"for {path.client} to {path.server} others than for {first.client} to {first.server}",
+                    requirement="An endpoint that sends from or to another address uses another connection ID.",
+                    expected=f"for {path.client} to {path.server} other IDs than for {first.client} to {first.server}",
                     actual=", ".join(cid.hex() for cid in reused),
                     role=role,
                     section="RFC 9000 §9.5",
@@ -107,7 +121,7 @@ def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
 
 
 def _moved(role: str, first: Path, path: Path) -> bool:
-    """Whether `role` itself changed an address on purpose: the client its own, or its peer's preferred one."""
+    """True when `role` uses another address on purpose: the client by its move, both by the preferred address."""
     return role == "client" or first.server != path.server
 
 

@@ -1,4 +1,4 @@
-"""E: both sides mark packets as ECN-capable and report the marks (RFC 9000 §13.4)."""
+"""E: both endpoints mark packets as ECN-capable and report received marks (RFC 9000 §13.4)."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,16 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import MARKING
 
-_CLEARLY = 3  # the last packets of a connection may go without an ACK
+CODES = {
+    "ce-not-reported": "Congestion marks arrived, and the ACKs did not count them.",
+    "ecn-counts-wrong": "ECN counts do not match the packets that arrived.",
+}
+
+_CLEARLY = 3  # packets: the last packets of a connection may stay without an ACK
 
 
 def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:
-    """Each side sends ECT, each counts what arrives in its ACKs, CE by itself, and no count is above what was sent."""
+    """Each endpoint sends ECT and reports received ECT and CE marks in ACK frames. No count exceeds the sent marks."""
     for connection in case.facts.connections:
         ends = {"client": connection.client_ecn, "server": connection.server_ecn}
         for role, other in (("client", "server"), ("server", "client")):

@@ -1,4 +1,4 @@
-"""Preconditions: did the link do to this connection what the case is about? If not, nothing was asked."""
+"""Preconditions: the link did to this connection what the case is about. Otherwise the job can't be judged."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from runner.model.result import IMPAIRED, DirectionTruth, Finding, LinkTruth
 from testcases.base import CaseEvidence
 
 MISSED = "impairment-missed"
-# What counts as a hit, by what the link was asked to do.
+# Counter of the simulator → what happened to the counted packets.
 _WORDS = {"dropped_loss": "lost by the model", **IMPAIRED}
 
 
 @dataclass(frozen=True)
 class Hit:
-    """The simulator counted `counter` at least `least` times, in the directions named."""
+    """The simulator counted `counter` at least `least` times in each direction that is set."""
 
     counter: str
     forward: bool = True
@@ -21,7 +21,7 @@ class Hit:
     least: int = 1
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
-        """The finding, which makes the job an error of ours, when it missed."""
+        """A finding for each direction in which the impairment missed."""
         for name, wanted, way in self._ways(case.truth):
             count = getattr(way, self.counter) if way is not None else 0
             if wanted and count < self.least:
@@ -43,7 +43,7 @@ def rebound(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def missed(expected: str, actual: str) -> Finding:
-    """The link's impairment did not reach the connection."""
+    """The finding that the link's impairment did not reach the connection."""
     return Finding(
         code=MISSED,
         requirement="The link does to this connection what the case is about.",

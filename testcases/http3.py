@@ -11,6 +11,11 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "no-headers": "A request or a response has no HEADERS frame.",
+    "no-settings": "A control stream does not begin with SETTINGS.",
+}
+
 _CLIENT_UNIDIRECTIONAL, _SERVER_UNIDIRECTIONAL = 2, 3  # RFC 9000 §2.1, the two low bits of a stream ID
 _CONTROL = 0x00  # type of a unidirectional stream (RFC 9114 §6.2.1)
 _DATA, _HEADERS, _SETTINGS = 0x00, 0x01, 0x04  # types of frames (§7.2)
@@ -18,19 +23,23 @@ _ROLES = (("client", _CLIENT_UNIDIRECTIONAL), ("server", _SERVER_UNIDIRECTIONAL)
 
 
 def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
-    """Each side opened a control stream, which begins with SETTINGS (RFC 9114 §6.2.1)."""
+    """Each endpoint opened a control stream that begins with SETTINGS (RFC 9114 §6.2.1)."""
     for connection in _connections(case):
         for role, kind in _ROLES:
             opened = [stream for stream in connection.streams if stream.stream_id % 4 == kind]
-            control = [one for one in connection.http3 or () if (one.sender, one.type) == (role, _CONTROL)]
+            control = [stream for stream in connection.http3 or () if (stream.sender, stream.type) == (role, _CONTROL)]
             if not opened or (connection.http3 is not None and not control):
                 types = sorted(
-                    {one.type for one in connection.http3 or () if one.sender == role and one.type is not None}
+                    {
+                        stream.type
+                        for stream in connection.http3 or ()
+                        if stream.sender == role and stream.type is not None
+                    }
                 )
-                others = ", ".join(f"0x{one:02x}" for one in types)
+                others = ", ".join(f"0x{stream:02x}" for stream in types)
                 finding = Finding(
                     code="no-control-stream",
-                    requirement="Each side opens a control stream.",
+                    requirement="Each endpoint opens a control stream.",
                     expected="a unidirectional stream of type 0x00",
                     actual=f"unidirectional streams of the types {others}" if others else "none",
                     role=role,
@@ -50,8 +59,8 @@ def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
-    """Each request, and each response, has HEADERS before any DATA (RFC 9114 §4.1); frames of other types may come
-    first, such as those that are reserved to keep peers tolerant (§7.2.8)."""
+    """Each request and each response has HEADERS before any DATA (RFC 9114 §4.1). Frames of other types may come first,
+    such as reserved types (§7.2.8)."""
     for connection in _connections(case):
         for stream in connection.http3 or ():
             if stream.type is not None or stream.stream_id % 4:
@@ -60,7 +69,7 @@ def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
             if known[:1] != [_HEADERS]:
                 finding = Finding(
                     code="no-headers",
-                    requirement="A request, or a response, begins with HEADERS.",
+                    requirement="A request or response has HEADERS before DATA.",
                     expected=f"a frame of type 0x{_HEADERS:02x} before any DATA on stream {stream.stream_id}",
                     actual=_types(stream.frames[:3]),
                     role=stream.sender,
@@ -70,7 +79,7 @@ def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _connections(case: CaseEvidence) -> Iterator[ConnectionFacts]:
-    """Those that came about; what can't be read of 0-RTT packets could be a control stream."""
+    """Completed connections without unread 0-RTT packets, which could hide a control stream."""
     for connection in case.facts.connections:
         if connection.handshake_completed and not connection.early_data_unread:
             yield connection

@@ -9,6 +9,10 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "not-ipv6": "Packets did not use IPv6.",
+}
+
 
 def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
     """No QUIC datagram went over IPv4."""

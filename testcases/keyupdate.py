@@ -1,4 +1,4 @@
-"""U: both sides change to key phase 1 (RFC 9001 §6)."""
+"""U: both endpoints change to key phase 1 (RFC 9001 §6)."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,29 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {"server-began-update": "The server began every key update."}
+
+
+def client_began(case: CaseEvidence) -> Iterator[Finding]:
+    """The client began an update. Every client must follow an update of the server (RFC 9001 §6.2), so key phase 1 from
+    both, which satisfies the public runner, does not show that the client can update its keys. A server that updates
+    first may have left the client no reason to: unsupported."""
+    for connection in case.facts.connections:
+        if connection.client_key_updates and not connection.key_updates_begun_by_client:
+            finding = Finding(
+                code="server-began-update",
+                requirement="The client begins a key update early, and the server follows.",
+                expected="packets of the client in a new key phase before the server's arrive",
+                actual="the server began each update, and the client followed",
+                role="client",
+                section="endpoint contract, Test case names",
+            )
+            yield proven(finding, connection.landmarks.server_key_update, connection.landmarks.client_key_update)
+
 
 def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
-    """Packets with a changed key phase came from both sides."""
-    begun = [one.landmarks.client_key_update for one in case.facts.connections]
+    """Both endpoints sent packets of key phase 1."""
+    begun = [connection.landmarks.client_key_update for connection in case.facts.connections]
     for role in ("client", "server"):
         updates = sum(getattr(connection, f"{role}_key_updates") for connection in case.facts.connections)
         if not updates:
@@ -24,7 +43,11 @@ def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
                 role=role,
                 section="RFC 9001 §6.1" if role == "client" else "RFC 9001 §6.2",
             )
-            yield proven(finding, *begun, *(getattr(one.landmarks, f"{role}_last") for one in case.facts.connections))
+            yield proven(
+                finding,
+                *begun,
+                *(getattr(connection.landmarks, f"{role}_last") for connection in case.facts.connections),
+            )
 
 
 CASE = Case(
@@ -37,5 +60,6 @@ CASE = Case(
     link=DEFAULT,
     files=(3 * MIB,),
     exercises=("rfc9001-6",),
+    capabilities=(client_began,),
     checks=(*checks.ONE_CONNECTION, both_updated_keys),
 )

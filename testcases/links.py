@@ -1,6 +1,6 @@
-"""The built-in links, one declaration each; `--link` takes their names. Delays are one-way; `forward` is the download.
+"""The built-in links, one declaration each. `--link` takes their names. Delays are one-way; `forward` is the download.
 
-The README of this folder explains the sources. A user declares links of the same shape in emulated-links.json.
+The README of this folder explains the sources. Users declare links of the same form in emulated-links.json.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from runner.model.impairments import (
 from runner.model.link import AdvertisedLink, Direction, Link, Queue, Segment
 
 _25_PACKETS = Queue(packets=25)
-# The thesis set 25 packets and ran with about 125, which is 12 % of the BDP: the compatible value is what ran.
+# The thesis states 25 packets; its simulator ran with about 125 (12 % of the BDP). We use the value that ran.
 _125_PACKETS = Queue(packets=125)
 _ONE_BDP = Queue(bdp=1.0)
 
@@ -49,7 +49,7 @@ def _advertised(name: str, *, forward_rate: int, return_rate: int, source: str) 
     return AdvertisedLink(name=name, forward_rate=forward_rate, return_rate=return_rate, source=source)
 
 
-# A link of that name in links.json says where the terminal is, and what its tariff promises.
+# links.json has an entry of the same name with the terminal's host and the tariff.
 ASTRA = _advertised("ASTRA", forward_rate=20_000_000, return_rate=2_000_000, source="thesis, table 4.4")
 EUTELSAT = _advertised("EUTELSAT", forward_rate=50_000_000, return_rate=5_000_000, source="thesis, table 4.4")
 STARLINK = _advertised("STARLINK", forward_rate=150_000_000, return_rate=150_000_000, source="thesis, section 2.1.1.1")
@@ -64,7 +64,7 @@ def _impaired(
     loss: float = 0.0,
     source: str,
 ) -> Link:
-    """The default link with impairments of both directions, of the return direction alone, or of the whole segment."""
+    """The default link with impairments of both directions, of the return direction, or of the whole segment."""
     plain = DEFAULT.satellite.forward
     return Link.single(
         name,
@@ -75,7 +75,7 @@ def _impaired(
     )
 
 
-# The public runner anchors its outage and its rebindings to the start of the simulator, whatever the endpoints do then.
+# The public runner anchors its outage and rebindings to the simulator's start, independently of the endpoints.
 BLACKHOLE = _impaired(
     "outage",
     path=PathImpairments(outage=Outage(start=1.0, duration=2.0)),
@@ -99,15 +99,17 @@ MARKING = _impaired(
 MTU_FALL = _impaired(
     "mtu-1280",
     path=PathImpairments(mtu_fall=MtuFall(size=1280, start=3.0)),
-    source="ours; RFC 8200 §5 allows no path below",
+    source="ours; the minimum of IPv6 (RFC 8200 §5)",
 )
 REORDER_5 = _impaired(
-    "reorder-5", both=LinkImpairments(reorder=0.05, reorder_delay=0.010), source="ours: 8 packets late of a full link"
+    "reorder-5",
+    both=LinkImpairments(reorder=0.05, reorder_delay=0.010),
+    source="ours: 10 ms are 8 packets of a full link",
 )
 REORDER_CLIENT = _impaired(
     "reorder-client",
     return_=LinkImpairments(loss_list=((1, 1),), reorder=0.5, reorder_delay=0.010),
-    source="ours: the parts of a ClientHello arrive in any order, those of the first connection lack the beginning",
+    source="ours: parts of a ClientHello arrive in any order; the first connection loses the first part",
 )
 RETURN_LOSS_20 = _impaired(
     "return-loss-20", return_=LinkImpairments(gilbert_elliott=(0.125, 0.5)), source="ours: ACKs alone are lost"
@@ -130,7 +132,7 @@ _GROUND = Segment(forward=_GROUND_DIRECTION, return_=_GROUND_DIRECTION)
 
 
 def _grounded(name: str, *, delay: float, forward: LinkImpairments, return_: LinkImpairments, note: str = "") -> Link:
-    """A satellite segment, and a ground segment behind the gateway."""
+    """A satellite segment and a ground segment behind the gateway."""
     satellite = Segment(
         forward=Direction(data_rate=_RATE, delay=delay, queue=_ONE_BDP, impairments=forward),
         return_=Direction(data_rate=_RETURN_RATE, delay=delay, queue=_ONE_BDP, impairments=return_),
@@ -142,9 +144,9 @@ def _steady(name: str, *, delay: float) -> Link:
     return _grounded(name, delay=delay, forward=NO_LINK_IMPAIRMENTS, return_=NO_LINK_IMPAIRMENTS)
 
 
-# One-way delays, s, from one satellite to the next: within the span of Iridium's that the QPEP paper used.
+# One-way delay in seconds of each satellite in turn, within the range of Iridium that the QPEP paper used.
 _ORBIT = (0.025, 0.050, 0.090, 0.140, 0.100, 0.060, 0.030, 0.075)
-_STAYS = 5.0  # s; the paper's stay 30 s, longer than most transfers, so that no change would fall into one
+_STAYS = 5.0  # s per satellite. The paper's 30 s are longer than most transfers, which would then see no change
 
 
 def _changing(rate: int) -> LinkImpairments:
@@ -162,11 +164,11 @@ LEO_CHANGING = _grounded(
     delay=_ORBIT[0],
     forward=_changing(_RATE),
     return_=_changing(_RETURN_RATE),
-    note="delay 25 to 140 ms one way, another one every 5 s from the first UDP packet on; nobody overtakes",
+    note="one-way delay 25 to 140 ms, changes every 5 s after the first UDP packet; packets stay in order",
 )
 
 LINKS: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)}
 """Every declaration above, by name."""
 
-# The sweep of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.
+# The loss ratios of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.
 LOSS_SWEEP = tuple(float(f"{10 ** (-9 + 9 * step / 27):.2g}") for step in range(28))

@@ -1,4 +1,4 @@
-"""Cases whose client is curl or a browser, with the server `origin`: over middleboxes and links, as the papers asked.
+"""Cases whose client is curl or a browser and whose server is `origin`, as the papers on PEPs measured them.
 
 The default link is `geo`: a geostationary satellite and a ground segment behind its gateway.
 """
@@ -8,9 +8,9 @@ from runner.model.run import ClientKind, Kind
 from testcases.base import Case
 from testcases.links import GEO
 
-KB = 1_000  # bytes: the papers' sizes are decimal
+KB = 1_000  # bytes; the papers use decimal sizes
 _LEAST_TIMEOUT = 60.0  # s
-_SLOWEST = 200_000  # bit/s: what a transfer must reach within its time-out
+_SLOWEST = 200_000  # bit/s that a transfer must reach within its time-out
 _PAGE_TIMEOUT = 120.0  # s
 
 
@@ -24,7 +24,7 @@ def download(
     host: str = "server4",
     encrypted: bool = True,
 ) -> Case:
-    """One file by curl, a case for each of `sizes` in bytes. `sweep`: what `--size all` asks for."""
+    """A download of one file by curl, with a case for each of `sizes` (bytes). `sweep`: the sizes of `--size all`."""
     return Case(
         name=name,
         abbreviation=name,
@@ -47,7 +47,7 @@ def download(
 
 
 def page(*, name: str, description: str, protocol: str, origins: int = 1, encrypted: bool = True) -> Case:
-    """The reference page in a browser, its objects spread over `origins`: each costs a connection of its own."""
+    """A load of the reference page in a browser. `origins` serve its objects; each origin costs a connection."""
     return Case(
         name=name,
         abbreviation=name,

@@ -13,10 +13,10 @@ from testcases.links import LONGRTT
 
 @reads("initial")
 def probes(case: CaseEvidence) -> Iterator[Finding]:
-    """The client's probe time-out fired before any answer could arrive, and it sent an ack-eliciting packet: its
-    ClientHello again, or a PING in an Initial packet (RFC 9002 §6.2.4).
+    """The client's probe time-out expired before any answer could arrive, and the client sent an ack-eliciting packet:
+    its ClientHello again, or a PING in an Initial packet (RFC 9002 §6.2.4).
 
-    The time-out of 999 ms at the start is what a client *should* have (§6.2.2): one that waits longer is not asked.
+    The initial time-out of 999 ms is a SHOULD (§6.2.2). A client that waits longer is unsupported, not failed.
     """
     connections = case.facts.connections
     if connections and all(connection.probe is None for connection in connections):
@@ -24,13 +24,13 @@ def probes(case: CaseEvidence) -> Iterator[Finding]:
         at_once = f"; {hellos} ClientHellos, all at once" if hellos > 1 else ""
         finding = Finding(
             code="no-probe",
-            requirement="A client that has no answer sends a probe when its probe time-out expires.",
+            requirement="A client without an answer sends a probe when its probe time-out expires.",
             expected="an ack-eliciting Initial packet after the first flight, before any packet of the server arrives",
             actual=f"none{at_once}",
             role="client",
             section="RFC 9002 §6.2.2",
         )
-        yield proven(finding, *(place for one in connections for place in one.landmarks.client_hellos))
+        yield proven(finding, *(place for connection in connections for place in connection.landmarks.client_hellos))
 
 
 CASE = Case(

@@ -1,4 +1,4 @@
-"""MB: in mid-transfer the path carries no more than 1280 B, and nobody says so (RFC 8899 §4.3, RFC 9000 §14.3)."""
+"""MB: during the transfer, the path's MTU falls to 1280 B without an ICMP message (RFC 8899 §4.3, RFC 9000 §14.3)."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,24 @@ from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import MTU_FALL
 
+CODES = {
+    "black-hole-not-noticed": "The server kept sending packets that the path no longer carried.",
+    "packets-small": "The server never sent packets that are too long for the path.",
+}
+
 _FALLEN = 1280  # bytes of an IP packet that still passes
-_USED = 10  # longer packets that show that the server took up the larger size, not only probed it
+_USED = 10  # packets: more than probes, so the server really uses the larger size
 
 
 def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
-    """The server uses packets that the fall touches; one that never leaves 1280 B has nothing to survive."""
+    """The server uses packets of more than 1280 B. The fall does not concern a server that never does."""
     longer = sum(_longer(connection) for connection in case.facts.connections)
     if longer < _USED:
-        sent = [one for connection in case.facts.connections for one in connection.server_lengths.items()]
-        longest, where = max(sent, key=lambda one: one[0], default=(0, None))
+        sent = [item for connection in case.facts.connections for item in connection.server_lengths.items()]
+        longest, where = max(sent, key=lambda item: item[0], default=(0, None))
         finding = Finding(
             code="packets-small",
-            requirement="The server finds out that the path carries more than 1280 B, and uses it.",
+            requirement="The server discovers that the path carries more than 1280 B, and uses it.",
             expected=f"at least {_USED} packets of more than {_FALLEN} B",
             actual=f"{longer}; the longest has {longest} B",
             role="server",
@@ -33,7 +38,7 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def shrinks(case: CaseEvidence) -> Iterator[Finding]:
-    """When the files don't arrive: the server never went back to packets that pass."""
+    """When files are missing: the server returned to packets that pass."""
     if all(file.equal for file in case.evidence.files):
         return
     for connection in case.facts.connections:
@@ -43,7 +48,7 @@ def shrinks(case: CaseEvidence) -> Iterator[Finding]:
             when = f", the last at {last.time:.1f} s" if last is not None and last.time is not None else ""
             finding = Finding(
                 code="black-hole-not-noticed",
-                requirement="A sender whose packets of one size all vanish goes back to a size that passes.",
+                requirement="A sender whose large packets are all lost returns to a size that passes.",
                 expected=f"packets of at most {_FALLEN} B after the fall, and a transfer that goes on",
                 actual=f"packets of {longest} B{when}",
                 role="server",
@@ -53,7 +58,7 @@ def shrinks(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _longer(connection: ConnectionFacts) -> int:
-    return sum(one.count for length, one in connection.server_lengths.items() if length > _FALLEN)
+    return sum(sent.count for length, sent in connection.server_lengths.items() if length > _FALLEN)
 
 
 CASE = Case(

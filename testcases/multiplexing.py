@@ -8,6 +8,11 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "streams-not-refilled": "The server never raised the limit of streams.",
+    "stream-limit-not-met": "The first limit of streams covered all files.",
+}
+
 _MOST_AT_FIRST = 1000  # what the public runner allows
 _FILES = 1999
 

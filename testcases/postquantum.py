@@ -1,8 +1,8 @@
 """PQ: a ClientHello with a post-quantum key share needs two datagrams, which may arrive in any order.
 
-X25519MLKEM768 makes it some 1.5 kB long (draft-ietf-tls-ecdhe-mlkem). A server has to put it together from CRYPTO
-frames of several Initial packets (RFC 9000 §7, §7.5), whichever comes first; it may send Retry to one that lacks the
-beginning, so as to keep no state (RFC 9000 §8.1.2).
+X25519MLKEM768 makes a ClientHello about 1.5 kB long (draft-ietf-tls-ecdhe-mlkem). A server assembles it from CRYPTO
+frames of several Initial packets in any order (RFC 9000 §7, §7.5). It may answer a part without the beginning with
+Retry, so that it keeps no state (RFC 9000 §8.1.2).
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,16 @@ from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import REORDER_CLIENT
 
-_CONNECTIONS = 20  # of which one in four has its two parts swapped
+CODES = {
+    "client-hello-small": "The client's first flight fits into one datagram.",
+}
+
+_CONNECTIONS = 20  # the link swaps the two parts in about a quarter of them
 
 
 def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
-    """The client's ClientHello doesn't fit into one datagram; a client with a small one can't ask this."""
-    hellos = [one.client_hello for one in case.facts.connections if one.client_hello is not None]
+    """A ClientHello of the client takes more than one datagram. A client with small ones is unsupported."""
+    hellos = [connection.client_hello for connection in case.facts.connections if connection.client_hello is not None]
     if not any(hello.datagrams > 1 for hello in hellos):
         largest = max((hello.bytes for hello in hellos), default=0)
         finding = Finding(
@@ -34,8 +38,8 @@ def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def arrived_out_of_order(case: CaseEvidence) -> Iterator[Finding]:
-    """Of at least one connection a later part of the ClientHello arrived first."""
-    hellos = [one.client_hello for one in case.facts.connections if one.client_hello is not None]
+    """In at least one connection, a later part of the ClientHello arrived first."""
+    hellos = [connection.client_hello for connection in case.facts.connections if connection.client_hello is not None]
     if not any(hello.out_of_order for hello in hellos if hello.datagrams > 1):
         yield hits.missed("a ClientHello whose later part arrives first", f"none of {len(hellos)}")
 

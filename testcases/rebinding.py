@@ -1,4 +1,4 @@
-"""What both rebindings ask: the server validates each new path, the client answers, all files arrive (RFC 9000 §9)."""
+"""Both rebinding cases: the server validates each new path, the client answers, all files arrive (RFC 9000 §9)."""
 
 from collections.abc import Iterator
 from math import inf
@@ -11,23 +11,25 @@ from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
 
-# A path that is left so soon may have carried no challenge yet, or lost it, and nobody did wrong.
+# A path with a shorter life may have carried no challenge, or lost it, without a fault of an endpoint.
 _SETTLED_RTTS = 3
 
 
 def new_paths_are_validated(case: CaseEvidence) -> Iterator[Finding]:
-    """Each mapping that lasted a while: the server challenges it, and the client answers (RFC 9000 §8.2, §9.3)."""
+    """The server challenges each mapping that lasted long enough, and the client answers (RFC 9000 §8.2, §9.3)."""
     rtt = case.case.forward.delay + case.case.return_.delay
     for connection in case.facts.connections:
         for path in connection.paths[1:]:
             if not path.server_datagrams or _lasted(path) < _SETTLED_RTTS * rtt:
                 continue
-            yield from _judge(path, [one for one in connection.challenges if _on(one, path)], connection)
+            yield from _judge(
+                path, [challenge for challenge in connection.challenges if _on(challenge, path)], connection
+            )
 
 
 def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts) -> Iterator[Finding]:
     where = f"the path of {path.client}, used from {path.first_seen:.3f} s on" if path.first_seen is not None else ""
-    from_server = [one for one in challenges if one.sender == "server"]
+    from_server = [challenge for challenge in challenges if challenge.sender == "server"]
     if not from_server:
         finding = Finding(
             code="path-not-challenged",
@@ -38,28 +40,30 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
             section="RFC 9000 §9.3",
         )
         yield proven(finding, path.place)
-    elif any(_in_time(one, connection) for one in from_server) and not any(one.answered for one in from_server):
+    elif any(_in_time(challenge, connection) for challenge in from_server) and not any(
+        challenge.answered for challenge in from_server
+    ):
         count = len(from_server)
         errors = [close.reason or f"error 0x{close.code:x}" for close in connection.closes if close.code]
         closed = f"; closed: {errors[0]}" if errors else ""
         finding = Finding(
             code="path-challenge-unanswered",
-            requirement="An endpoint answers a PATH_CHALLENGE with its data in a PATH_RESPONSE.",
+            requirement="An endpoint answers a PATH_CHALLENGE with a PATH_RESPONSE that repeats its data.",
             expected=f"PATH_RESPONSE for one of {count} on {where}",
             actual=f"none{closed}",
             role="client",
             section="RFC 9000 §8.2.2",
         )
-        yield proven(finding, *(one.place for one in from_server if _in_time(one, connection)))
+        yield proven(finding, *(challenge.place for challenge in from_server if _in_time(challenge, connection)))
 
 
 def old_paths_are_left(case: CaseEvidence) -> Iterator[Finding]:
-    """No mapping that the client used for a while goes without any answer while an older one, which is gone, gets the
-    server's packets: it must send to the new address (RFC 9000 §9.3)."""
+    """The server sends to the client's new address (RFC 9000 §9.3). A finding when a mapping that lasted long enough
+    got no packet while an older mapping still got packets."""
     settled = _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
     for connection in case.facts.connections:
         for number, path in enumerate(connection.paths):
-            old = max(connection.paths[:number], key=lambda one: one.last_seen or 0.0, default=None)
+            old = max(connection.paths[:number], key=lambda earlier: earlier.last_seen or 0.0, default=None)
             if path.server_datagrams or _lasted(path) < settled or old is None:
                 continue
             if (old.last_seen or 0.0) > (path.last_seen or 0.0):
@@ -75,7 +79,7 @@ def old_paths_are_left(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _in_time(challenge: Challenge, connection: ConnectionFacts) -> bool:
-    """It arrived while the connection was open at both ends: whoever has closed it answers no more (RFC 9000 §10.2)."""
+    """True when `challenge` arrived before either end closed: a closed endpoint need not answer (RFC 9000 §10.2)."""
     closed = min((close.time for close in connection.closes if close.time is not None), default=inf)
     return challenge.arrival is not None and challenge.arrival < closed
 
@@ -89,7 +93,7 @@ def _on(challenge: Challenge, path: Path) -> bool:
 
 
 def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:
-    """What the NAT says that it did is what the server saw: otherwise the recording can't be judged."""
+    """The server's capture shows every mapping that the NAT recorded. Otherwise the recording can't be judged."""
     seen = {path.client for connection in case.facts.connections for path in connection.paths}
     used = {mapping.outer for mapping in (case.truth.mappings if case.truth else ()) if mapping.packets}
     if not used <= seen:

@@ -9,6 +9,11 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "first-without-certificate": "The first connection had no Certificate.",
+    "not-resumed": "The second connection was not resumed.",
+}
+
 
 def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
     """The first connection has a Certificate, the second a pre-shared key and none."""

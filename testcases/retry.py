@@ -9,6 +9,10 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "no-retry": "The server sent no Retry.",
+}
+
 
 def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
     """At least one Retry, whole, whose token comes back, without the packet number starting anew (RFC 9000 §17.2.5)."""

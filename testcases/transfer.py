@@ -1,4 +1,4 @@
-"""DC: three files at once over one connection, which takes concurrent streams and extended flow control."""
+"""DC: three files at once over one connection, with concurrent streams and extended flow control limits."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,16 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "flow-control-violated": "The server sent more than the client's limit allowed.",
+    "not-concurrent": "Requests were not open at the same time.",
+    "limits-never-raised": "The client never raised its limits.",
+}
+
 
 def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
-    """A note: the three requests were not open at the same time. The contract asks a client for "multiple streams", and
-    says neither how many at once, nor that they begin together."""
+    """A note: the three streams were not open at the same time. The contract requires "multiple streams", but no number
+    and no common start."""
     most = max((connection.max_concurrent_streams for connection in case.facts.connections), default=0)
     if most < len(case.case.file_sizes):
         finding = Finding(
@@ -24,12 +30,14 @@ def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
             role="client",
             section="RFC 9000 §2",
         )
-        yield proven(finding, *(place for one in case.facts.connections for place in one.landmarks.requests))
+        yield proven(
+            finding, *(place for connection in case.facts.connections for place in connection.landmarks.requests)
+        )
 
 
 def limits_moved(case: CaseEvidence) -> Iterator[Finding]:
-    """The client raised a limit on the way. One whose first limits cover all files has nothing to extend: the contract
-    says that it *should* have small ones."""
+    """The client raised a flow control limit. A client whose initial limits cover all files is unsupported: small
+    limits are a *should* of the contract."""
     for connection in case.facts.connections:
         arrived = all(file.equal for file in case.evidence.files)
         if connection.limits_raised is False and connection.credit_excess is None and arrived:
@@ -46,7 +54,7 @@ def limits_moved(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def credit_was_kept(case: CaseEvidence) -> Iterator[Finding]:
-    """No byte left the server beyond the limits that had reached it: large files need extensions (RFC 9000 §4.1)."""
+    """The server sent no byte beyond the limits that had reached it (RFC 9000 §4.1)."""
     for number, connection in enumerate(case.facts.connections):
         excess = connection.credit_excess
         if excess is None:

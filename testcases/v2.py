@@ -9,6 +9,10 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "not-upgraded": "The connection did not change to QUIC version 2.",
+}
+
 _V1, _V2 = 0x00000001, 0x6B3343CF
 
 

@@ -1,7 +1,7 @@
-"""V: the server answers a version that it doesn't know with Version Negotiation (RFC 9000 §6, §17.2.1).
+"""V: the server answers an unknown version with Version Negotiation (RFC 9000 §6, §17.2.1).
 
-The client may then give up (RFC 9000 §6.2) or go on in a version that the server lists (RFC 9368 §2.1); only when it
-goes on, it is asked for the file.
+The client may then give up (RFC 9000 §6.2) or continue in a version that the server lists (RFC 9368 §2.1). Only a
+client that continues must get the file.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,22 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven, reads
 from testcases.links import DEFAULT
 
+CODES = {
+    "connection-ids-not-echoed": "Version Negotiation did not echo the client's connection IDs.",
+    "no-version-negotiation": "The server did not answer an unknown version with Version Negotiation.",
+    "offered-version-listed": "Version Negotiation lists the version that the client offered.",
+    "version-1-not-listed": "Version Negotiation does not list version 1.",
+    "version-not-listed": "The client went on with a version that was not listed.",
+    "no-unknown-version": "The client did not offer an unknown version.",
+}
+
 _REQUIRED = 0x00000001
 
 
 @reads("initial")
 def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers an unknown version, and Version Negotiation answers it."""
-    answered = [one for one in case.facts.connections if one.version_negotiations]
+    answered = [connection for connection in case.facts.connections if connection.version_negotiations]
     if not answered:
         yield from _unanswered(case.facts.connections[0])
     for connection in answered:
@@ -32,7 +41,7 @@ def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
     if first.original_version == _REQUIRED:
         finding = Finding(
             code="no-unknown-version",
-            requirement="The client offers a version that the server doesn't know.",
+            requirement="The client offers a version that the server doesn't support.",
             expected="a first packet of another version than 1",
             actual="a first packet of version 0x00000001",
             role="client",
@@ -41,7 +50,7 @@ def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
     else:
         finding = Finding(
             code="no-version-negotiation",
-            requirement="A server answers a version that it doesn't know with Version Negotiation.",
+            requirement="A server answers an unknown version with Version Negotiation.",
             expected="a Version Negotiation packet",
             actual=f"none after a packet of version {_hex(first.original_version)}",
             role="server",
@@ -54,7 +63,7 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
     if not answer.ids_echoed:
         finding = Finding(
             code="connection-ids-not-echoed",
-            requirement="Version Negotiation carries the connection IDs of the packet that it answers, swapped.",
+            requirement="A Version Negotiation packet swaps the connection IDs of the packet that it answers.",
             expected="the client's source ID as destination, its destination ID as source",
             actual="other connection IDs",
             role="server",
@@ -67,7 +76,7 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
     if answer.offered in answer.listed:
         finding = Finding(
             code="offered-version-listed",
-            requirement="A server negotiates only when it doesn't accept the version that was offered.",
+            requirement="A server sends Version Negotiation only when it doesn't support the offered version.",
             expected=f"a list without {_hex(answer.offered)}",
             actual=listed,
             role="server",
@@ -77,7 +86,7 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
     if _REQUIRED not in answer.listed:
         finding = Finding(
             code="version-1-not-listed",
-            requirement="Version Negotiation lists the versions that the server accepts; all other cases ask for 1.",
+            requirement="Version Negotiation lists the server's versions; all other cases need version 1.",
             expected=f"a list with {_hex(_REQUIRED)}",
             actual=listed,
             role="server",
@@ -87,19 +96,19 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
 
 
 def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
-    """A client that goes on takes a version from the list, ends cleanly, and gets its file."""
-    done = [one for one in case.facts.connections if one.handshake_completed]
+    """A client that continues uses a listed version, closes cleanly, and gets its file."""
+    done = [connection for connection in case.facts.connections if connection.handshake_completed]
     listed = {
         version
-        for one in case.facts.connections
-        for answer in one.version_negotiations
+        for connection in case.facts.connections
+        for answer in connection.version_negotiations
         for version in answer.listed or ()
     }
     for connection in done:
         if listed and connection.version not in listed:
             finding = Finding(
                 code="version-not-listed",
-                requirement="After Version Negotiation, a client goes on in a version that the server listed.",
+                requirement="After Version Negotiation, a client continues in a version that the server listed.",
                 expected=", ".join(_hex(version) for version in sorted(listed)),
                 actual=_hex(connection.version),
                 role="client",

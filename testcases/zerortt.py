@@ -8,13 +8,18 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
+CODES = {
+    "not-early": "The client sent its requests after the handshake instead of in 0-RTT.",
+    "early-data-refused": "The server refused 0-RTT.",
+}
+
 _FILES = 40
 _NAME_LENGTH = 250  # so that the requests are too large for one packet
 
 
 def early_data_can_be_judged(case: CaseEvidence) -> Iterator[Finding]:
-    """0-RTT packets could be read, or what is seen without them decides: most requests were answered although no other
-    packet has them, or the server refused. Go's TLS, for one, logs no CLIENT_EARLY_TRAFFIC_SECRET."""
+    """0-RTT packets could be decrypted, or other packets decide: most requests were answered although no other packet
+    carries them, or the server refused 0-RTT. Go's TLS logs no CLIENT_EARLY_TRAFFIC_SECRET."""
     unread = sum(connection.early_data_unread for connection in case.facts.connections)
     refused = any(
         connection.early_data_accepted is False for connection in case.facts.connections if connection.early_data_unread
@@ -23,25 +28,25 @@ def early_data_can_be_judged(case: CaseEvidence) -> Iterator[Finding]:
     if unread and not refused and 2 * early <= remaining:
         finding = Finding(
             code="early-data-unread",
-            requirement="Verdicts come from packets that can be read.",
+            requirement="A verdict needs packets that can be decrypted.",
             expected="CLIENT_EARLY_TRAFFIC_SECRET in a key log",
-            actual=f"{unread} 0-RTT packets that no secret opens; of {early} of {remaining} requests the rest of the "
-            "trace shows that they went in them",
+            actual=f"{unread} 0-RTT packets that no secret decrypts; the other packets prove 0-RTT for only {early} of "
+            f"{remaining} requests",
         )
         yield proven(finding, *(connection.landmarks.early_data for connection in case.facts.connections))
 
 
 def _early(case: CaseEvidence) -> tuple[int, int]:
-    """How many requests went in 0-RTT, and how many could."""
+    """Number of requests that went in 0-RTT, and number of requests that could."""
     early = sum(connection.early_data_requests for connection in case.facts.connections)
     return early, len(case.case.file_sizes) - 1
 
 
 def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
-    """More than half of the remaining requests began in 0-RTT packets, and the server took them.
+    """More than half of the requests after the first began in 0-RTT packets, and the server accepted them.
 
-    STREAM bytes are counted per connection, neither padding nor PMTU probes. All need not: the congestion window is 10
-    packets, and the stream limit the remembered one.
+    STREAM bytes are counted, not padding or PMTU probes. Half is enough: the initial congestion window (10 packets) and
+    the remembered stream limit may hold back the rest.
     """
     early, remaining = _early(case)
     unread = any(connection.early_data_unread for connection in case.facts.connections)
@@ -54,7 +59,9 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
             role="client",
             section="RFC 9001 §4.6.1",
         )
-        yield proven(finding, *(place for one in case.facts.connections[1:] for place in one.landmarks.requests))
+        yield proven(
+            finding, *(place for connection in case.facts.connections[1:] for place in connection.landmarks.requests)
+        )
     if (early or unread) and not any(connection.early_data_accepted for connection in case.facts.connections):
         finding = Finding(
             code="early-data-refused",
@@ -64,7 +71,7 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
             role="server",
             section="RFC 9001 §4.6.2",
         )
-        yield proven(finding, *(one.landmarks.early_data for one in case.facts.connections))
+        yield proven(finding, *(connection.landmarks.early_data for connection in case.facts.connections))
 
 
 CASE = Case(

@@ -28,8 +28,15 @@
 #define LIMIT (1ull << 30) /* bytes of one capture: a server that floods its interface must not fill the disk */
 #define NANOSECONDS 0xa1b23c4du
 
+struct network { /* whose packets can't come in at an interface */
+    int family, bytes; /* of the prefix */
+    unsigned char prefix[16];
+};
+
 struct capture {
     const char *name;
+    struct network foreign[4];
+    int foreign_count;
     int socket, file, snap, skip_port, pid;
     char *buffer;
     size_t filled;
@@ -66,6 +73,19 @@ static bool skipped(const struct capture *c, const unsigned char *frame, unsigne
     return (frame[at] << 8 | frame[at + 1]) == c->skip_port || (frame[at + 2] << 8 | frame[at + 3]) == c->skip_port;
 }
 
+/* Whether a frame came in with a source address of the other end, or with a VLAN tag: the simulator does not forward it,
+   and it is no packet of the connection. Lanes leave it out, too (sim/tools/hold-link). */
+static bool forged(const struct capture *c, const unsigned char *frame, unsigned size, bool tagged) {
+    int type = size < 14 ? 0 : frame[12] << 8 | frame[13];
+    int family = type == ETH_P_IP && size >= 34 ? AF_INET : type == ETH_P_IPV6 && size >= 54 ? AF_INET6 : 0;
+    if (tagged || type == ETH_P_8021Q || type == ETH_P_8021AD) return c->foreign_count > 0;
+    for (int i = 0; i < c->foreign_count; i++) {
+        const struct network *net = &c->foreign[i];
+        if (net->family == family && !memcmp(frame + (family == AF_INET ? 26 : 22), net->prefix, net->bytes)) return true;
+    }
+    return false;
+}
+
 static void take(struct capture *c, const unsigned char *frame, uint32_t size, const struct timespec *at) {
     uint32_t held = size < LARGEST ? size : LARGEST, kept = held < (unsigned)c->snap ? held : (unsigned)c->snap;
     uint32_t head[4] = {at->tv_sec, at->tv_nsec, kept, size};
@@ -76,7 +96,8 @@ static void take(struct capture *c, const unsigned char *frame, uint32_t size, c
 
 static void drain(struct capture *c) {
     static unsigned char frames[BATCH][LARGEST];
-    static char controls[BATCH][CMSG_SPACE(sizeof(struct timespec))];
+    static char controls[BATCH][CMSG_SPACE(sizeof(struct timespec)) + CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+    struct sockaddr_ll froms[BATCH];
     struct iovec buffers[BATCH];
     struct mmsghdr messages[BATCH];
     int got;
@@ -85,14 +106,22 @@ static void drain(struct capture *c) {
             buffers[i] = (struct iovec){frames[i], LARGEST};
             messages[i].msg_hdr = (struct msghdr){
                 .msg_iov = &buffers[i], .msg_iovlen = 1, .msg_control = controls[i], .msg_controllen = sizeof controls[i],
+                .msg_name = &froms[i], .msg_namelen = sizeof froms[i],
             };
         }
         got = recvmmsg(c->socket, messages, BATCH, MSG_DONTWAIT | MSG_TRUNC, NULL);
         for (int i = 0; i < got; i++) {
-            struct cmsghdr *control = CMSG_FIRSTHDR(&messages[i].msg_hdr);
+            struct msghdr *head = &messages[i].msg_hdr;
             struct timespec at = {0};
-            if (control && control->cmsg_type == SCM_TIMESTAMPNS) memcpy(&at, CMSG_DATA(control), sizeof at);
-            take(c, frames[i], messages[i].msg_len, &at);
+            struct tpacket_auxdata more = {0};
+            for (struct cmsghdr *control = CMSG_FIRSTHDR(head); control; control = CMSG_NXTHDR(head, control)) {
+                if (control->cmsg_type == SCM_TIMESTAMPNS) memcpy(&at, CMSG_DATA(control), sizeof at);
+                if (control->cmsg_level == SOL_PACKET) memcpy(&more, CMSG_DATA(control), sizeof more);
+            }
+            unsigned size = messages[i].msg_len < LARGEST ? messages[i].msg_len : LARGEST;
+            bool incoming = froms[i].sll_pkttype != PACKET_OUTGOING;
+            if (!incoming || !forged(c, frames[i], size, more.tp_status & TP_STATUS_VLAN_VALID))
+                take(c, frames[i], messages[i].msg_len, &at);
         }
     } while (got == BATCH);
 }
@@ -119,18 +148,33 @@ static void run(struct capture *c) {
     _exit(0);
 }
 
-static void begin(struct capture *c, const char **field) { /* namespace, interface, file, bytes kept, port left out */
+static void read_network(struct network *net, const char *text) { /* address/bits, bits a multiple of 8 */
+    char address[64];
+    snprintf(address, sizeof address, "%s", text);
+    char *slash = strchr(address, '/');
+    if (!slash || atoi(slash + 1) % 8) give_up("%s is no network", text);
+    *slash = 0;
+    net->bytes = atoi(slash + 1) / 8;
+    net->family = strchr(address, ':') ? AF_INET6 : AF_INET;
+    if (inet_pton(net->family, address, net->prefix) != 1) give_up("%s is no network", text);
+}
+
+/* namespace, interface, file, bytes kept, port left out, networks whose packets can't come in */
+static void begin(struct capture *c, const char **field, int fields) {
     int one = 1, waiting = WAITING;
     char path[256];
     int before = network_enter(field[0]);
     snprintf(path, sizeof path, OUT "/%s", field[2]);
     *c = (struct capture){.name = field[2], .snap = atoi(field[3]), .skip_port = atoi(field[4])};
+    for (int i = 5; i < fields && c->foreign_count < (int)COUNT(c->foreign); i++)
+        read_network(&c->foreign[c->foreign_count++], field[i]);
     c->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     c->socket = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     c->buffer = malloc(BLOCK);
     struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
     to.sll_ifindex = if_nametoindex(field[1]);
     if (c->file < 0 || c->socket < 0 || !c->buffer || setsockopt(c->socket, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) ||
+        setsockopt(c->socket, SOL_PACKET, PACKET_AUXDATA, &one, sizeof one) ||
         setsockopt(c->socket, SOL_SOCKET, SO_RCVBUFFORCE, &waiting, sizeof waiting) ||
         bind(c->socket, (void *)&to, sizeof to))
         give_up("the capture %s can't begin", c->name);
@@ -152,7 +196,7 @@ void captures_start(void) {
     sigprocmask(SIG_BLOCK, &term, NULL); /* the captures take it while they wait, at no other time */
     capture_count = job_records("capture", &records);
     if (capture_count > (int)COUNT(captures)) give_up("there are too many captures");
-    for (int i = 0; i < capture_count; i++) begin(&captures[i], records[i].fields);
+    for (int i = 0; i < capture_count; i++) begin(&captures[i], records[i].fields, records[i].count);
 }
 
 void captures_stop(void) {
@@ -160,6 +204,6 @@ void captures_stop(void) {
     for (int i = 0; i < capture_count; i++) {
         int status = -1;
         while (waitpid(captures[i].pid, &status, 0) < 0 && errno == EINTR) continue;
-        if (status) report("error captures-died The capture %s ended with %d.", captures[i].name, status);
+        if (status) report("error captures-died - The capture %s ended with %d.", captures[i].name, status);
     }
 }

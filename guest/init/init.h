@@ -46,7 +46,7 @@ void captures_stop(void);
 /* processes.c: what runs beside init */
 struct process {
     const char *role;
-    const char *kind; /* link, side, server, client */
+    const char *kind; /* link, box, server, client */
     const struct record *record;
     int pid, pipe, output;
     uint64_t printed;
@@ -64,7 +64,9 @@ void process_terminate(struct process *process, double grace);
 void pump(double until, int descriptor); /* until something happened, the time, or `descriptor` is readable */
 void pump_for(double seconds);
 
-/* ready.c: waiting for what was started */
+/* ready.c: waiting for what was started, and answering who waits */
+void listeners_make(void);
+void send_datagram(const char *role, const char *address, const char *port);
 bool accepts(const char *role, int port);
 bool negotiates(const char *role, const char *address, const char *text); /* a server, asked once */
 bool listens(const struct process *process, int port);

@@ -14,8 +14,8 @@
 #define LINK_READY 10.0
 #define SERVER_READY 10.0
 #define SERVER_GRACE 10.0
-#define SIDE_READY 30.0
-#define SIDE_GRACE 2.0
+#define BOX_READY 30.0
+#define BOX_GRACE 2.0
 #define LINK_GRACE 10.0
 #define CLIENT_AFTER_SERVER 5.0 /* s that a client gets to end when its server has died */
 #define LOOK 0.01
@@ -23,8 +23,9 @@
 static bool failed; /* the harness: what follows is collected, nothing more is started */
 static double stage_began;
 
-static void fail(const char *code, const char *why) {
-    if (!failed) report("error %s %s", code, why);
+/* `role`: the process whose last lines of output say more; "-" without one. */
+static void fail(const char *code, const char *role, const char *why) {
+    if (!failed) report("error %s %s %s", code, role, why);
     failed = true;
 }
 
@@ -59,6 +60,7 @@ static void make_world(void) {
     close(limit);
     set_least_residence();
     network_make();
+    listeners_make();
     roots_make();
     processes_prepare();
     stage("world");
@@ -84,26 +86,27 @@ static void start_links(void) {
     for (int i = 0; (link = of_kind("link", i)); i++) process_start(link);
     for (int i = 0; (link = of_kind("link", i)); i++) {
         while (!accepts(link->role, port) && !link->ended && now() < until) pump(now() + LOOK, -1);
-        if (link->ended || now() >= until) fail("link-not-ready", "The simulator did not open the path.");
+        if (link->ended || now() >= until) fail("link-not-ready", link->role, "The simulator did not open the path.");
     }
     stage("link");
 }
 
-static void start_sides(void) {
-    struct process *side;
-    double until = now() + SIDE_READY;
-    const struct record *kick = job_one("kick"); /* namespace, address, port: the first packet of a segment */
-    if (failed || !of_kind("side", 0)) return;
-    if (kick) negotiates(kick->fields[0], kick->fields[1], kick->fields[2]);
-    for (int i = 0; (side = of_kind("side", i)); i++) process_start(side);
-    for (int i = 0; (side = of_kind("side", i)) && !failed; i++) {
+static void start_boxes(void) {
+    struct process *box;
+    double until = now() + BOX_READY;
+    const struct record *first = job_one("first-packet"); /* namespace, address, port */
+    if (failed) return;
+    if (first) send_datagram(first->fields[0], first->fields[1], first->fields[2]);
+    if (!of_kind("box", 0)) return;
+    for (int i = 0; (box = of_kind("box", i)); i++) process_start(box);
+    for (int i = 0; (box = of_kind("box", i)) && !failed; i++) {
         char path[256];
-        root_path(path, sizeof path, side->role, "/logs/ready");
-        while (access(path, F_OK) && !side->ended && now() < until) pump(now() + LOOK, -1);
-        if (access(path, F_OK)) report("error path-not-ready %s %s", side->role, side->ended ? "ended" : "late");
-        failed = failed || access(path, F_OK);
+        root_path(path, sizeof path, box->role, "/logs/ready");
+        while (access(path, F_OK) && !box->ended && now() < until) pump(now() + LOOK, -1);
+        if (access(path, F_OK))
+            fail("box-not-ready", box->role, box->ended ? "A box of the middlebox ended." : "A box was not ready in time.");
     }
-    stage("path-ready");
+    stage("middlebox-ready");
 }
 
 /* Returns whether there is something to run a client against. */
@@ -136,14 +139,17 @@ static bool start_server(struct process *server) {
             write_file(command, text, size, 0644);
         }
     }
-    if (!answered && !quic) fail("origin-not-ready", "The origin did not listen.");
+    if (!answered && job_seconds("own_server")) fail("origin-not-ready", server->role, "The origin did not listen.");
     return answered;
 }
 
-static bool others_ended(void) {
-    for (int i = 0; i < process_count; i++)
-        if (!strcmp(processes[i].kind, "side") && processes[i].ended) return true;
-    return false;
+/* A process of the harness that ended before the client did; NULL when all run. */
+static const struct process *ended_early(void) {
+    for (int i = 0; i < process_count; i++) {
+        bool own = !strcmp(processes[i].kind, "box") || (!strcmp(processes[i].kind, "server") && job_seconds("own_server"));
+        if (own && processes[i].ended) return &processes[i];
+    }
+    return NULL;
 }
 
 static bool flooded(void) {
@@ -153,20 +159,23 @@ static bool flooded(void) {
 }
 
 static void run_client(struct process *client, struct process *server) {
-    double deadline = now() + job_seconds("timeout"), until = deadline;
-    bool over_path = of_kind("side", 0) != NULL || job_seconds("paths");
+    double deadline = now() + job_seconds("timeout");
+    const struct process *early;
     process_start(client);
-    while (!client->ended && !server->ended && !link_died() && !flooded() && !others_ended() && now() < until)
-        pump(until, -1);
-    if (!over_path && server->ended && !client->ended) {
+    while (!client->ended && !server->ended && !link_died() && !flooded() && !ended_early() && now() < deadline)
+        pump(deadline, -1);
+    if (server->ended && !ended_early()) {
         double grace = now() + CLIENT_AFTER_SERVER + job_seconds("one_way_sum");
-        if (grace < until) until = grace; /* what it sent before it ended may still arrive */
-        while (!client->ended && !link_died() && now() < until) pump(until, -1);
+        if (grace > deadline) grace = deadline; /* what it sent before it ended may still arrive */
+        while (!client->ended && !link_died() && !ended_early() && now() < grace) pump(grace, -1);
     }
-    if (link_died()) fail("link-died", "A simulator ended early.");
+    if (link_died()) fail("link-died", "-", "A simulator ended early.");
     if (!client->ended) {
-        bool dead = over_path && (server->ended || others_ended());
-        if (dead) fail(server->ended ? "server-ended" : "side-ended", "It ended before the client did.");
+        if ((early = ended_early())) {
+            char code[64];
+            snprintf(code, sizeof code, "%s-ended", early->role);
+            fail(code, early->role, "It ended before the client did.");
+        }
         if (flooded()) report("flooded 1");
         client->stopped = failed || flooded() || server->ended;
         client->timed_out = !client->stopped;
@@ -187,7 +196,7 @@ static void stop_links(void) {
     for (int i = 0; (link = of_kind("link", i)); i++) {
         bool early = link->ended;
         process_terminate(link, LINK_GRACE);
-        if (link->started && (early || link->code)) fail("link-failed", "The simulator did not end as it was asked to.");
+        if (link->started && (early || link->code)) fail("link-failed", link->role, "The simulator did not end as it was asked to.");
     }
     stage("captures");
 }
@@ -226,14 +235,13 @@ static void report_memory(void) {
 
 int main(void) {
     make_world();
-    struct process *server = of_kind("server", 0), *client = of_kind("client", 0), *side;
+    struct process *server = of_kind("server", 0), *client = of_kind("client", 0), *box;
     start_links();
-    start_sides();
+    start_boxes();
     if (start_server(server) && client) run_client(client, server);
-    else if (!server && client && !failed) run_client(client, client);
     if (server) process_terminate(server, SERVER_GRACE);
     stage("server-stop");
-    for (int i = 0; (side = of_kind("side", i)); i++) process_terminate(side, SIDE_GRACE);
+    for (int i = 0; (box = of_kind("box", i)); i++) process_terminate(box, BOX_GRACE);
     stop_links();
     collect();
     report_memory();

@@ -60,6 +60,31 @@ bool negotiates(const char *role, const char *address, const char *port) {
     return answered;
 }
 
+/* One datagram of one byte: impairments count from the first UDP packet of a segment. */
+void send_datagram(const char *role, const char *address, const char *port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
+    inet_pton(AF_INET, address, &to.sin_addr);
+    int before = network_enter(role), file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (sendto(file, "\n", 1, 0, (void *)&to, sizeof to) != 1) give_up("the first packet of the segment can't be sent");
+    close(file);
+    network_return(before);
+}
+
+/* Ports at which clients look for an open link, where no simulator listens: records of namespace and port. */
+void listeners_make(void) {
+    struct record *records;
+    int count = job_records("listen", &records), zero = 0;
+    for (int i = 0; i < count; i++) {
+        struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(atoi(records[i].fields[1]))};
+        int before = network_enter(records[i].fields[0]), file = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        /* Connections wait in the queue until the guest ends: that they are accepted is all that clients look for. */
+        if (setsockopt(file, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) || bind(file, (void *)&at, sizeof at) ||
+            listen(file, 64))
+            give_up("port %s can't be listened on", records[i].fields[1]);
+        network_return(before);
+    }
+}
+
 /* Whether somebody in the process' namespace accepts TCP on `port`. */
 bool listens(const struct process *p, int port) {
     static const char *const tables[] = {"tcp", "tcp6"};

@@ -39,7 +39,7 @@ void give_up(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(why, sizeof why, format, arguments);
     va_end(arguments);
-    report("error %s (errno %d: %s)", why, number, strerror(number));
+    report("error guest-not-started - %s (errno %d: %s)", why, number, strerror(number));
     int console = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
     if (console >= 0) dprintf(console, "bentpipe init: %s (errno %d: %s)\n", why, number, strerror(number));
     power_off();

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A browser that loads one page over a path. What it measured is /logs/workload.json.
+# A browser that loads one page. Its measurements are in /logs/workload.json.
 set -eu
 
 # Chromium reads roots of its user's, beside its own, from here.

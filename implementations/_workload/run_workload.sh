@@ -1,5 +1,5 @@
 #!/bin/bash
-# Origin and loader of the workloads over paths. What the client measured is /logs/workload.json.
+# Server `origin` and client `downloader`. The client's measurements are in /logs/workload.json.
 set -eu
 
 if [[ $ROLE == server ]]; then

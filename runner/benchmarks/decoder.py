@@ -1,9 +1,9 @@
-"""CPU seconds and memory of our decoder against pyshark: `.venv/bin/python -m runner.benchmarks.decoder [CAPTURE_DIR]`.
+"""CPU seconds and memory of our decoder and of pyshark: `.venv/bin/python -m runner.benchmarks.decoder [CAPTURE_DIR]`.
 
-Both read the same captures, one after the other, each in a process of its own: ours to tables and facts, pyshark as the
-public QUIC Interop Runner uses it, packet by packet. CAPTURE_DIR has one or two `*.pcap` of a job and its `*keys.log`
-files, anywhere below; without it a transfer of 10 MiB over the loopback interface is captured first (needs tcpdump and
-root). Ratios are of CPU time, so what else the machine does matters little.
+Both read the same captures, one after the other, each in its own process. Our decoder makes tables and facts; pyshark
+is used packet by packet, as in the public QUIC Interop Runner. CAPTURE_DIR has, at any depth, one or two `*.pcap` of a
+job and its `*keys.log` files. Without it a transfer of 10 MiB over the loopback interface is captured first (needs
+tcpdump and root). Ratios are those of CPU time, so other load of the machine matters little.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def _files(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _ours(captures: list[Path], key_logs: list[Path]) -> dict[str, Any]:
-    """CPU seconds within this process: of decoding each capture, and of decoding all with the facts of the job."""
+    """CPU seconds within this process: for each capture, and for all captures with the facts of the job."""
     from runner.decode import decode_capture  # noqa: PLC0415 - measured in a process of its own
     from runner.trace import facts  # noqa: PLC0415
 
@@ -84,7 +84,8 @@ def _ours(captures: list[Path], key_logs: list[Path]) -> dict[str, Any]:
 
 
 def _pyshark(captures: list[Path], key_logs: list[Path]) -> dict[str, Any]:
-    """The numbers that the field's scripts take from pyshark: stream frames, one by one, of every QUIC packet."""
+    """The numbers that common scripts of the field take from pyshark: the stream frames of every QUIC packet, one at a
+    time."""
     import pyshark  # noqa: PLC0415 - the reference only
 
     stream_frames = 0
@@ -134,7 +135,7 @@ def _judge(sentence: str, met: bool) -> None:
 
 
 def _in_a_process(folder: Path, reader: str) -> tuple[dict[str, Any], float, float]:
-    """What a reader printed, the CPU seconds of its process and all below it, and the largest resident set in MiB."""
+    """The output of a reader, the CPU seconds of its process and its children, and its largest resident set in MiB."""
     command = [sys.executable, "-m", "runner.benchmarks.decoder", str(folder), "--measure", reader]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -159,7 +160,7 @@ async def _record(folder: Path) -> None:
     capturing = subprocess.Popen(tcpdump.split(), stderr=subprocess.PIPE)
     try:
         assert capturing.stderr is not None
-        capturing.stderr.readline()  # it says that it listens
+        capturing.stderr.readline()  # printed when it is listening
         with (folder / "keys.log").open("w") as secrets:
             server = QuicConfiguration(is_client=False, alpn_protocols=["hq-interop"], secrets_log_file=secrets)
             server.load_cert_chain(certificate, key)

@@ -1,7 +1,7 @@
-"""How much disk a run takes and how much `plan` announces: `.venv/bin/python -m runner.benchmarks.disk RUN…`.
+"""Disk use of a run compared with the estimate of `plan`: `.venv/bin/python -m runner.benchmarks.disk RUN…`.
 
-Prints, by case and in all, the announced bytes, the bytes of the files, and their ratio. Jobs without a result and jobs
-that were never run are left out of both.
+Prints, by case and in total, the estimated bytes, the bytes of the files, and their ratio. Jobs without a result count
+in neither.
 """
 
 from pathlib import Path
@@ -17,13 +17,13 @@ from runner.store import RunFolder
 from runner.units import format_size
 
 out = Console(highlight=False)
-_BLOCK = 512  # bytes that st_blocks counts
+_BLOCK = 512  # bytes in the unit of st_blocks
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True)
 def main(runs: tuple[str, ...]) -> None:
-    """Announced and used bytes of stored runs."""
+    """Print estimated and used bytes of stored runs."""
     for name in runs:
         folder = RunFolder.open(run_path(name))
         results = folder.results()

@@ -1,7 +1,7 @@
 """Jobs per hour with one lane and with many: `.venv/bin/python -m runner.benchmarks.line`.
 
-Runs the same selection twice, with `--lanes 1` and with `--lanes auto` (or N), and prints the ratio of their times, the
-overhead per job beside the transfer, and the medians of both with their 95 % intervals.
+Runs the same selection twice, with `--lanes 1` and with `--lanes auto` (or N). Prints the ratio of their times, the
+overhead per job outside the transfer, and the medians of both with their 95 % intervals.
 """
 
 import time
@@ -30,7 +30,7 @@ out = Console(highlight=False)
 @click.option("--lanes", default="auto", show_default=True)
 @click.option("--name", default="benchmark", show_default=True, help="Prefix of the two runs in logs/.")
 def main(lanes: str, name: str, **selection: Any) -> None:
-    """One lane against many, in the same session."""
+    """Compare one lane with many in the same session."""
     runs = {}
     for width in ("1", lanes):
         began = time.monotonic()
@@ -65,15 +65,15 @@ def _report(runs: dict[str, tuple[float, dict[Job, Result]]]) -> None:
             str(sum(len(result.disturbed) for result in results.values())),
         )
     out.print(table)
-    (first, one), (second, many) = runs.values()
+    (first, single), (second, many) = runs.values()
     out.print(f"\nratio of the times, one lane / many: {first / second:.2f}")
-    _compare(one, many)
+    _compare(single, many)
 
 
-def _compare(one: dict[Job, Result], many: dict[Job, Result]) -> None:
+def _compare(single: dict[Job, Result], many: dict[Job, Result]) -> None:
     table = Table("pair", "case", "one lane", "many lanes", "difference", box=None)
-    for pair, case in sorted({(job.pair, job.case) for job in one}):
-        first, second = (goodput(results, pair, case) for results in (one, many))
+    for pair, case in sorted({(job.pair, job.case) for job in single}):
+        first, second = (goodput(results, pair, case) for results in (single, many))
         if first is None or second is None:
             table.add_row(pair, case, "–", "–", "")
             continue
@@ -88,7 +88,7 @@ def _compare(one: dict[Job, Result], many: dict[Job, Result]) -> None:
 
 
 def goodput(results: dict[Job, Result], pair: str, case: str) -> Summary | None:
-    """Of the successes of a pair in a case, in bit/s."""
+    """Goodput in bit/s of the successful jobs of a pair in a case."""
     samples = [
         result.sample
         for job, result in results.items()

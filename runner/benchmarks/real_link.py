@@ -1,12 +1,14 @@
-"""A measurement in lanes against the same over the real path: `.venv/bin/python -m runner.benchmarks.real_link`.
+"""A measurement in lanes compared with the same over the real path: `.venv/bin/python -m runner.benchmarks.real_link`.
 
-Three pairs, five times each: first between two containers of a lane, then over SSH between this host and another one,
-behind the simulator with the case's own parameters (`runner/tests/remote`). The table has medians of goodput,
-their 95 % intervals, and whether these overlap; below, what could not be measured, and why, and what a job over a real
-link takes beside its transfer.
+Each pair runs in lanes first, then over SSH between this host and another host, through the simulator with the
+parameters of the same link (`runner/tests/remote`). With `--via`, middleboxes are at both ends. The table has medians
+of goodput, their 95 % intervals (from 6 iterations on), and whether these overlap. Below it are the jobs without a
+number, with reasons, and the median overhead of a job over a real link.
 
-Needs root and the images of the tests; nothing else may run meanwhile. 12 minutes for `--case sat`. Ended, it goes on
-with `--run`; called so once more, it repeats what was disturbed.
+    … --case download --size 5M --server origin --client downloader --link sat --via none,openvpn,qpep --iterations 6
+
+Needs root and the images of the tests, and an otherwise idle host. 12 minutes for `--case sat`. The same command with
+`--run` continues an interrupted benchmark, and repeats disturbed jobs.
 """
 
 import signal
@@ -23,15 +25,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner.benchmarks.line import goodput, with_interval
+from runner.benchmarks.line import with_interval
 from runner.campaign.matrix import run_matrix
-from runner.config.catalog import load_catalog
 from runner.config.options import MatrixOptions
-from runner.errors import BentpipeError
+from runner.errors import BentpipeError, UsageError
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.plan import runs
-from runner.stats import Summary
+from runner.stats import Summary, summarise
+from runner.store import RunFolder
 from runner.tests.remote.sky import LINK, sky_over
 from runner.units import format_duration
 
@@ -41,67 +43,101 @@ out = Console(highlight=False)
 
 
 @click.command()
-@click.option("--case", "cases", multiple=True, default=("sat",), show_default=True, help="Repeat for several.")
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    default=("sat",),
+    show_default=True,
+    help="Case to run; repeat the option for more.",
+)
 @click.option("--server", "servers", default="quic-go,quinn,aioquic", show_default=True)
 @click.option("--client", "clients", default="quic-go", show_default=True)
+@click.option("--via", "vias", default="none", show_default=True, help="Middleboxes, separated by commas.")
+@click.option("--link", help="An emulated link with one segment. [the case's link]")
+@click.option("--size", help="Size of the file, as in `./bentpipe run`.")
 @click.option("--iterations", default=5, show_default=True)
-@click.option("--run", "name", help="That began earlier, to go on with. [real-link-HHMMSS]")
-def main(cases: tuple[str, ...], servers: str, clients: str, iterations: int, name: str | None) -> None:
-    """Lanes against the real path, in the same session.
+@click.option("--run", "name", help="Name of the benchmark, to continue an earlier one. [real-link-HHMMSS]")
+def main(cases: tuple[str, ...], iterations: int, name: str | None, **selection: str | None) -> None:
+    """Compare lanes with the real path in the same session.
 
     Exit code 1 when two intervals don't overlap, 3 when something could not be measured.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # the other host is taken down then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # an exit also removes the other host
     name = name or time.strftime("real-link-%H%M%S")
-    asked = MatrixOptions(
-        servers=(servers,), clients=(clients,), iterations=iterations, seed=1, keep_captures="none", retry=("error",)
+    servers, clients, vias, links, sizes = (
+        (named,) if (named := selection[option]) else () for option in ("servers", "clients", "vias", "link", "size")
+    )
+    options = MatrixOptions(
+        servers=servers,
+        clients=clients,
+        vias=vias,
+        links=links,
+        sizes=sizes,
+        iterations=iterations,
+        seed=1,
+        keep_captures="none",
+        retry=("error",),
     )
     try:
-        measured = {case: _measure(replace(asked, cases=(case,)), f"{name}-{case}") for case in cases}
+        measured = {case: _measure(replace(options, cases=(case,)), f"{name}-{case}") for case in cases}
     except BentpipeError as error:
-        out.print(f"{error} Here: the same command with --run {name}.", soft_wrap=True)
+        out.print(f"{error} Then call the same command with --run {name}.", soft_wrap=True)
         sys.exit(error.exit_code)
     table = Table("pair", "case", "in lanes", "over the real path", "difference", "intervals", box=None)
     apart = False
     for case, (lanes, real) in measured.items():
-        for pair in sorted({job.pair for job in lanes}):
-            apart |= _add_row(table, pair, case, goodput(lanes, pair, case), goodput(real, pair, case))
+        for ends in sorted({job.ends for job in lanes}):
+            apart |= _add_row(table, ends, case, _throughput(lanes, ends), _throughput(real, ends))
     out.print(table)
     missing = [line for case, both in measured.items() for line in _missing(case, *both)]
     for line in missing:
         out.print(line, soft_wrap=True)
     overheads = [result.overhead_s for _, real in measured.values() for result in real.values() if result.transfer_s]
     if overheads:
-        out.print(f"\na job over the real path takes {format_duration(median(overheads))} beside its transfer (median)")
+        out.print(
+            f"\na job over the real path takes {format_duration(median(overheads))} outside its transfer (median)"
+        )
     if missing:
-        out.print(f"Repeated by the same command with --run {name}.")
+        out.print(f"The same command with --run {name} repeats these jobs.")
     sys.exit(1 if apart else 3 if missing else 0)
 
 
-def _measure(asked: MatrixOptions, folder: str) -> tuple[Results, Results]:
-    """In lanes, then over the real path with the case's own parameters."""
-    case = load_catalog().cases[asked.cases[0]].record()
-    lanes = _run(replace(asked, name=str(runs.LOGS / f"{folder}-lanes")))
+def _measure(options: MatrixOptions, folder: str) -> tuple[Results, Results]:
+    """Run in lanes, then over the real path with the parameters of the same link."""
+    lanes_path = runs.LOGS / f"{folder}-lanes"
+    lanes = _run(replace(options, name=str(lanes_path)))
+    case = next(iter(RunFolder.open(lanes_path).run.cases.values()))
+    if len(case.link.segments) > 1:
+        raise UsageError(f"--link: {case.link.name} has {len(case.link.segments)} segments; choose a link with one.")
     with (
         tempfile.TemporaryDirectory(prefix="bentpipe-real-") as place,
         sky_over(Path(place), case.forward, case.return_) as sky,
     ):
         path = str(runs.LOGS / f"{folder}-path")
-        return lanes, _run(replace(asked, name=path, links=(LINK,), links_file=sky.links))
+        return lanes, _run(replace(options, name=path, links=(LINK,), links_file=sky.links))
 
 
 def _missing(case: str, lanes: Results, real: Results) -> Iterator[str]:
-    """A sentence for each pair and place in which some jobs have no number: how many, and why."""
+    """A sentence for each pair and place in which some jobs have no number: their count and the reason."""
     for where, results in (("in lanes", lanes), ("over the real path", real)):
-        for pair in sorted({job.pair for job in results}):
-            ones = [result for job, result in results.items() if job.pair == pair]
-            whys = Counter(
-                f"{one.outcome.value}: {one.findings[0].actual}" if one.findings else one.outcome.value
-                for one in ones
-                if one.outcome is not Outcome.SUCCEEDED
+        for pair in sorted({job.ends for job in results}):
+            pair_results = [result for job, result in results.items() if job.ends == pair]
+            reasons = Counter(
+                f"{result.outcome.value}: {result.findings[0].actual}" if result.findings else result.outcome.value
+                for result in pair_results
+                if result.outcome is not Outcome.SUCCEEDED
             )
-            for why, count in whys.items():
-                yield f"{pair}, {case}, {where}: {count} of {len(ones)} not measured ({why})"
+            for reason, count in reasons.items():
+                yield f"{pair}, {case}, {where}: {count} of {len(pair_results)} not measured ({reason})"
+
+
+def _throughput(results: Results, ends: str) -> Summary | None:
+    """File size ÷ delivery time in bit/s, of the jobs that succeeded. Downloads have no goodput."""
+    samples = (
+        result.sample for job, result in results.items() if job.ends == ends and result.outcome is Outcome.SUCCEEDED
+    )
+    return summarise(sample.throughput for sample in samples if sample is not None)
 
 
 def _run(options: MatrixOptions) -> Results:
@@ -109,9 +145,11 @@ def _run(options: MatrixOptions) -> Results:
 
 
 def _add_row(table: Table, pair: str, case: str, lanes: Summary | None, real: Summary | None) -> bool:
-    """Whether the two intervals lie apart."""
+    """Add a row. Returns True when the two intervals don't overlap."""
     if lanes is None or real is None:
-        table.add_row(pair, case, *(with_interval(one) if one else "–" for one in (lanes, real)), "", "no successes")
+        table.add_row(
+            pair, case, *(with_interval(summary) if summary else "–" for summary in (lanes, real)), "", "no successes"
+        )
         return False
     overlap = _overlap(lanes, real)
     words = {True: "overlap", False: "lie apart", None: "none for n = 1"}
@@ -120,10 +158,10 @@ def _add_row(table: Table, pair: str, case: str, lanes: Summary | None, real: Su
     return overlap is False
 
 
-def _overlap(one: Summary, other: Summary) -> bool | None:
-    if one.low is None or one.high is None or other.low is None or other.high is None:
+def _overlap(summary: Summary, other: Summary) -> bool | None:
+    if summary.low is None or summary.high is None or other.low is None or other.high is None:
         return None
-    return one.low <= other.high and other.low <= one.high
+    return summary.low <= other.high and other.low <= summary.high
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How long the site of a big run takes: drawn from nothing, drawn again, after one job changed; then in Chromium.
+"""The time to draw the site of a big run: from nothing, again, and after one job changed; then the time in Chromium.
 
     python -m runner.benchmarks.site RUN... [--jobs 5000] [--stacks 20] [--folder DIR]
 
-The run is made of copies of real results, with their series and logs, under the names of as many stacks and cases as
-wanted. Its numbers mean nothing: those of disturbed jobs are among them. Prints seconds, and what Chromium takes to
-open the overview and to filter it, when playwright and Chromium are installed.
+The run consists of copies of real results, with their series and logs, under the names of `--stacks` stacks and of 13
+cases. Its numbers mean nothing, because they include disturbed jobs. Prints seconds. With playwright and Chromium
+installed, it also prints the times to open the overview and to filter it.
 """
 
 import argparse
@@ -32,9 +32,9 @@ _SMALL = 256 * 1024  # bytes of a file that is copied with a job
 def enlarged(sources: Sequence[RunFolder], target: Path, *, jobs: int, stacks: int, seed: int) -> RunFolder:
     """A run of `jobs` jobs between `stacks` servers and clients, copied from jobs of `sources` that have numbers."""
     random = Random(seed)
-    known = [(folder, job, one) for folder in sources for job, one in folder.results().items() if _usable(one)]
+    known = [(folder, job, result) for folder in sources for job, result in folder.results().items() if _usable(result)]
     if not known:
-        raise SystemExit("None of these runs has a result with numbers and a series: name others.")
+        raise SystemExit("None of these runs has a result with numbers and a series: name other runs.")
     run = _run(sources, target.name, jobs=jobs, stacks=stacks, seed=seed)
     folder = RunFolder.create(target, run)
     for job in run.order:
@@ -43,18 +43,18 @@ def enlarged(sources: Sequence[RunFolder], target: Path, *, jobs: int, stacks: i
         source, original, result = random.choice(fitting)
         _copy(source.artifacts(original).folder, folder.artifacts(job).folder)
         changed = replace(result, server=job.server, client=job.client, case=job.case, iteration=job.iteration)
-        spoiled = random.random() < 0.02
-        folder.save_result(changed if spoiled else replace(changed, outcome=Outcome.SUCCEEDED, findings=()))
+        unchanged = random.random() < 0.02
+        folder.save_result(changed if unchanged else replace(changed, outcome=Outcome.SUCCEEDED, findings=()))
     return folder
 
 
-def _usable(one: Result) -> bool:
-    return one.sample is not None and one.sample.goodput is not None and one.sample.file_size > 1_000_000
+def _usable(result: Result) -> bool:
+    return result.sample is not None and result.sample.goodput is not None and result.sample.file_size > 1_000_000
 
 
 def _run(sources: Sequence[RunFolder], name: str, *, jobs: int, stacks: int, seed: int) -> Run:
     first = sources[0].run
-    records = {name: one for folder in sources for name, one in folder.run.implementations.items()}
+    records = {name: record for folder in sources for name, record in folder.run.implementations.items()}
     chosen = list(records)[:stacks]
     chosen += [f"{chosen[index % len(chosen)]}-{2 + index // len(chosen)}" for index in range(stacks - len(chosen))]
     cases = list(_cases())
@@ -71,7 +71,7 @@ def _run(sources: Sequence[RunFolder], name: str, *, jobs: int, stacks: int, see
         clients=tuple(chosen),
         cases={case.name: replace(case, iterations=iterations) for case in cases},
         implementations={
-            one: replace(records[one if one in records else one.rpartition("-")[0]], name=one) for one in chosen
+            name: replace(records[name if name in records else name.rpartition("-")[0]], name=name) for name in chosen
         },
         order=tuple(order),
         protocols={},
@@ -79,7 +79,7 @@ def _run(sources: Sequence[RunFolder], name: str, *, jobs: int, stacks: int, see
 
 
 def _cases() -> Iterator[CaseRecord]:
-    """Twelve measurements and one test case: those of the catalogue, and the same again under other names."""
+    """Twelve measurements and one test case: those of the catalogue, repeated under other names."""
     records = [case.record() for case in load_catalog().cases.values()]
     measurements = [record for record in records if record.kind is Kind.MEASUREMENT]
     for number in range(_MEASUREMENTS):
@@ -91,10 +91,10 @@ def _cases() -> Iterator[CaseRecord]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Small files as they are; where possible as second names of the same file, which costs no disk."""
+    """Copy small files; as hard links when possible, which use no disk space."""
     for path in source.rglob("*"):
-        wanted = path.is_file() and (path.stat().st_size <= _SMALL or path.name == "series.json")
-        if wanted and path.name != "result.json":
+        kept = path.is_file() and (path.stat().st_size <= _SMALL or path.name == "series.json")
+        if kept and path.name != "result.json":
             place = target / path.relative_to(source)
             place.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -104,7 +104,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _seconds(folder: RunFolder, site: Path) -> str:
-    """Wall time, and CPU time of all processes: on a busy host only that says what the drawing costs."""
+    """Draw the site. Returns the wall time and the CPU time of all processes; on a busy host use only the CPU time."""
     begin, spent = time.perf_counter(), _cpu()
     render([RunFolder.open(folder.path)], site)
     return f"{time.perf_counter() - begin:8.2f} s, {_cpu() - spent:8.2f} s of CPU"
@@ -116,10 +116,10 @@ def _cpu() -> float:
 
 
 def _browse(page: Path) -> dict[str, float] | None:
-    """Milliseconds until the page is loaded and painted, and of each way to filter it until it is painted again.
+    """Milliseconds until the page is loaded and painted, and until it is painted again after each filter.
 
-    Each way begins on a page at rest. What comes into view by one, such as the matrix below one that went, is laid out
-    in the frame after: "next frame" is the time until then.
+    Each filter is used on a page at rest. Parts that come into view, such as the matrix below a hidden one, are laid
+    out in the next frame: "next frame" is the time until then.
     """
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only the tests' requirements have it
@@ -133,9 +133,9 @@ def _browse(page: Path) -> dict[str, float] | None:
         view = browser.new_page(viewport={"width": 1500, "height": 1000})
         view.goto(page.as_uri())
         view.goto(page.as_uri())  # with the files in the system's cache
-        found: dict[str, float] = view.evaluate(_MEASURE)
+        seconds: dict[str, float] = view.evaluate(_MEASURE)
         browser.close()
-    return found
+    return seconds
 
 
 _MEASURE = """async () => {
@@ -143,28 +143,28 @@ _MEASURE = """async () => {
   await painted();
   const load = performance.getEntriesByType("navigation")[0];
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
-  const found = { "first contentful paint": paint ? paint.startTime : NaN, "load event": load.loadEventEnd };
+  const times = { "first contentful paint": paint ? paint.startTime : NaN, "load event": load.loadEventEnd };
   const act = async (name, change) => {
     const begin = performance.now();
     change();
     await painted();
-    found[name] = performance.now() - begin;
+    times[name] = performance.now() - begin;
     await painted();
-    found[`${name}, next frame`] = performance.now() - begin;
+    times[`${name}, next frame`] = performance.now() - begin;
     await new Promise((done) => setTimeout(done, 1000));
   };
   const form = document.getElementById("filters");
-  const told = { bubbles: true };
+  const options = { bubbles: true };
   for (const name of ["clients", "servers", "cases"]) {
     const box = form.querySelector(`input[name=${name}]`);
-    await act(`${name}: one off`, () => { box.checked = false; box.dispatchEvent(new Event("change", told)); });
+    await act(`${name}: one off`, () => { box.checked = false; box.dispatchEvent(new Event("change", options)); });
   }
   for (const value of ["goodput", "ttlb"]) {
     const radio = form.querySelector(`input[name=show][value=${value}]`);
-    await act(`show ${value}`, () => { radio.checked = true; radio.dispatchEvent(new Event("change", told)); });
+    await act(`show ${value}`, () => { radio.checked = true; radio.dispatchEvent(new Event("change", options)); });
   }
   await act("show all", () => form.reset());
-  return found;
+  return times;
 }"""
 
 

@@ -1,1 +1,1 @@
-"""The work of one call: the loop over jobs and what it needs (width, pauses, retention, signals, time left)."""
+"""The loop over the jobs of one call, with its lanes, pauses, retention, signals and time left."""

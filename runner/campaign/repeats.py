@@ -1,4 +1,4 @@
-"""Two runs of the same jobs with one seed → whether their packets are the same, and which of them differ first."""
+"""Compares the packets of two runs of the same jobs with one seed, and finds the first packet that differs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,16 @@ from runner.store import RunFolder, load_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """A job that two runs have. `same` None: one of them left no hashes, such as a job that ended as an error."""
+    """A job of both runs. `same` is None when one run has no hashes of the job, for example because it ended as an
+    error."""
 
     job: Job
     same: bool | None
-    difference: Difference | None = None  # None too when the captures are not kept
+    difference: Difference | None = None  # None also when the captures are not kept
 
 
 def again(options: MatrixOptions, run: Run) -> MatrixOptions:
-    """The options that repeat `run`, which these began or resumed, beside it and with its seed."""
+    """The options for a second run with the jobs and the seed of `run`."""
     options = replace(options, name=f"{options.name}-again", seed=run.seed, clock=run.clock)
     if options.selects:
         return options
@@ -40,40 +41,43 @@ def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:
 
 
 def compare_job(job: Job, before: Artifacts, after: Artifacts) -> Repeat:
-    """One job: by the hashes that its evidence has, and where these differ by the captures."""
-    one, other = (_hashes(load_evidence(folder)) for folder in (before, after))
-    if not one or not other:
+    """Compare one job by the hashes in its evidence and, where these differ, by its captures."""
+    first, second = (packet_hashes(load_evidence(folder)) for folder in (before, after))
+    if not first or not second:
         return Repeat(job=job, same=None)
-    if one == other:
+    if first == second:
         return Repeat(job=job, same=True)
     captures = {
         "client": (before.client_capture, after.client_capture),
         "server": (before.server_capture, after.server_capture),
     }
-    found = [
+    differences = [
         difference
         for side, paths in captures.items()
         if all(path.is_file() for path in paths) and (difference := first_difference(side, *paths)) is not None
     ]
-    return Repeat(job=job, same=False, difference=min(found, key=lambda one: one.time, default=None))
+    return Repeat(
+        job=job, same=False, difference=min(differences, key=lambda difference: difference.time, default=None)
+    )
 
 
-def _hashes(evidence: Evidence | None) -> dict[str, str]:
+def packet_hashes(evidence: Evidence | None) -> dict[str, str]:
+    """SHA-256 of each capture, by the role beside it; empty for a job in real time."""
     return evidence.guest.captures if evidence is not None and evidence.guest is not None else {}
 
 
 def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
-    """How many jobs repeated, and of each other one the packet that differs first."""
-    known = [one for one in repeats if one.same is not None]
-    yield f"{sum(one.same is True for one in known)} of {len(known)} jobs left the same packets twice."
+    """How many jobs repeated and, for each other job, the first packet that differs."""
+    known = [repeat for repeat in repeats if repeat.same is not None]
+    yield f"{sum(repeat.same is True for repeat in known)} of {len(known)} jobs left the same packets twice."
     if len(known) < len(repeats):
         yield f"{len(repeats) - len(known)} more can't be compared: one of their two runs left no captures."
-    for one in known:
-        if one.same is False:
-            yield f"{one.job}: {_told(one.difference)}"
+    for repeat in known:
+        if repeat.same is False:
+            yield f"{repeat.job}: {_sentence(repeat.difference)}"
 
 
-def _told(difference: Difference | None) -> str:
+def _sentence(difference: Difference | None) -> str:
     if difference is None:
         return "other packets; its captures are not kept, which would show them"
     where = f"packet {difference.number} at the {difference.side}, {difference.time:.6f} s after the first"

@@ -1,4 +1,4 @@
-"""Which captures are kept. Tables, series and logs always are; captures are 96 % of a job's bytes."""
+"""Decides which captures are kept. Captures are 96 % of a job's bytes. Tables, series and logs are always kept."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -11,7 +11,7 @@ from runner.store import RunFolder
 
 
 class Retention(StrEnum):
-    """`--keep-captures`. `median`: of failed jobs, and of the median iteration of each cell."""
+    """Values of `--keep-captures`. `median`: captures of failed jobs and of the median iteration of each cell."""
 
     ALL = "all"
     FAILED = "failed"
@@ -20,10 +20,10 @@ class Retention(StrEnum):
 
 
 def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:
-    """Delete captures of the job's cell that the policy doesn't keep. A capture once deleted stays so."""
+    """Delete captures of the job's cell that the policy doesn't keep."""
     if policy is Retention.ALL:
         return
-    cell = [planned for planned in folder.run.order if planned.cell == job.cell]
+    cell = folder.run.cells.get(job.cell, ())
     results = {other: result for other in cell if (result := folder.result(other)) is not None}
     if policy is Retention.MEDIAN and len(results) < len(cell):
         return  # the median is not known before the last iteration

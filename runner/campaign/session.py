@@ -1,11 +1,14 @@
-"""One call of `run`: a run folder that begins, goes on or grows, and the loop over it."""
+"""One call of `run`: it makes, resumes or extends a run folder, and runs its jobs."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from runner.campaign.campaign import Campaign
+from runner.campaign.reuse import take_over
 from runner.campaign.signals import stopping
 from runner.config.options import MatrixOptions
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
@@ -20,59 +23,80 @@ from runner.terminal.matrix import markdown_matrix, print_matrix
 from runner.units import format_duration, format_size
 
 
-def run_remaining(
-    path: Path,
-    wanted: Run,
-    options: MatrixOptions,
-    *,
-    wider: bool,
-    execute: Callable[[RunFolder, tuple[Job, ...]], dict[Job, Result]],
-    out: Console,
-) -> dict[Job, Result]:
-    """Run what is left of `wanted` in the folder `path`. Returns all its results, earlier ones included.
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """The jobs that one call selects in a new, resumed or extended run. Construct with `open`."""
 
-    `wider`: whether a stored run is to get what `wanted` has beyond it, because the call selects something.
-    """
-    with RunFolder(path, wanted).locked():
-        folder, order = _open(path, wanted, options, wider=wider)
-        done = folder.results()
-        todo = remaining(order, done, frozenset(Outcome(name) for name in options.retry))
-        if todo:
-            cost = estimate(todo, folder.run.cases)
+    folder: RunFolder
+    jobs: tuple[Job, ...]  # all jobs that the call selects
+    todo: tuple[Job, ...]  # the selected jobs without a result
+    reused: int  # number of results that were taken over from another run
+    options: MatrixOptions
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, new_run: Run, options: MatrixOptions) -> Iterator["Session"]:
+        """Make, resume or extend the run folder `path`, and keep others from it meanwhile. Raises UsageError.
+
+        When the options select nothing, a stored run is not extended by the rest of `new_run`.
+        """
+        with RunFolder(path, new_run).locked():
+            source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
+            if source is not None and options.seed is None:
+                new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
+            folder, jobs = _open(path, new_run, options)
+            reused = 0 if source is None else take_over(folder, source)
+            todo = remaining(jobs, folder.results(), frozenset(Outcome(name) for name in options.retry))
+            yield cls(folder=folder, jobs=jobs, todo=todo, reused=reused, options=options)
+
+    def announce(self, out: Console) -> None:
+        """Print how many jobs are left, how long they take and how much disk they need."""
+        path = self.folder.path
+        if self.options.reuse is not None:
             out.print(
-                f"{len(todo)} jobs into {path}, seed {folder.run.seed}, about {format_duration(cost.seconds)} one by "
-                f"one, {format_size(cost.disk(options.keep_captures))} on disk.",
-                soft_wrap=True,
+                f"{self.reused} results of {self.options.reuse} are taken over, because nothing changed for them."
             )
-            done |= execute(folder, todo)
+        if not self.todo:
+            out.print(f"Nothing is left to run: {len(self.jobs)} jobs of {path} are done.")
+            return
+        cost = estimate(self.todo, self.folder.run.cases)
+        out.print(
+            f"{len(self.todo)} jobs into {path}, seed {self.folder.run.seed}, about {format_duration(cost.seconds)} "
+            f"one by one, {format_size(cost.disk(self.options.keep_captures))} on disk.",
+            soft_wrap=True,
+        )
+
+    def results(self) -> dict[Job, Result]:
+        """Stored results of the selected jobs, also those of earlier calls."""
+        stored = self.folder.results()
+        return {job: stored[job] for job in self.jobs if job in stored}
+
+    def show(self, results: Mapping[Job, Result], out: Console) -> None:
+        """Print the matrix of these results."""
+        if self.options.markdown:
+            print(markdown_matrix(results, self.folder.run))
         else:
-            out.print(f"Nothing is left to run: {len(order)} jobs of {path} are done.")
-    asked = {job: done[job] for job in order if job in done}
-    if options.markdown:
-        print(markdown_matrix(asked, folder.run))
-    else:
-        print_matrix(out, asked, folder.run)
-    return asked
+            print_matrix(out, results, self.folder.run)
 
 
-def _open(path: Path, wanted: Run, options: MatrixOptions, *, wider: bool) -> tuple[RunFolder, tuple[Job, ...]]:
-    """The run folder, made or extended, and the jobs of it that this call asks for."""
+def _open(path: Path, new_run: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
+    """Make or extend the run folder. Returns it with the jobs that this call selects."""
     if not (path / "run.json").is_file():
-        return RunFolder.create(path, wanted), wanted.order
+        return RunFolder.create(path, new_run), new_run.order
     folder = RunFolder.open(path)
     if options.seed is not None and options.seed != folder.run.seed:
         raise UsageError(f"--seed {options.seed}: {path} began with seed {folder.run.seed}, and keeps it.")
-    if not wider:
-        wanted = runs.no_wider(folder.run, wanted)
-    extended = runs.extend_run(folder, wanted)
+    if not options.selects:
+        new_run = runs.no_wider(folder.run, new_run)
+    extended = runs.extend_run(folder, new_run)
     if extended != folder.run:
         folder.save_run(extended)
-    asked = set(wanted.order)
-    return folder, tuple(job for job in extended.order if job in asked)
+    selected = set(new_run.order)
+    return folder, tuple(job for job in extended.order if job in selected)
 
 
 def work_off(work: Campaign) -> dict[Job, Result]:
-    """Run, and say how to go on when it was interrupted."""
+    """Run the jobs; after an interruption, print the command that resumes the run."""
     folder = work.folder
     how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == runs.LOGS else folder.path}"
     try:

@@ -9,11 +9,12 @@ from runner.campaign.campaign import Campaign
 
 
 @contextmanager
-def stopping(work: Campaign) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends the campaign cleanly, a second Ctrl-C at once."""
+def stopping(*works: Campaign) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the campaigns cleanly, a second Ctrl-C at once."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
-        work.stop()
+        for work in works:
+            work.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""Free space where a run's results go: looked at before each job, so that a full disk pauses the run."""
+"""Checks free disk space before each job. A full disk pauses the run."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ LEAST_FREE = 512 * MIB  # bytes; a job of SAT with its captures and tables takes
 
 
 def lack_of_space(folder: Path) -> str:
-    """Why no job can begin now, and the mend; empty when LEAST_FREE bytes are free in the file system of `folder`."""
+    """Why no job can begin now, and the fix; empty when LEAST_FREE bytes are free in the file system of `folder`."""
     if shutil.disk_usage(folder).free >= LEAST_FREE:
         return ""
     return (

@@ -1,5 +1,6 @@
-"""`build` and `list`: which stacks and middleboxes there are, where their images stand, and how to get them."""
+"""`build` and `list`: stacks and middleboxes, the states of their images, and how to get them."""
 
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -12,7 +13,8 @@ from runner.config.catalog import Catalog, load_catalog
 from runner.config.names import split
 from runner.engine import engine
 from runner.errors import BentpipeError, SetupError, UsageError
-from runner.images import images, pulling, setup
+from runner.guests.saved_images import SavedImages
+from runner.images import doctor, images, pulling, setup
 from runner.images.history import Build, History
 from runner.model.implementation import Implementation
 from runner.model.middlebox import Middlebox
@@ -21,13 +23,31 @@ from runner.units import format_duration, format_size
 
 
 def load_present(path: Path) -> Catalog:
-    """The catalogue, which knows the stacks whose published image isn't here. Starts no engine."""
+    """The catalogue, with the stacks whose published image isn't on this host marked. Starts no engine."""
     catalog = load_catalog(path)
     return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
 
 
+def load_saved(path: Path, saved: SavedImages) -> Catalog:
+    """The catalogue, with the stacks whose image is in no archive marked. Needs no engine."""
+    catalog = load_catalog(path)
+    absent = {
+        stack.name: saved.missing(stack.image) for stack in catalog.implementations.values() if stack.image not in saved
+    }
+    return replace(catalog, absent=absent)
+
+
+def ready_without_engine(stacks: Iterable[Implementation], saved: SavedImages) -> setup.Ready:
+    """The images that jobs of `stacks` need, in archives. Raises SetupError for this machine, UsageError for a missing
+    image."""
+    setup.require([doctor.machine(platform.system(), platform.machine())])
+    for needed in (images.SIMULATOR, *images.GUEST):
+        saved.image_id(needed)
+    return setup.Ready(ids={stack.name: saved.image_id(stack.image) for stack in stacks}, digests={})
+
+
 def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
-    """The catalogue with local images in the place of stacks' own, from `NAME=IMAGE`. Raises UsageError."""
+    """The catalogue with local images instead of the stacks' own, from `NAME=IMAGE`. Raises UsageError."""
     replaced = {}
     for text in texts:
         name, equals, image = text.partition("=")
@@ -45,35 +65,34 @@ def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
 
 
 def as_stack(entry: Middlebox) -> Implementation:
-    """A middlebox as what images are built from."""
+    """A middlebox in the form that the image builder takes."""
     return Implementation(name=entry.name, image=entry.image, url=entry.url, version=entry.version, build=entry.build)
 
 
 def choose(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
-    """The stacks and middleboxes that `build NAMES` makes or `build --pull NAMES` fetches; without names all such.
-
-    Images that were withdrawn are fetched by name only. Raises UsageError for a name that is of the other kind.
+    """The stacks and middleboxes that `build NAMES` makes or `build --pull NAMES` fetches; without names, all of that
+    kind. Withdrawn images are fetched by name only. Raises UsageError for a name of the other kind.
     """
-    boxes = [as_stack(one) for one in catalog.middleboxes.values()]
+    boxes = [as_stack(box) for box in catalog.middleboxes.values()]
     every = [*catalog.implementations.values(), *boxes]
-    choices = {one.name: one for one in every}
-    wanted = split(names)
-    for name in wanted:
+    choices = {entry.name: entry for entry in every}
+    requested = split(names)
+    for name in requested:
         if name not in choices:
             raise UsageError(f"There is no stack or middlebox '{name}'. Choices: {', '.join(choices)}.")
         if pull and choices[name].build is not None:
-            other = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
-            raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{other}.")
+            hint = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
+            raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{hint}.")
         if not pull and choices[name].build is None:
             raise UsageError(f"{name} is a published image: run `./bentpipe build --pull {name}`.")
-    of_kind = [one for one in every if (one.build is None) is pull]
-    return [one for one in of_kind if one.name in wanted or not (wanted or one.withdrawn)]
+    of_kind = [entry for entry in every if (entry.build is None) is pull]
+    return [entry for entry in of_kind if entry.name in requested or not (requested or entry.withdrawn)]
 
 
 def build(
     chosen: Sequence[Implementation], *, pull: bool, yes: bool, extra_cas: Path | None, out: Console, err: Console
 ) -> None:
-    """Make or fetch the images of `chosen`, and print what there is then, also when some of it failed."""
+    """Make or fetch the images of `chosen`, and print all images afterwards, also when some failed."""
     failure: BentpipeError | None = None
     try:
         if pull:
@@ -90,13 +109,13 @@ def build(
 
 
 def image_sizes(tags: Iterable[str]) -> dict[str, int] | None:
-    """Bytes of the images that are here, None without an engine that answers."""
+    """Sizes of the images on this host, in bytes by tag. None when no engine answers."""
     try:
         client = engine.client()
     except SetupError:
         return None
-    found = {tag: images.held(client, tag) for tag in tags}
-    return {tag: image.size for tag, image in found.items() if image is not None}
+    held = {tag: images.held(client, tag) for tag in tags}
+    return {tag: image.size for tag, image in held.items() if image is not None}
 
 
 def _size_table(sizes: Mapping[str, int], *, pulled: bool) -> Table:
@@ -114,11 +133,11 @@ def _time(build: Build | None) -> str:
     return f"{format_duration(build.seconds)}{reused}"
 
 
-_NARROW = 132  # columns of a terminal below which tables leave out what another command says
+_NARROW = 132  # below this width in columns, tables leave out facts that another command prints
 
 
 def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
-    """The stacks that are built here, within 80 columns. `sizes`: by tag, None when nobody knows."""
+    """The stacks that are built here, within 80 columns. `sizes`: bytes by tag; None without an engine."""
     table = Table(box=None, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
     for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
         table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
@@ -134,7 +153,7 @@ LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · h1: HTTP/1.1 · CCA: congestion
 
 
 def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
-    """The published images of the catalogue, and which of them are here. Their names need 132 columns."""
+    """The published images of the catalogue, and which of them are on this host. Their names need 132 columns."""
     wide = width >= _NARROW
     caption = "" if wide else f"Names of the images: from {_NARROW} columns on, and in implementations.json."
     table = Table(box=None, caption=caption or None, caption_justify="left")
@@ -165,7 +184,7 @@ def _roles(stack: Implementation) -> str:
 
 
 def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
-    """The size of its image, or why there is none; also of a path as a stack."""
+    """The size of the stack's or middlebox's image, or why there is none."""
     if sizes is None:
         return "no engine"
     if stack.image in sizes:

@@ -1,49 +1,53 @@
-"""How long the rest of a run takes: what the plan expects, at the rate at which the run has got through it so far."""
+"""Estimates how long the rest of a run takes: the plan's seconds divided by the rate at which jobs got done so far."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
 from runner.model.job import Job
 
-_PRIOR = 20.0  # seconds: what the first guess of a group's rate weighs beside what was seen of it
+_PRIOR = 20.0  # seconds: weight of the first guess of a group's rate against the measured rate
 
 
 class TimeLeft:
-    """Jobs come in groups that run at rates of their own, such as numbers and verdicts. A rate is the seconds that the
-    plan expects of the jobs that are done, per second in which jobs of the group ran; so disturbed attempts, slow
-    stacks and lanes that opened or closed are in it. Where several groups run at once, each has its share of the time.
+    """Groups of jobs, such as measurements and test cases, run at different rates. The rate of a group is the time that
+    the plan expected for its finished jobs, divided by the time in which jobs of the group ran. It therefore includes
+    disturbed attempts, slow stacks and changes in the number of lanes. When several groups run at once, each gets its
+    share of the time.
     """
 
     def __init__(self, expected: Mapping[Job, float], group_of: Callable[[Job], str]) -> None:
-        self._expected = dict(expected)
         self._group_of = group_of
+        self._expected: dict[Job, float] = {}
+        self._left: dict[str, float] = defaultdict(float)
         self._done: dict[str, float] = defaultdict(float)
         self._ran: dict[str, float] = defaultdict(float)
         self._now: float | None = None
+        for job, seconds in expected.items():
+            self.expect(job, seconds)
 
     def expect(self, job: Job, seconds: float) -> None:
-        """Say that the plan has one more job."""
+        """Note one more job of the plan."""
         self._expected[job] = seconds
+        self._left[self._group_of(job)] += seconds
 
     def passed(self, now: float, running: Collection[Job]) -> None:
-        """Say that these jobs ran until `now`; before any of them begins or ends."""
+        """Note that these jobs ran until `now`. Call it before any of them begins or ends."""
         if self._now is not None:
             for job in running:
                 self._ran[self._group_of(job)] += (now - self._now) / len(running)
         self._now = now
 
     def finished(self, job: Job, *, ran: bool) -> None:
-        """The job is done; not `ran`: nobody had to run it."""
-        expected = self._expected.pop(job, 0.0)
+        """Note that the job is done. `ran` is False when it needed no run."""
+        expected, group = self._expected.pop(job, 0.0), self._group_of(job)
+        self._left[group] = self._left[group] - expected if self._expected else 0.0
         if ran:
-            self._done[self._group_of(job)] += expected
+            self._done[group] += expected
 
     def seconds(self, rate_of: Callable[[str], float]) -> float:
-        """Until the end. `rate_of`: the first guess of a group's rate, for jobs one by one 1."""
-        left: dict[str, float] = defaultdict(float)
-        for job, expected in self._expected.items():
-            left[self._group_of(job)] += expected
+        """Seconds until the end of the run. `rate_of`: the first guess of a group's rate; 1 means one job after the
+        other."""
         return sum(
             expected * (self._ran[group] + _PRIOR) / (self._done[group] + _PRIOR * rate_of(group))
-            for group, expected in left.items()
+            for group, expected in self._left.items()
         )

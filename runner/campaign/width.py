@@ -1,4 +1,4 @@
-"""How many lanes are open: a number, or `auto`, which starts with few and watches the simulator's lateness."""
+"""The number of open lanes: fixed, or `auto`, which starts with few and follows the simulator's lateness."""
 
 import os
 import threading
@@ -10,8 +10,8 @@ from runner.model.job import Job
 from runner.model.result import LinkTruth, Result
 from runner.model.run import Kind
 
-_LANES_PER_CORE = 4  # measured: 4 to 5 links of 20/2 Mbit/s a core, endpoints included
-# A number is spoiled by much less than a yes or no is (disturbance.py): the two kinds of jobs open lanes on their own.
+_LANES_PER_CORE = 4  # measured: one core carries 4 to 5 links of 20/2 Mbit/s with their endpoints
+# A verdict tolerates more disturbance than a number (disturbance.py): each kind of job opens lanes on its own.
 _FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
 _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
 # Share of the time in which some task waited for a CPU, below which one more lane is tried. One lane has 0.15 to 0.35,
@@ -28,7 +28,7 @@ class Width:
     most: int
     _open: dict[Kind, int]
     adaptive: bool = False
-    _loners: set[str] = field(default_factory=set)  # stacks that stood still beside others although lanes were few
+    _loners: set[str] = field(default_factory=set)  # stacks that had to wait for a CPU although few lanes were open
     _calm: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -44,17 +44,17 @@ class Width:
 
     @classmethod
     def fixed(cls, number: int) -> "Width":
-        """As many lanes for every job, whatever comes of it."""
+        """Exactly `number` lanes for every job."""
         return cls(most=number, _open=dict.fromkeys(Kind, number))
 
     @property
     def waiting(self) -> int:
-        """How many jobs that mostly wait may run beside those: 0 where a number of lanes was asked for, and is kept."""
+        """How many jobs that mostly wait may run beside the others; 0 when `--lanes` is a number."""
         return _WAITING_PER_LANE * self.most if self.adaptive else 0
 
     @property
     def all(self) -> int:
-        """The most jobs at once, of every kind."""
+        """The highest number of jobs at once, of all kinds together."""
         return self.most + self.waiting
 
     def of(self, kind: Kind) -> int:
@@ -62,12 +62,13 @@ class Width:
         return self._open[kind]
 
     def alone(self, job: Job, kind: Kind) -> bool:
-        """Whether the job may run beside no other: a number of a stack that needs the CPUs for itself."""
+        """True when the job must run alone: a measurement of a stack that was disturbed although few lanes were
+        open."""
         return kind is Kind.MEASUREMENT and not self._loners.isdisjoint((job.server, job.client))
 
     def learn(self, result: Result, kind: Kind) -> None:
-        """Open a lane after as many calm jobs as there are lanes; after a disturbed one close a lane, or let a stack
-        that stood still run alone from now on, so that the others keep their lanes."""
+        """Open a lane after as many calm jobs as there are lanes. After a disturbed job, close a lane; or let the stack
+        run alone from now on when it had to wait for a CPU, so that other stacks keep their lanes."""
         if not self.adaptive:
             return
         disturbed = next((finding for finding in result.findings if finding.code == "disturbed"), None)

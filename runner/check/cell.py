@@ -1,7 +1,7 @@
-"""One case with one peer: when it runs again, and the verdict over its iterations.
+"""One case with one peer: the rule for further iterations, and the verdict over all iterations.
 
-A case whose link draws from a seed and that failed runs again with other seeds. `HELD` failures in at most `MOST`
-iterations count as a failure of the image; fewer don't.
+When a case with random impairments failed, it runs again with other seeds. The image fails the case when `HELD` of at
+most `MOST` iterations fail.
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,18 @@ from runner.model.result import Outcome, Result
 from runner.stats import count, rate_text
 from testcases.hits import MISSED
 
-# Good stacks failed 5 of 64 jobs of `handshakeloss` and `handshakecorruption`: a client gave up one of 50 handshakes.
-# Asked once, each of 8 cells, every second check of a good image failed. A stack that fails one job in ten has 3
-# failures of 5 in one cell of 190.
+# Good stacks failed 5 of 64 jobs of `handshakeloss` and `handshakecorruption`: a client gave up 1 of 50 handshakes.
+# With one iteration for each of 8 cells, half of the checks of a good image failed. A stack that fails 1 job in 10
+# fails 3 of 5 iterations in 1 of 190 cells.
 MOST = 5
 HELD = 3
-TRIES = 3  # iterations that the link's impairment may miss, or the harness spoil, before the cell stays open
+TRIES = 3  # iterations without a verdict (impairment missed, error of the harness) after which the cell stays open
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """`results`: its iterations so far, at least one. `random`: another seed affects other packets."""
+    """One case with one peer. `results`: its iterations so far, at least one. `random`: True when another seed affects
+    other packets."""
 
     results: tuple[Result, ...]
     random: bool
@@ -37,16 +38,16 @@ class Cell:
 
     @property
     def further(self) -> int:
-        """How many iterations to run next. A disturbed job has had its attempts already.
+        """The number of iterations to run next. A disturbed job is not run again here, because it already had all its
+        attempts.
 
-        All that may be needed are started together: in parallel they take the time of one, mostly a minute of
-        waiting.
+        All iterations that may be needed start together: in parallel they take as long as one, about a minute.
         """
-        spoiled = [code_of(result) for result in self.results if result.outcome is Outcome.ERROR]
-        if len(spoiled) >= TRIES:
+        undecided = [code_of(result) for result in self.results if result.outcome is Outcome.ERROR]
+        if len(undecided) >= TRIES:
             return 0
         if not self.decided:
-            return int(set(spoiled) == {MISSED})
+            return int(set(undecided) == {MISSED})
         passes = len(self.decided) - self.failures
         settled = self.failures >= HELD or passes > MOST - HELD
         return MOST - len(self.decided) if self.random and self.failures and not settled else 0
@@ -69,7 +70,7 @@ class Cell:
 
     @property
     def rate(self) -> str:
-        """`4/5 succeeded, a rate of 28% to 99% (95 %)`; empty for what was decided once."""
+        """`4/5 succeeded, a rate of 28% to 99% (95 %)`; empty for a single iteration."""
         judged = count(self.decided)
         return rate_text(judged) if judged.attempts > 1 else ""
 

@@ -1,4 +1,4 @@
-"""`doctor --link`: measures the emulated link with our own endpoints, in one lane and in several lanes at once."""
+"""`doctor --link`: measures the emulated link with endpoints of this project, in one lane and in several at once."""
 
 import json
 import statistics
@@ -34,8 +34,8 @@ QUANTILE_99 = 2.576  # two-sided, of the normal distribution
 
 _QUEUE = 125  # packets
 _TIMEOUT = 60.0
-_MEND = (
-    "Give the simulator more CPU: fewer lanes (`--lanes`), no other work on this host, one core for each lane at least."
+_FIX = (
+    "Give the simulator more CPU: fewer lanes (`--lanes`), at least one core for each lane, no other work on this host."
 )
 
 
@@ -49,7 +49,8 @@ class Flow:
     count: int
 
 
-# Above the data rate, so that the link decides what arrives; below it, so that only the loss model drops.
+# RATE_FLOW exceeds the data rate, so that the link limits the packets that arrive. LOSS_FLOW stays below it, so that
+# only the loss model drops packets.
 RATE_FLOW = Flow(echoes=10, rate=1.3 * FORWARD_RATE, ip_length=1500, count=8_000)
 LOSS_FLOW = Flow(echoes=1, rate=0.1 * FORWARD_RATE, ip_length=200, count=10_000)
 
@@ -78,28 +79,28 @@ def _measure(lanes: int) -> list[Check]:
     ):
         start = threading.Barrier(lanes)
 
-        def one(number: int) -> list[dict[str, Any]]:
+        def measure(number: int) -> list[dict[str, Any]]:
             start.wait()
             flows = ((RATE_FLOW, 0.0), (LOSS_FLOW, LOSS))
             return [_job(opened, Path(folder), number, flow, loss) for flow, loss in flows]
 
         try:
-            measured = list(pool.map(one, range(1, lanes + 1)))
+            measured = list(pool.map(measure, range(1, lanes + 1)))
         except LaneError as error:
-            return [Check(name=_name("link", lanes), ok=False, what=str(error), mend="Run `./bentpipe doctor`.")]
+            return [Check(name=_name("link", lanes), ok=False, what=str(error), fix="Run `./bentpipe doctor`.")]
     rates, losses = [lane[0] for lane in measured], [lane[1] for lane in measured]
     return [_rtt(lanes, rates), _rate(lanes, rates), _loss(lanes, losses)]
 
 
 def _job(lanes: Lanes, folder: Path, number: int, flow: Flow, loss: float) -> dict[str, Any]:
     """Run one flow in a free lane. Returns the client's record, with the link's counts under `truth`."""
-    own = folder / f"{number}-{loss}"
-    own.mkdir()
+    job_folder = folder / f"{number}-{loss}"
+    job_folder.mkdir()
     environment = {"TESTCASE": "measure", "CLIENT_PARAMS": json.dumps(vars(flow))}
     evidence = lanes.run(
         LaneJob(
             job=Job(server="selftest", client="selftest", case="measure", iteration=number),
-            folder=own,
+            folder=job_folder,
             client=EndpointSpec(image=IMAGE.tag, environment=environment),
             server=EndpointSpec(image=IMAGE.tag, environment={"TESTCASE": "measure"}),
             topology=Topology(
@@ -117,55 +118,57 @@ def _job(lanes: Lanes, folder: Path, number: int, flow: Flow, loss: float) -> di
     )
     if evidence.error:
         raise LaneError(evidence.error["code"], evidence.error["message"])
-    written = own / "client" / "measured.json"
-    if not written.is_file():
-        output = Artifacts(own).output_log
+    record = job_folder / "client" / "measured.json"
+    if not record.is_file():
+        output = Artifacts(job_folder).output_log
         last = output.read_text().strip().splitlines()[-1:] if output.is_file() else []
         why = "".join(last) or f"exit code {evidence.client.exit_code}"
-        raise LaneError("selftest", f"The measuring client wrote nothing down: {why}")
-    truth = json.loads(Artifacts(own).link_truth.read_text())
-    found: dict[str, Any] = json.loads(written.read_text())
-    return found | {"truth": truth["forward"]}
+        raise LaneError("selftest", f"The measuring client wrote no result: {why}")
+    truth = json.loads(Artifacts(job_folder).link_truth.read_text())
+    report: dict[str, Any] = json.loads(record.read_text())
+    return report | {"truth": truth["forward"]}
 
 
 def _rtt(lanes: int, measured: list[dict[str, Any]]) -> Check:
     ideal = 2 * DELAY + ECHO_LENGTH * 8 / FORWARD_RATE + ECHO_LENGTH * 8 / RETURN_RATE
-    errors = [statistics.median(one["rtt_samples_s"]) - ideal for one in measured if one["rtt_samples_s"]]
+    errors = [statistics.median(lane["rtt_samples_s"]) - ideal for lane in measured if lane["rtt_samples_s"]]
     worst = max(errors, key=abs, default=float("inf"))
     return Check(
         name=_name("RTT", lanes),
         ok=len(errors) == lanes and abs(worst) <= RTT_ERROR,
         what=f"{worst * 1e3:+.2f} ms on {ideal * 1e3:.2f} ms",
-        mend=_MEND,
+        fix=_FIX,
     )
 
 
 def _rate(lanes: int, measured: list[dict[str, Any]]) -> Check:
-    rates = [one["flow"].get("rate_bps", 0.0) for one in measured]
+    rates = [lane["flow"].get("rate_bps", 0.0) for lane in measured]
     worst = max((rate / FORWARD_RATE - 1 for rate in rates), key=abs)
     return Check(
         name=_name("data rate", lanes),
         ok=abs(worst) <= RATE_ERROR,
         what=f"{worst:+.3%} on {format_data_rate(FORWARD_RATE)}",
-        mend=_MEND,
+        fix=_FIX,
     )
 
 
 def _loss(lanes: int, measured: list[dict[str, Any]]) -> Check:
-    """Compares the packets that the link dropped with those that didn't arrive: a starved receiver loses packets,
+    """Compare the packets that the link dropped with the missing packets: a receiver without CPU time loses packets,
     too."""
     half = QUANTILE_99 * (LOSS * (1 - LOSS) / LOSS_FLOW.count) ** 0.5
-    fractions = [one["truth"]["dropped_loss"] / one["truth"]["packets_in"] for one in measured]
+    fractions = [lane["truth"]["dropped_loss"] / lane["truth"]["packets_in"] for lane in measured]
     worst = max(fractions, key=lambda fraction: abs(fraction - LOSS))
-    missing = max(LOSS_FLOW.count - one["flow"].get("received", 0) - one["truth"]["dropped_loss"] for one in measured)
+    missing = max(
+        LOSS_FLOW.count - lane["flow"].get("received", 0) - lane["truth"]["dropped_loss"] for lane in measured
+    )
     starved = f"; {missing} more lost by an endpoint that waited for a CPU" if missing > 0 else ""
     return Check(
         name=_name("loss", lanes),
         ok=abs(worst - LOSS) <= half and missing <= 0,
         what=f"{worst:.2%} of {LOSS_FLOW.count} packets, expected {LOSS:.2%} ± {half:.2%}{starved}",
-        mend=_MEND,
+        fix=_FIX,
     )
 
 
-def _name(what: str, lanes: int) -> str:
-    return f"{what}, {lanes} lane{'s' if lanes > 1 else ''}"
+def _name(quantity: str, lanes: int) -> str:
+    return f"{quantity}, {lanes} lane{'s' if lanes > 1 else ''}"

@@ -1,4 +1,4 @@
-"""A build of the user's own host as an endpoint, without an image: a container sees the host's files, read only."""
+"""A build on the user's host as an endpoint, without an image: its container has the host's files, read-only."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from runner.errors import UsageError
 from runner.lanes.request import EndpointSpec
 
 ENDPOINT_IMAGE = "bentpipe/endpoint"
-# Folders of the root that are the kernel's, the container's own, or the contract's.
+# Folders of / that belong to the kernel, to the container or to the contract.
 _NOT_SHARED = frozenset(
     ("proc", "sys", "dev", "run", "tmp", "var", "boot", "lost+found", "logs", "www", "certs", "downloads")
 )
@@ -16,7 +16,7 @@ _WIRE_NAMES = (
     "handshake transfer multiconnect chacha20 retry resumption zerortt http3 keyupdate ecn v2 connectionmigration "
     "versionnegotiation"
 )
-# What /entrypoint.sh and /run_endpoint.sh do in an image. A case that nobody has gets the runner's own 127.
+# Does the work of /entrypoint.sh and /run_endpoint.sh of an image. It exits with 127 for an unknown case.
 _SCRIPT = """
 case " $KNOWN_CASES " in *" $TESTCASE "*) ;; *) exit 127 ;; esac
 /setup.sh
@@ -28,13 +28,13 @@ exec /bin/bash -c "exec $COMMAND"
 
 
 def local_build(command: str, *, root: Path = Path("/"), folder: Path | None = None) -> EndpointSpec:
-    """An endpoint that runs `command` in a shell, in `folder` (here), with the contract's environment.
+    """An endpoint that runs `command` in a shell, in `folder` (default: here), with the contract's environment.
 
-    The host's programs, libraries and files are there under their own paths, read only; /tmp is the container's own.
-    Raises UsageError when the engine is on another host.
+    The host's programs, libraries and files have the same paths in the container, read-only; /tmp belongs to the
+    container. Raises UsageError when the engine is on another host.
     """
     if socket_path() is None:
-        raise UsageError("--client and --server need a Docker Engine on this host: DOCKER_HOST names another one.")
+        raise UsageError("--client and --server need a Docker Engine on this host: DOCKER_HOST names another host.")
     here = (folder or Path.cwd()).resolve()
     shared = [
         entry

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 from runner.check.cell import HELD, MOST, Cell, code_of
-from runner.check.problems import Problem, mend, open_mend
+from runner.check.problems import Problem, fix, open_fix
 from runner.images.image_facts import ImageFacts
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
@@ -25,13 +25,13 @@ _SIGNS = {
     Outcome.ERROR: "!",
     Outcome.SKIPPED: "·",
 }
-_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # what XML 1.0 can't carry
-_EXCUSED = f"Failed at times, but not {HELD} of {MOST}: not held against the image"
+_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that XML 1.0 doesn't allow
+_EXCUSED = f"Failed at times, but less than {HELD} of {MOST} times: does not count against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
 
 class Verdict(Enum):
-    """The end of a check; the value is the exit code."""
+    """The verdict of a check; the value is the exit code."""
 
     PASSED = 0
     FAILED = 1
@@ -52,7 +52,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that a check found. `wire_names`: case → role → TESTCASE. `random`: cases that draw from a seed."""
+    """The result of a check. `wire_names`: case → role → TESTCASE. `random`: cases with random impairments."""
 
     name: str  # of the implementation, as it would be listed
     subject: str  # the image, or the commands
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed with a problem or a failed cell, and when it supports nothing; what no peer decided leaves it open."""
+        """Failed: a problem, a failed cell, or no supported case. Inconclusive: no peer decided a case."""
         outcomes = {cell.outcome for cell in self.cells.values()}
         if self.problems or Outcome.FAILED in outcomes or not self.roles():
             return Verdict.FAILED
@@ -77,26 +77,33 @@ class Report:
     @cached_property
     def cells(self) -> dict[Place, Cell]:
         """All iterations of a case with a peer, in the order in which the cases were first run."""
-        found: dict[Place, list[Result]] = {}
+        by_place: dict[Place, list[Result]] = {}
         for job, result in self.results.items():
-            found.setdefault(Place(job.case, self.role_of(job), self.peer_of(job)), []).append(result)
+            by_place.setdefault(Place(job.case, self.role_of(job), self.peer_of(job)), []).append(result)
         return {
-            place: Cell(results=tuple(sorted(results, key=lambda one: one.iteration)), random=place.case in self.random)
-            for place, results in found.items()
+            place: Cell(
+                results=tuple(sorted(results, key=lambda result: result.iteration)), random=place.case in self.random
+            )
+            for place, results in by_place.items()
         }
 
     def is_open(self, place: Place) -> bool:
         """True when the cell was not decided and the case did not succeed in this role with another peer."""
-        alike = [cell for other, cell in self.cells.items() if (other.case, other.role) == (place.case, place.role)]
-        return self.cells[place].outcome is Outcome.ERROR and all(one.outcome is not Outcome.SUCCEEDED for one in alike)
+        cells = [cell for other, cell in self.cells.items() if (other.case, other.role) == (place.case, place.role)]
+        return self.cells[place].outcome is Outcome.ERROR and all(
+            cell.outcome is not Outcome.SUCCEEDED for cell in cells
+        )
 
     def path(self, place: Place) -> Path:
-        """The evidence of what `Cell.shown` is."""
-        one = self.cells[place].shown
-        return self.run / Job(server=one.server, client=one.client, case=one.case, iteration=one.iteration).path
+        """The job folder of `Cell.shown`."""
+        result = self.cells[place].shown
+        return (
+            self.run
+            / Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration).path
+        )
 
     def role_of(self, job: Job) -> Role:
-        """The side that the subject took in `job`."""
+        """The role of the subject in `job`."""
         return Role.SERVER if job.server == self.name else Role.CLIENT
 
     def peer_of(self, job: Job) -> str:
@@ -104,7 +111,7 @@ class Report:
         return job.client if job.server == self.name else job.server
 
     def cases(self, role: Role) -> tuple[str, ...]:
-        """The wire names that the image claims in `role`: those that ran and were not answered with 127."""
+        """The wire names that the image claims in `role`: those that ran and did not end with 127."""
         names = {
             self.wire_names[job.case][role.value]
             for job, result in self.results.items()
@@ -113,51 +120,49 @@ class Report:
         return tuple(sorted(names))
 
     def succeeded(self, role: Role) -> tuple[str, ...]:
-        """The cases that succeeded in `role` with every peer that decided them."""
+        """The cases that succeeded in `role` with every peer that has a verdict."""
         outcomes: dict[str, set[Outcome]] = {}
         for place, cell in self.cells.items():
             if place.role is role and cell.outcome is not Outcome.ERROR:
                 outcomes.setdefault(place.case, set()).add(cell.outcome)
-        return tuple(case for case, those in outcomes.items() if those == {Outcome.SUCCEEDED})
+        return tuple(case for case, case_outcomes in outcomes.items() if case_outcomes == {Outcome.SUCCEEDED})
 
     def summary(self) -> str:
         """`as client 21 of 23 supported cases succeeded`, for both roles."""
         parts = []
         for role in self.roles():
             unknown = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
-            mine = {place.case: cell.outcome for place, cell in self.cells.items() if place.role is role}
-            known = [case for case, outcome in mine.items() if outcome not in unknown]
+            outcomes = {place.case: cell.outcome for place, cell in self.cells.items() if place.role is role}
+            known = [case for case, outcome in outcomes.items() if outcome not in unknown]
             parts.append(f"as {role.value} {len(self.succeeded(role))} of {len(known)} supported cases succeeded")
         return "; ".join(parts) or "supports no case in any role"
 
     def roles(self) -> tuple[Role, ...]:
-        """The roles in which it claims anything."""
+        """The roles in which the image claims a case."""
         return tuple(role for role in Role if self.cases(role))
 
-    def _asked(self, role: Role) -> frozenset[str]:
+    def _tried(self, role: Role) -> frozenset[str]:
         """The wire names that this check used in `role`."""
         jobs = (job for job in self.results if self.role_of(job) is role)
         return frozenset(self.wire_names[job.case][role.value] for job in jobs)
 
     def entry(self) -> dict[str, Any]:
-        """The entry of implementations.json to send, under its name."""
+        """The entry of implementations.json to submit, under its name."""
         listed = self.listed
         claimed = {role: self.cases(role) for role in self.roles()}
-        asked = {role: self._asked(role) for role in Role}
-        if listed is not None:  # what this check did not ask stays as it was submitted
+        tried = {role: self._tried(role) for role in Role}
+        if listed is not None:  # the entry keeps its cases that this check did not run
             for role in listed.roles:
-                if role not in listed.cases and asked[role] == frozenset(claimed.get(role, ())):
-                    claimed[role] = ()  # it claims every case, and nothing that was asked says otherwise
+                if role not in listed.cases and tried[role] == frozenset(claimed.get(role, ())):
+                    claimed[role] = ()  # the entry claims every case, and no case that ran contradicts it
                     continue
-                kept = [name for name in listed.cases.get(role, ()) if name not in asked[role]]
+                kept = [name for name in listed.cases.get(role, ()) if name not in tried[role]]
                 if kept:
                     claimed[role] = tuple(sorted({*claimed.get(role, ()), *kept}))
         names = {name for cases in claimed.values() for name in cases}
-        speaks = [
-            protocol for protocol, there in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if there
-        ]
+        speaks = [protocol for protocol, used in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if used]
         if listed is not None:
-            untried = any("http3" not in asked[role] or len(asked[role]) == 1 for role in listed.roles)
+            untried = any("http3" not in tried[role] or len(tried[role]) == 1 for role in listed.roles)
             speaks += [protocol for protocol in listed.speaks if protocol not in speaks and untried]
         facts = self.facts
         rates = [f"{place}: {cell.rate}" for place, cell in self.cells.items() if cell.rate]
@@ -175,7 +180,7 @@ class Report:
         }
 
     def write(self) -> tuple[Path, Path, Path]:
-        """`report.md`, `junit.xml` and `entry.json` in the run's folder."""
+        """Write `report.md`, `junit.xml` and `entry.json` into the run's folder, and return their paths."""
         paths = (self.run / "report.md", self.run / "junit.xml", self.run / "entry.json")
         paths[0].write_text(self.markdown())
         paths[1].write_bytes(self.junit())
@@ -183,9 +188,9 @@ class Report:
         return paths
 
     def columns(self) -> list[tuple[Role, str]]:
-        """Role and peer of each column of the table, as far as they ran."""
-        found = {(place.role, place.peer) for place in self.cells}
-        return sorted(found, key=lambda column: (list(Role).index(column[0]), self.peers.index(column[1])))
+        """Role and peer of each column of the table, for cells that ran."""
+        columns = {(place.role, place.peer) for place in self.cells}
+        return sorted(columns, key=lambda column: (list(Role).index(column[0]), self.peers.index(column[1])))
 
     def rows(self) -> list[str]:
         """The cases in the order in which they were run."""
@@ -211,11 +216,11 @@ class Report:
     def _markdown_head(self) -> list[str]:
         size = f", {self.facts.size / 1e6:.0f} MB, {self.facts.platform}" if self.facts else ""
         lines = [f"**{self.verdict.name.lower()}** in {format_duration(self.seconds)}{size}."]
-        lines += [f"- **{problem.code}**: {problem.what} {problem.mend}" for problem in self.problems]
+        lines += [f"- **{problem.code}**: {problem.what} {problem.fix}" for problem in self.problems]
         return lines
 
     def groups(self) -> list[tuple[str, list[Place]]]:
-        """Cells to list one by one, by heading; empty groups are left out."""
+        """Cells with findings to print, by heading; empty groups are left out."""
         by_title: dict[str, list[Place]] = {"Failed": [], _EXCUSED: [], "Not decided": []}
         for place, cell in self.cells.items():
             if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
@@ -236,8 +241,8 @@ class Report:
                 f"- expected: {finding.expected}",
                 f"- actual: {finding.actual}",
             ]
-            if mend := mend_of(cell, finding):
-                lines.append(f"- mend: {mend}")
+            if fix := fix_of(cell, finding):
+                lines.append(f"- fix: {fix}")
             if finding.log_tail:
                 lines += ["", "```", finding.log_tail.replace("```", "'''"), "```"]
         return [*lines, "", f"Evidence: `{self.path(place)}`"]
@@ -248,13 +253,13 @@ class Report:
         contract = Xml.SubElement(root, "testsuite", name="contract")
         for problem in self.problems:
             case = Xml.SubElement(contract, "testcase", classname="contract", name=problem.code)
-            _child(case, "failure", problem.what, problem.mend)
+            junit_child(case, "failure", problem.what, problem.fix)
         if not self.problems:
             Xml.SubElement(contract, "testcase", classname="contract", name="image and probe")
         for role in Role:
-            of_role = {place: cell for place, cell in self.cells.items() if place.role is role}
+            cells = {place: cell for place, cell in self.cells.items() if place.role is role}
             suite = Xml.SubElement(root, "testsuite", name=role.value)
-            for place, cell in of_role.items():
+            for place, cell in cells.items():
                 case = Xml.SubElement(
                     suite,
                     "testcase",
@@ -263,17 +268,22 @@ class Report:
                     time=f"{sum(result.wall_s for result in cell.results):.3f}",
                 )
                 _junit_outcome(case, cell, is_open=self.is_open(place))
-        for suite in root:
-            suite.set("tests", str(len(suite)))
-            for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-                suite.set(attribute, str(sum(case.find(tag) is not None for case in suite)))
-        Xml.indent(root)
-        document: bytes = Xml.tostring(root, encoding="utf-8", xml_declaration=True)
-        return document
+        return junit_document(root)
+
+
+def junit_document(root: Xml.Element) -> bytes:
+    """The JUnit file of these suites, with their counts."""
+    for suite in root:
+        suite.set("tests", str(len(suite)))
+        for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            suite.set(attribute, str(sum(case.find(tag) is not None for case in suite)))
+    Xml.indent(root)
+    document: bytes = Xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
 
 
 def cell_text(cell: Cell | None) -> str:
-    """The sign of a cell with its number, its code or how often it succeeded."""
+    """The sign of a cell with its number, its code or its rate of success."""
     if cell is None:
         return ""
     sign, result = _SIGNS[cell.outcome], cell.shown
@@ -287,14 +297,14 @@ def cell_text(cell: Cell | None) -> str:
     return sign
 
 
-def mend_of(cell: Cell, finding: Finding) -> str:
-    """The mend; empty when the requirement already says it."""
-    return open_mend(finding.code) if cell.outcome is Outcome.ERROR else mend(finding.code, cell.shown.case)
+def fix_of(cell: Cell, finding: Finding) -> str:
+    """The fix; empty when the requirement already says it."""
+    return open_fix(finding.code) if cell.outcome is Outcome.ERROR else fix(finding.code, cell.shown.case)
 
 
 def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:
-    """A cell that is not decided is an error only when it leaves the check open; an excused cell passes with a
-    note."""
+    """Add the outcome of a cell. An undecided cell is an error only when it leaves the check open; an excused cell
+    passes with a note."""
     tags = {
         Outcome.FAILED: "failure",
         Outcome.ERROR: "error" if is_open else "skipped",
@@ -303,19 +313,21 @@ def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:
     }
     findings = cell.shown.findings
     text = "\n".join(
-        f"{one.code}: {one.requirement} {one.section}\nexpected: {one.expected}\nactual: {one.actual}\n{one.log_tail}"
-        for one in findings
+        f"{finding.code}: {finding.requirement} {finding.section}\n"
+        f"expected: {finding.expected}\nactual: {finding.actual}\n{finding.log_tail}"
+        for finding in findings
     )
     if cell.excused:
         Xml.SubElement(case, "system-out").text = f"{cell.rate}\n{text}".translate(_CONTROL)
     if cell.outcome not in tags:
         return
     words = ["not decided"] if cell.outcome is Outcome.ERROR else []
-    words += [f"{one.code}: {one.actual}" for one in findings[:1]] or [cell.outcome.value]
+    words += [f"{finding.code}: {finding.actual}" for finding in findings[:1]] or [cell.outcome.value]
     words += [cell.rate] if cell.rate else []
-    _child(case, tags[cell.outcome], "; ".join(words), text)
+    junit_child(case, tags[cell.outcome], "; ".join(words), text)
 
 
-def _child(case: Xml.Element, tag: str, message: str, text: str) -> None:
+def junit_child(case: Xml.Element, tag: str, message: str, text: str) -> None:
+    """Add a child to a test case: failure, error or skipped. Characters that XML doesn't allow are left out."""
     child = Xml.SubElement(case, tag, message=message.translate(_CONTROL))
     child.text = text.translate(_CONTROL)

@@ -1,11 +1,11 @@
-"""A check's report in a terminal."""
+"""Prints a check's report to a terminal."""
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from runner.check.cell import Cell
-from runner.check.report import UNKNOWN_URL, Place, Report, Verdict, cell_text, mend_of
+from runner.check.report import UNKNOWN_URL, Place, Report, Verdict, cell_text, fix_of
 from runner.model.implementation import Role
 from runner.terminal.tables import STYLES
 from runner.units import format_duration
@@ -14,10 +14,10 @@ _STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "red", Verdict.INCONCLUSIVE:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Print problems with their mends, the table of cases, failures, the places of the files, the verdict."""
+    """Print problems with their fixes, the table of cases, failures, the places of the files, the verdict."""
     for problem in report.problems:
         console.print(f"\n[red]✗ {escape(problem.code)}[/red] {escape(problem.what)}", soft_wrap=True)
-        console.print(f"  mend: {escape(problem.mend)}", soft_wrap=True)
+        console.print(f"  fix: {escape(problem.fix)}", soft_wrap=True)
     for role in Role:
         columns = [column for column in report.columns() if column[0] is role]
         if columns:
@@ -43,7 +43,7 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def _cases_table(report: Report, columns: list[tuple[Role, str]]) -> Table:
-    """The cases in one role with a column per peer, within 80 columns, however long the codes of the failures are."""
+    """The cases in one role with a column per peer, within 80 columns: long codes of failures are folded."""
     table = Table(box=None)
     table.add_column(f"as {columns[0][0].value}", no_wrap=True)
     for _, peer in columns:
@@ -66,6 +66,6 @@ def _show_cell(console: Console, report: Report, place: Place) -> None:
         section = f" ({finding.section})" if finding.section else ""
         console.print(f"  {escape(finding.code)}: {escape(finding.requirement)}{section}", soft_wrap=True)
         console.print(f"  expected {escape(finding.expected)}; got {escape(finding.actual)}", soft_wrap=True)
-        if mend := mend_of(cell, finding):
-            console.print(f"  mend: {mend}", soft_wrap=True)
+        if fix := fix_of(cell, finding):
+            console.print(f"  fix: {fix}", soft_wrap=True)
     console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)

@@ -1,9 +1,7 @@
-"""The work of a check: look at the image, probe it, run it against reference peers, handshakes first."""
+"""The work of a check: inspect the image, probe it, run it against reference peers, handshakes first."""
 
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,24 +9,29 @@ from pathlib import Path
 from rich.console import Console
 
 from runner.campaign import clocks
-from runner.campaign.campaign import Campaign, Deployment
+from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
 from runner.campaign.width import Width
 from runner.check.cell import Cell
+from runner.check.ground import Ground, open_ground
 from runner.check.local_build import ENDPOINT_IMAGE, local_build
 from runner.check.problems import Problem, of_image, of_output, of_probe
 from runner.check.report import Report
+from runner.check.subject import (
+    FIRST_CASES,
+    PEERS,
+    jobs_with_peers,
+    select_cases,
+    select_peers,
+    subject_name,
+)
 from runner.config.catalog import Catalog, load_catalog
 from runner.config.selection import Selection
 from runner.engine import engine
 from runner.errors import InterruptedRunError, UsageError
-from runner.guests.deployment import GuestHost, Guests
-from runner.guests.experiment import Setting
 from runner.images.image_facts import ImageFacts, image_facts
 from runner.images.setup import prepare
-from runner.lanes.emulated import Emulated
-from runner.lanes.lanes import Lanes
 from runner.lanes.request import EndpointSpec
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
@@ -36,17 +39,12 @@ from runner.model.protocol import HTTP3, OVER_QUIC, WIRE_NAMES
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind, Run
 from runner.plan import runs
-from runner.plan.jobs import cannot_talk, declared_unsupported
+from runner.plan.jobs import cannot_talk
 from runner.plan.runs import LOGS
 from runner.store import RunFolder
 from runner.terminal.tables import RunWatch
 
-PEERS = ("quic-go", "quinn", "aioquic")  # stacks that any checkout builds; each case takes the first two that know it
 PEERS_A_CASE = 2
-FIRST_CASES = ("handshake", "http3")  # without one of them a role can do nothing
-MEASUREMENTS = ("goodput", "sat")
-Places = Lanes | GuestHost
-_NOT_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +70,12 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     began = time.monotonic()
     catalog = load_catalog(options.implementations)
     if options.clock != clocks.REAL and options.commands:
-        raise UsageError("--clock virtual: a local build runs in real time only; give an image, or leave out --clock.")
+        raise UsageError("--clock virtual: a local build runs in real time only. Name an image, or leave out --clock.")
     width = clocks.width(options.lanes, options.clock)
-    peers = _peers(options, catalog)
-    cases = _cases(options, catalog)
-    name = _name(options, peers)
+    peers = select_peers(catalog, options.peers)
+    cases = select_cases(catalog, options.cases)
+    image = options.image if options.image is not None else "local"
+    name = subject_name(options.name, image, peers)
     prepare(
         [catalog.implementations[peer] for peer in peers],
         assume_yes=options.yes,
@@ -109,43 +108,13 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         run=path,
         seconds=time.monotonic() - began,
         listed=catalog.implementations.get(name)
-        or (_of_image(catalog, options.image) if options.name is None else None),
+        or (_stack_with_image(catalog, options.image) if options.name is None else None),
     )
 
 
-def _of_image(catalog: Catalog, image: str | None) -> Implementation | None:
+def _stack_with_image(catalog: Catalog, image: str | None) -> Implementation | None:
     """The stack of the catalogue that has this image."""
     return next((stack for stack in catalog.implementations.values() if image and stack.image == image), None)
-
-
-def _peers(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:
-    for peer in options.peers:
-        if peer not in catalog.implementations:
-            raise UsageError(f"--peer: there is no stack '{peer}'. Choices: {', '.join(catalog.implementations)}.")
-    return tuple(dict.fromkeys(options.peers))
-
-
-def _cases(options: CheckOptions, catalog: Catalog) -> tuple[str, ...]:
-    """The selected cases; without a selection every test case, goodput and sat. Handshakes come first."""
-    chosen = catalog.select_cases(options.cases)
-    if not options.cases:
-        chosen = tuple(name for name in chosen if catalog.cases[name].kind is Kind.TEST_CASE or name in MEASUREMENTS)
-    return tuple(name for name in chosen if name in FIRST_CASES) + tuple(
-        name for name in chosen if name not in FIRST_CASES
-    )
-
-
-def _name(options: CheckOptions, peers: tuple[str, ...]) -> str:
-    name = options.name
-    if name is None and options.image is None:
-        name = "local"
-    if name is None:
-        last = (options.image or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
-        name = _NOT_A_NAME.sub("-", last).strip("-.") or "image"
-        name = f"{name}-candidate" if name in peers else name
-    if _NOT_A_NAME.search(name) or name.startswith(".") or name in peers:
-        raise UsageError(f"--name {name}: letters, digits, '-' and '.' make a name, and no peer may have it.")
-    return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,16 +138,17 @@ class _Subject:
         return self.facts.image if self.facts is not None else ENDPOINT_IMAGE
 
     def roles(self) -> tuple[Role, ...]:
-        """The possible roles: both for an image, the given ones for a local build."""
+        """The possible roles: both for an image; for a local build those with a command."""
         return tuple(role for role in Role if self.facts is not None or role in self.commands)
 
     def specs(self) -> dict[tuple[str, Role], EndpointSpec]:
-        """How the containers of a local build differ from those of an image."""
+        """The endpoints of a local build, by name and role; empty for an image."""
         return {(self.name, role): local_build(command) for role, command in self.commands.items()}
 
 
 def _got_through(result: Result) -> bool:
-    """True when the file arrived, even if the case forbids how: other cases may allow it, such as Retry."""
+    """True when the file arrived, even if the case failed because of the way in which it arrived. Other cases may allow
+    that way, such as Retry."""
     return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not cannot_talk(result))
 
 
@@ -197,61 +167,53 @@ class _Check:
         out: Console,
     ) -> None:
         self.results: dict[Job, Result] = {}
-        self._asked: list[Job] = []
+        self._planned: list[Job] = []
         self._subject = subject
         self._peers = peers
         self._cases = cases
         self._path = path
         self._width = width
         self._out = out
+        self._say = partial(out.print, soft_wrap=True, markup=False)
         self._catalog = catalog
         self._folder: RunFolder | None = None
 
     def run(self) -> list[Problem]:
-        """Probe and run. Returns the problems that only showed while it ran."""
+        """Probe the image and run the jobs. Returns the problems that the jobs showed."""
         entry = self._entry(self._subject.roles(), {})
         folder = self._open(entry)
-        say = partial(self._out.print, soft_wrap=True, markup=False)
-        # The same lanes from the probe to the last job: a new one costs as much as a job.
-        with folder.locked(), self._places(folder.run, say) as places:
-            problems = self._ask(entry, places)
+        # All stages use the same lanes: making a lane takes as long as a job.
+        with folder.locked(), open_ground(folder.run, self._width, self._say) as ground:
+            problems = self._run_all(entry, ground)
         return problems + self._output_problems()
 
-    def _places(self, run: Run, say: Callable[[str], None]) -> AbstractContextManager[Places]:
-        if run.clock == clocks.REAL:
-            return Lanes.open(run.name, lanes=self._width.all, say=say)
-        return GuestHost.open(run.name, Setting.of(run), lanes=self._width.all, scratch=LOGS / ".guests")
-
-    def _deployment(self, places: Places) -> Deployment:
-        if isinstance(places, GuestHost):
-            return Guests(self._run(), places)
-        return Emulated(self._run(), places, self._subject.specs())
-
-    def _ask(self, entry: Implementation, places: Places) -> list[Problem]:
+    def _run_all(self, entry: Implementation, ground: Ground) -> list[Problem]:
         first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        problems = self._probe(first, places)
-        self._execute(first, entry, places)
+        problems = self._probe(first, ground)
+        self._execute(first, entry, ground)
         able = self._able()
         for role in entry.roles:
             if role in able and not able[role]:
-                self._out.print(f"As {role.value} it {self._ending(role)} its first case: its other cases are not run.")
+                self._out.print(
+                    f"As {role.value} it {self._ending(role)} its first case, so its other cases don't run."
+                )
             elif role not in able:
                 self._out.print(
-                    f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}: not run as {role.value}."
+                    f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}, so no case runs in this role."
                 )
         roles = tuple(role for role in entry.roles if able.get(role))
         if roles:
             entry = self._entry(roles, able)
             jobs = [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results]
-            # The longest first: begun last, they would run alone while the other lanes are idle. Measurements, which
-            # leave room for fewer lanes, at the end.
+            # The longest jobs start first: at the end they would run alone while other lanes are idle. Measurements
+            # come last, because they allow fewer lanes beside them.
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
-            self._execute(jobs, entry, places)
+            self._execute(jobs, entry, ground)
         return problems
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
-        """The subject as a stack. `able`: the first cases that each role passed; empty before they were run."""
+        """The subject as a stack. `able`: the first cases that each role passed; empty before they run."""
         facts = self._subject.facts
         only_h3 = {role: (WIRE_NAMES[HTTP3],) for role, cases in able.items() if cases == {"http3"}}
         return Implementation(
@@ -265,55 +227,41 @@ class _Check:
         )
 
     def _jobs(self, entry: Implementation, cases: tuple[str, ...], *, peers: int) -> list[Job]:
-        """Each case in each role that it judges, against the first `peers` stacks that know it, the case outermost."""
-        catalog = self._with(entry)
-        jobs = []
-        for case in cases:
-            for role in (role for role in entry.roles if role in catalog.cases[case].judges):
-                pairs = [
-                    Job(server=entry.name, client=peer, case=case, iteration=1)
-                    if role is Role.SERVER
-                    else Job(server=peer, client=entry.name, case=case, iteration=1)
-                    for peer in self._peers
-                ]
-                able = [job for job in pairs if declared_unsupported(catalog, job) is None]
-                jobs += able[:peers]
-        return jobs
+        return jobs_with_peers(self._with(entry), entry, cases, self._peers, most=peers)
 
     def _with(self, entry: Implementation) -> Catalog:
         return Catalog(implementations={**self._catalog.implementations, entry.name: entry}, cases=self._catalog.cases)
 
     def _open(self, entry: Implementation) -> RunFolder:
-        wanted = self._jobs(entry, self._cases, peers=PEERS_A_CASE)
-        self._folder = RunFolder.create(self._path, replace(self._record(entry), order=tuple(wanted)))
+        jobs = self._jobs(entry, self._cases, peers=PEERS_A_CASE)
+        self._folder = RunFolder.create(self._path, replace(self._record(entry), order=tuple(jobs)))
         return self._folder
 
     def _record(self, entry: Implementation) -> Run:
-        """The subject against its peers, both ways."""
+        """The record of the run: the subject with its peers, in both roles."""
         stacks = (entry.name, *self._peers)
         selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
         ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
         run = runs.new_run(
             self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
         )
-        return clocks.on(run, self._subject.clock)
+        return clocks.with_clock(run, self._subject.clock)
 
-    def _probe(self, jobs: list[Job], places: Places) -> list[Problem]:
-        """Run the image with an unknown TESTCASE. For a local build the runner itself gives that answer."""
+    def _probe(self, jobs: list[Job], ground: Ground) -> list[Problem]:
+        """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""
         if self._subject.facts is None:
             return []
-        if isinstance(places, GuestHost):
-            self._out.print("Whether the image answers an unknown test case with 127 is asked in real time only.")
-            return []
-        answers = Emulated(self._run(), places, {}).probe(self._path / "compliance.json", jobs)
-        mine = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
-        return list(of_probe(mine))
+        if ground.unprobed:
+            self._say(ground.unprobed)
+        answers = ground.probe(self._run(), self._path / "compliance.json", jobs)
+        reasons = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
+        return list(of_probe(reasons))
 
     def _run(self) -> Run:
         assert self._folder is not None, "_open() comes first"
         return self._folder.run
 
-    def _execute(self, jobs: list[Job], entry: Implementation, places: Places) -> None:
+    def _execute(self, jobs: list[Job], entry: Implementation, ground: Ground) -> None:
         assert self._folder is not None, "_open() comes first"
         record, now = self._run(), self._record(entry)
         self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
@@ -323,28 +271,28 @@ class _Check:
                 cases=self._catalog.cases,
                 todo=tuple(jobs),
                 presets={},
-                deployment=self._deployment(places),
+                deployment=ground.deployment(self._run(), self._subject.specs()),
                 width=self._width,
                 retention=Retention.FAILED,
-                watch=watch,
-                more=self._again,
+                observer=watch,
+                extension=self,
             )
-            self._asked += jobs
+            self._planned += jobs
             with stopping(work):
                 self.results |= work.execute()
-        asked = dict.fromkeys((*self._run().order, *self._asked))
-        self._folder.save_run(replace(self._run(), order=tuple(asked)))
+        order = dict.fromkeys((*self._run().order, *self._planned))
+        self._folder.save_run(replace(self._run(), order=tuple(order)))
         if work.stopped:
             raise InterruptedRunError(f"Stopped after {len(self.results)} jobs of the check; they are in {self._path}.")
 
-    def _again(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
-        """Further iterations of the job's cell, once all its running ones have ended."""
-        asked = [one for one in self._asked if replace(one, iteration=job.iteration) == job]
-        if not all(one in results for one in asked):
+    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
+        """Further iterations of the job's cell; none while iterations of the cell still run."""
+        iterations = [other for other in self._planned if replace(other, iteration=job.iteration) == job]
+        if not all(other in results for other in iterations):
             return ()
-        cell = Cell(results=tuple(results[one] for one in asked), random=self.is_random(job.case))
-        more = [replace(job, iteration=len(asked) + number) for number in range(1, cell.further + 1)]
-        self._asked += more
+        cell = Cell(results=tuple(results[other] for other in iterations), random=self.is_random(job.case))
+        more = [replace(job, iteration=len(iterations) + number) for number in range(1, cell.further + 1)]
+        self._planned += more
         return more
 
     def is_random(self, case: str) -> bool:
@@ -352,36 +300,36 @@ class _Check:
         return self._catalog.cases[case].record().has_chance
 
     def _ending(self, role: Role) -> str:
-        """What a role that passed none of its first cases did with them."""
+        """The verb for a role that passed none of its first cases: `fails`, or `could not be judged in`."""
         outcomes = {result.outcome for job, result in self.results.items() if self._role_of(job) is role}
         return "fails" if Outcome.FAILED in outcomes else "could not be judged in"
 
     def _able(self) -> dict[Role, frozenset[str]]:
-        """The first cases that succeeded, by role; a role that answered all of them with 127 is left out."""
+        """The first cases that succeeded, by role. A role that supports none of them is left out."""
         able: dict[Role, frozenset[str]] = {}
         for role in Role:
-            mine = {job: result for job, result in self.results.items() if self._role_of(job) is role}
-            known = {job.case for job, result in mine.items() if result.outcome is not Outcome.UNSUPPORTED}
+            results = {job: result for job, result in self.results.items() if self._role_of(job) is role}
+            known = {job.case for job, result in results.items() if result.outcome is not Outcome.UNSUPPORTED}
             if known:
-                able[role] = frozenset(job.case for job, result in mine.items() if _got_through(result))
+                able[role] = frozenset(job.case for job, result in results.items() if _got_through(result))
         return able
 
     def _role_of(self, job: Job) -> Role:
         return Role.SERVER if job.server == self._subject.name else Role.CLIENT
 
     def _output_problems(self) -> list[Problem]:
-        """Problems with rights that the endpoint's own output shows; each once per role."""
-        found: dict[Role, Problem] = {}
+        """Problems with missing rights that the output of an endpoint shows, at most one per role."""
+        by_role: dict[Role, Problem] = {}
         for job in self.results:
             role = self._role_of(job)
             log = self._path / job.path / role.value / "output.log"
-            if log.is_file() and role not in found:
+            if log.is_file() and role not in by_role:
                 for problem in of_output(role, log.read_text(errors="replace")):
-                    found[role] = problem
-        return list(found.values())
+                    by_role[role] = problem
+        return list(by_role.values())
 
     def wire_names(self) -> dict[str, dict[str, str]]:
-        """Case → role → TESTCASE, as they were sent."""
+        """The values of TESTCASE that the endpoints got, by case and role."""
         if self._folder is None:
             return {}
         return {job.case: dict(self._run().wire_names(job)) for job in self.results}

@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints, exits.
 
-Exit codes: 0 done · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
+Exit codes: 0 success · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
 """
 
 import sys
@@ -19,17 +19,17 @@ def entry() -> None:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        _tell("interrupted.")
+        _print("interrupted.")
         sys.exit(3)
     except BentpipeError as error:
-        _tell(str(error))
+        _print(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(3)
 
 
-def _tell(sentence: str) -> None:
+def _print(sentence: str) -> None:
     from runner.cli.base import err  # noqa: PLC0415 - slow to import
 
     err.print(f"bentpipe: {sentence}", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""The consoles, and what several commands share."""
+"""The consoles, and options and functions that several commands share."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,25 +11,29 @@ from rich.segment import Segment
 
 from runner.config.catalog import ROOT
 from runner.errors import UsageError
+from runner.nights.record import newest_records
+from runner.plan.runs import LOGS
 from runner.store import RunFolder
 
 SITE = ROOT / "web" / "site"
-_MOST_TOLD = 10  # sentences
+_MOST_SENTENCES = 10
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
-TEST_STACKS = (*DEMO_STACKS, "qpep")  # what the tests of the default suite run
+TEST_STACKS = (*DEMO_STACKS, "qpep")  # the images that the default test suite needs
 
-# Control characters, those that turn the order of text round, and halves of characters, which no terminal's encoding
-# has: images write them into logs, names and readings.
+# Control characters, characters that reverse the direction of text, and surrogates, which no terminal's encoding has.
+# Images write them into logs, names and readings.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class SafeConsole(Console):
-    """Prints what strangers wrote without letting it command the terminal; its own colours stay."""
+    """Prints text from untrusted files without its control characters; the console's own colours stay."""
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         shown = (
-            one if one.control else Segment(_COMMANDS.sub("\N{REPLACEMENT CHARACTER}", one.text), one.style)
-            for one in buffer
+            segment
+            if segment.control
+            else Segment(_COMMANDS.sub("\N{REPLACEMENT CHARACTER}", segment.text), segment.style)
+            for segment in buffer
         )
         return super()._render_buffer(shown)
 
@@ -38,54 +42,70 @@ out = SafeConsole(highlight=False)
 err = SafeConsole(stderr=True, highlight=False)
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Install and start what is missing without asking.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Install and start missing programs without a question.")
 cas_option = click.option(
     "--extra-cas",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of *.crt that the base image trusts too. [/usr/local/share/ca-certificates]",
+    help="Folder of *.crt files that the base image trusts in addition. [/usr/local/share/ca-certificates]",
+)
+
+rootless_option = click.option(
+    "--rootless",
+    type=click.Path(path_type=Path),
+    is_flag=False,
+    flag_value="images.tar",
+    metavar="[ARCHIVE|FOLDER]",
+    help="With --clock virtual: run without Docker and without root, with the images of an archive that `docker save` "
+    "wrote, or of all *.tar in FOLDER. [without a value: images.tar]",
 )
 
 
 class Skipped:
-    """Tells, once each, what of a stored run is left out because it can't be read; beyond ten that there is more."""
+    """Prints a sentence for each unreadable part of a stored run. It prints each sentence once and at most ten, then
+    one sentence about the others."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def __call__(self, sentence: str) -> None:
-        if sentence in self._told or len(self._told) > _MOST_TOLD:
+        if sentence in self._printed or len(self._printed) > _MOST_SENTENCES:
             return
-        self._told.add(sentence)
-        text = "more is left out for the like." if len(self._told) > _MOST_TOLD else f"left out: {sentence}"
+        self._printed.add(sentence)
+        text = (
+            "more files were left out for similar reasons."
+            if len(self._printed) > _MOST_SENTENCES
+            else f"left out: {sentence}"
+        )
         err.print(f"bentpipe: {text}", soft_wrap=True, markup=False)
 
 
 def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None] | None = None) -> Path:
-    """Draw the site of `folders` into `target`; the path of its first page.
+    """Draw the site of `folders` into `target`. Returns the path of its first page.
 
-    `skip`: told a sentence for each run that can't be drawn, which is then left out; None: such a run is an error.
+    A run that can't be drawn is left out, and `skip` is called with a sentence; without `skip` it is an error.
     """
     from runner.render import UndrawableRunError  # noqa: PLC0415 - plotly is slow to import
 
-    left = list(folders)
+    drawable = list(folders)
     while True:
-        if not left:
-            raise UsageError("There is no run to draw in logs/: begin one with ./bentpipe run, or ./bentpipe demo.")
+        if not drawable:
+            raise UsageError("There is no run to draw in logs/: make one with ./bentpipe run or ./bentpipe demo.")
         try:
-            _draw(left, target)
+            _draw(drawable, target)
             return target / "index.html"
         except UndrawableRunError as error:
-            if skip is None or len(left) == 1:
+            if skip is None or len(drawable) == 1:
                 raise
             skip(str(error))
-            left = [folder for folder in left if folder.path != error.folder.path]
+            drawable = [folder for folder in drawable if folder.path != error.folder.path]
 
 
 def _draw(folders: list[RunFolder], target: Path) -> None:
     from runner.render import render  # noqa: PLC0415
 
+    nights = newest_records(LOGS)
     if err.is_terminal:
         with err.status("drawing the site") as status:
-            render(folders, target, progress=lambda what: status.update(f"drawing {escape(what)}"))
+            render(folders, target, nights=nights, progress=lambda page: status.update(f"drawing {escape(page)}"))
     else:
-        render(folders, target)
+        render(folders, target, nights=nights)

@@ -9,45 +9,60 @@ import click
 
 from runner.cli.base import Skipped, out
 from runner.cli.group import main
-from runner.compare import TOPICS, RunMeans, compare, report, run_means
+from runner.compare import TOPICS, RunMeans, clocks, compare, report, run_means
 from runner.compare.between import between_runs
 from runner.compare.conditions import differences
 from runner.compare.history import history
+from runner.compare.vias import compare_vias
 from runner.config.names import split
 from runner.errors import UsageError
 from runner.judge.renewal import RenewedRun
 from runner.plan.runs import LOGS, run_path
 from runner.store import RunFolder, find_runs
 
-_MOST_OTHERS = 20  # runs; more would hardly make the estimate better
+_MOST_OTHERS = 20  # runs; more would hardly improve the estimate
 file_type = click.Path(dir_okay=False, path_type=Path)
 
 
 @main.command("compare")
 @click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
-@click.option("--despite", multiple=True, metavar="TOPIC,…", help=f"Differences you know of: {', '.join(TOPICS)}.")
+@click.argument("after", metavar="[B]", required=False)
+@click.option(
+    "--despite",
+    multiple=True,
+    metavar="TOPIC,…",
+    help=f"Compare although the runs differ in TOPIC: {', '.join(TOPICS)}.",
+)
 @click.option(
     "--least",
     type=click.FloatRange(0, 1000),
     default=0.0,
     metavar="PERCENT",
-    help="Report numbers that changed by this much at least; a retransmission ratio by as many points.",
+    help="Report only numbers that changed by at least PERCENT (a retransmission ratio: by as many points).",
 )
-@click.option("--all", "everything", is_flag=True, help="What did not change too.")
-@click.option("--json", "json_file", type=file_type, metavar="FILE", help="Everything, in SI units.")
-@click.option("--markdown", "markdown_file", type=file_type, metavar="FILE", help="The table, for a CI.")
+@click.option("--all", "everything", is_flag=True, help="Show unchanged cells, too.")
+@click.option(
+    "--across-clocks",
+    is_flag=True,
+    help="Compare a run in real time with a run in virtual time, and explain the differences.",
+)
+@click.option(
+    "--json", "json_file", type=file_type, metavar="FILE", help="Write the whole comparison as JSON, in SI units."
+)
+@click.option("--markdown", "markdown_file", type=file_type, metavar="FILE", help="Write the table as Markdown.")
 def compare_(
     before: str,
-    after: str,
+    after: str | None,
     *,
     despite: tuple[str, ...],
     least: float,
     everything: bool,
+    across_clocks: bool,
     json_file: Path | None,
     markdown_file: Path | None,
 ) -> None:
-    """Show the statistically significant changes from run A to run B.
+    """Show the statistically significant changes from run A to run B. Without B: the middleboxes of run A, compared
+    with each other.
 
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
     """
@@ -55,37 +70,54 @@ def compare_(
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
     skipped = Skipped()
+    if across_clocks:
+        if after is None or json_file or markdown_file or topics or least or everything:
+            raise UsageError("compare: --across-clocks takes two runs and no other option.")
+        _show_clocks(*(RunFolder.open(run_path(name), skipped) for name in (before, after)))
+        return
+    if after is None:
+        if json_file or markdown_file or topics or least:
+            raise UsageError("compare: --despite, --least, --json and --markdown take two runs: name the second one.")
+        out.print(report.vias_renderable(*compare_vias(RenewedRun.of(RunFolder.open(run_path(before), skipped)))))
+        return
     folders = [RenewedRun.of(RunFolder.open(run_path(name), skipped)) for name in (before, after)]
     others = list(_others(folders))
-    found = compare(folders[0], folders[1], despite=topics, least=least / 100, others=others)
+    comparison = compare(folders[0], folders[1], despite=topics, least=least / 100, others=others)
     for path, text in (
-        (json_file, report.document(found)),
-        (markdown_file, report.markdown(found, everything=everything)),
+        (json_file, report.document(comparison)),
+        (markdown_file, report.markdown(comparison, everything=everything)),
     ):
         if path is not None:
             try:
                 path.write_text(text, encoding="utf-8")
             except OSError as error:
                 raise UsageError(f"{path} can't be written: {error.strerror}.") from error
-    out.print(report.renderable(found, everything=everything))
-    sys.exit(found.exit_code)
+    out.print(report.renderable(comparison, everything=everything))
+    sys.exit(comparison.exit_code)
+
+
+def _show_clocks(first: RunFolder, second: RunFolder) -> None:
+    comparison = clocks.across_clocks(first, second)
+    for sentence in clocks.sentences(comparison):
+        out.print(sentence, soft_wrap=True, markup=False)
+    out.print(clocks.table(comparison))
 
 
 def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
-    """How much the delivery time differs between runs that were made alike, by case."""
+    """A sentence for each case: how much the delivery time differs between runs with equal conditions."""
     means = [run_means(RunFolder.open(path)) for path in paths]
-    found = between_runs(means[0], None, means[1:])
-    for (case, metric), one in found.items():
+    deviations = between_runs(means[0], None, means[1:])
+    for (case, metric), between in deviations.items():
         if metric == "ttlb":
             yield (
-                f"{case}: delivery time deviates by {100 * one.deviation:.2g} % between these {len(one.runs)} runs "
-                f"({one.cells} cells). ./bentpipe compare takes that into account."
+                f"{case}: between these {len(between.runs)} runs, delivery time deviates by "
+                f"{100 * between.deviation:.2g} % ({between.cells} cells). ./bentpipe compare counts this deviation."
             )
 
 
 def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
-    """The newest runs beside these two that were made as the first: they tell how much runs of the same images differ.
-    What can't be read is left out."""
+    """The newest runs in the same folders that have the conditions of the first run. They show how much runs of the
+    same images differ. Unreadable runs are left out."""
     beside = {path.parent for run in runs for path in run.path.resolve().parent.glob("*/run.json")}
     folders = []
     for path in sorted(beside - {run.path.resolve() for run in runs}):
@@ -101,9 +133,16 @@ def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
 
 @main.command("history")
 @click.option(
-    "--logs", type=click.Path(exists=True, file_okay=False, path_type=Path), default=LOGS, show_default="logs"
+    "--logs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=LOGS,
+    show_default="logs",
+    help="Folder of the runs.",
 )
-@click.option("--all", "everything", is_flag=True, help="Every cell, not only those that changed or are flaky.")
+@click.option("--all", "everything", is_flag=True, help="Show every cell, not only changed and flaky ones.")
 def history_(logs: Path, everything: bool) -> None:
-    """Show each matrix cell over all runs made like the newest one: trend, change, rate of success."""
+    """Show each matrix cell over all runs: trend, change, rate of success.
+
+    Runs under other conditions than the newest run are left out.
+    """
     out.print(report.history_renderable(history(find_runs(logs, Skipped())), everything=everything))

@@ -16,10 +16,10 @@ from runner.terminal.middleboxes import emulated_links_table, knobs_table, middl
 
 @main.command()
 @click.option("--link", is_flag=True, help="Measure the emulated link: RTT, data rate, loss, with 1 and with N lanes.")
-@click.option("--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="N of --link.")
+@click.option("--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of lanes for --link.")
 @click.pass_obj
 def doctor(implementations: Path, link: bool, lanes: int) -> None:
-    """Show what this host lacks, and how to mend it."""
+    """Show what this host lacks, and how to install it."""
     from runner.images import doctor as examination  # noqa: PLC0415 - docker is slow to import
 
     checks = examination.examine(load_implementations(implementations))
@@ -38,11 +38,11 @@ def list_(implementations: Path) -> None:
     from runner.campaign import stacks  # noqa: PLC0415 - docker is slow to import
 
     catalog = load_catalog(implementations)
-    every = catalog.implementations.values()
+    entries = catalog.implementations.values()
     boxes = {name: stacks.as_stack(entry) for name, entry in catalog.middleboxes.items()}
-    sizes = stacks.image_sizes(stack.image for stack in (*every, *boxes.values()))
-    built = stacks.built_table([stack for stack in every if stack.build is not None], sizes)
-    published = stacks.published_table([stack for stack in every if stack.build is None], sizes, width=out.width)
+    sizes = stacks.image_sizes(stack.image for stack in (*entries, *boxes.values()))
+    built = stacks.built_table([stack for stack in entries if stack.build is not None], sizes)
+    published = stacks.published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
     cases = tables.cases_table(case.record() for case in catalog.cases.values())
     where = {name: stacks.where(box, sizes) for name, box in boxes.items()}
     out.print(built, "", published, "", cases, sep="\n")
@@ -52,12 +52,12 @@ def list_(implementations: Path) -> None:
 
 @main.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--pull", is_flag=True, help="Fetch published images instead: those of NAMEs, all without any.")
+@click.option("--pull", is_flag=True, help="Pull published images instead of building.")
 @yes_option
 @cas_option
 @click.pass_obj
 def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
-    """Build the images of NAMEs, stacks or middleboxes (all without any), the simulator and the tools."""
+    """Build the images of stacks and middleboxes, the simulator and the tools. Without NAME: all of them."""
     from runner.campaign import stacks  # noqa: PLC0415
 
     chosen = stacks.choose(load_catalog(implementations), names, pull=pull)
@@ -65,11 +65,11 @@ def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, 
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
-@click.option("--all", "everything", is_flag=True, help="The slow tests too.")
-@click.option("--yes", "-y", is_flag=True, help="Install and start what is missing without asking.")
+@click.option("--all", "everything", is_flag=True, help="Run the slow tests, too.")
+@click.option("--yes", "-y", is_flag=True, help="Install and start missing programs without a question.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
 def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
-    """Set up what the tests need, then run the whole suite."""
+    """Install what the tests need, then run the test suite."""
     from runner.campaign.stacks import load_present  # noqa: PLC0415
     from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
 

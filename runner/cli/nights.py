@@ -11,14 +11,15 @@ from rich.table import Table
 
 from runner.cli.base import SITE, out
 from runner.cli.group import main
+from runner.model.night import NightRecord, State
 from runner.nights.install import SYSTEMD, cron_line, install, unit_names
 from runner.nights.night import NightWork
 from runner.nights.plan import NIGHT, load_night
-from runner.nights.record import NightRecord, State, load_records, night_folder
+from runner.nights.record import load_records, night_folder
 from runner.plan.runs import LOGS
 from runner.units import format_duration
 
-_SHOWN = 10  # nights
+_SHOWN = 10  # nights at most
 _SIGNS = {State.DONE: "✓", State.STOPPED: "⏸", State.FAILED: "✗", State.LEFT_OUT: "–"}
 
 file_option = click.option(
@@ -27,21 +28,21 @@ file_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     default=NIGHT,
     show_default="night.json",
-    help="What a night is.",
+    help="File that describes a night.",
 )
 
 
 @main.group()
 def night() -> None:
-    """Nightly runs: what night.json says (docs/nights.md)."""
+    """Run the matrix every night, as night.json describes (docs/nights.md)."""
 
 
 @night.command("run")
 @file_option
 def run(path: Path) -> None:
-    """Run one night now, or go on with a night that died. Two nights never overlap.
+    """Run one night now, or resume a night that died. Two nights never overlap.
 
-    Exit codes: 0 every stage is done · 2 bad input · 3 a stage failed, or had no time.
+    Exit codes: 0 every stage is done · 2 bad input · 3 a stage failed or did not fit into the time.
     """
     work = NightWork(night=load_night(path), logs=LOGS, site=SITE, say=lambda text: out.print(escape(text)))
     record = work.run()
@@ -53,7 +54,7 @@ def run(path: Path) -> None:
 @night.command("status")
 @file_option
 def status(path: Path) -> None:
-    """Show the last nights: stages, duration, what changed, when the next night begins."""
+    """Show the last nights (stages, duration), the changes of the newest, and when the next night begins."""
     loaded = load_night(path)
     records = load_records(night_folder(LOGS, loaded.name))
     if not records:
@@ -63,8 +64,11 @@ def status(path: Path) -> None:
         for line in records[0].news:
             out.print(escape(line), soft_wrap=True)
     installed = (SYSTEMD / unit_names(loaded)[1]).is_file()
-    begins = f"every night at {loaded.at:%H:%M}" if installed else "only by hand: ./bentpipe night install"
-    out.print(f"It begins {begins}. {shutil.disk_usage(LOGS).free / 1e9:.1f} GB are free below {LOGS}.", soft_wrap=True)
+    if installed:
+        begins = f"The next night begins at {loaded.at:%H:%M}."
+    else:
+        begins = "No timer is installed: ./bentpipe night install writes one."
+    out.print(f"{begins} {shutil.disk_usage(LOGS).free / 1e9:.1f} GB are free below {LOGS}.", soft_wrap=True)
 
 
 def _table(records: list[NightRecord]) -> Table:
@@ -94,11 +98,11 @@ def _table(records: list[NightRecord]) -> Table:
 )
 @click.option("--cron", is_flag=True, help="Print a line for `crontab -e` instead.")
 def install_(path: Path, folder: Path, cron: bool) -> None:
-    """Let systemd begin the night every day: writes a service and a timer."""
+    """Write a systemd service and a timer that begin the night every day."""
     loaded = load_night(path)
     if cron:
         click.echo(cron_line(loaded, path))
         return
-    for place in install(loaded, path, folder):
-        out.print(f"{place}")
-    out.print(f"Now: systemctl daemon-reload && systemctl enable --now {unit_names(loaded)[1]}", soft_wrap=True)
+    for unit in install(loaded, path, folder):
+        out.print(f"{unit}")
+    out.print(f"Next: systemctl daemon-reload && systemctl enable --now {unit_names(loaded)[1]}", soft_wrap=True)

@@ -57,37 +57,38 @@ def analyse_(name: str) -> None:
                 changes.append((job, before, after))
     if count < len(results):
         kept = f"{len(results) - count} of {len(results)} jobs keep their verdict"
-        out.print(f"{kept}: their packets are gone, or nobody knows their test case any more.")
+        out.print(f"{kept}: their packets are gone, or their test case no longer exists.")
     out.print(tables.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
 
 
 def _all_judged_again(
     folder: RunFolder, catalog: Catalog, results: Mapping[Job, Result], skipped: Skipped
 ) -> Iterator[tuple[Job, Result, Result | None]]:
-    """Each job with its verdict before and after, in the order of `results`; a judge for each CPU."""
-    stop, most = threading.Event(), os.cpu_count() or 1
+    """Each job with its old and its new result, in the order of `results`. The new result is None when the job can't be
+    judged."""
+    stop, judges_count = threading.Event(), os.cpu_count() or 1
 
     def judge(item: tuple[Job, Result]) -> Result | None:
         try:
             return _judged_again(judges, folder, catalog, *item)
         except (UsageError, OSError) as error:
             skipped(str(error))
-        except Exception as error:  # a fault of ours must cost one job, not all
-            skipped(f"{item[0]}: the judge failed ({type(error).__name__}: {error}), which is a fault of bentpipe.")
+        except Exception as error:  # a bug of bentpipe must cost one job, not all
+            skipped(f"{item[0]}: the judge failed ({type(error).__name__}: {error}); this is a bug of bentpipe.")
         return None
 
-    with Judges(most, stopped=stop.is_set) as judges, ThreadPoolExecutor(most) as threads:
+    with Judges(judges_count, stopped=stop.is_set) as judges, ThreadPoolExecutor(judges_count) as threads:
         try:
             judged = threads.map(judge, results.items())
             for (job, before), after in zip(results.items(), judged, strict=True):
                 yield job, before, after
-        finally:  # Ctrl-C ends the judges at once
+        finally:  # after Ctrl-C the judges end at once
             stop.set()
             threads.shutdown(cancel_futures=True)
 
 
 def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
-    """None where nothing can be judged: of paths no tables are kept, so that it takes their captures."""
+    """The new result of `job`; None when its captures are gone or its case is unknown."""
     artifacts, record = folder.own(job), folder.run.cases.get(job.case_link)
     if record is None:
         return None
@@ -106,23 +107,32 @@ def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job,
 
 @main.command()
 @click.argument("names", nargs=-1, metavar="[RUN]...")
-@click.option("--out", "target", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
+@click.option(
+    "--out",
+    "target",
+    type=click.Path(path_type=Path),
+    default=SITE,
+    show_default="web/site",
+    help="Folder of the site.",
+)
 def render(names: tuple[str, ...], target: Path) -> None:
-    """Draw the site of the named runs (all without a name) from their results."""
+    """Draw the site from the results of runs. Without RUN it draws all runs in logs/."""
     skipped = Skipped()
     folders = [RunFolder.open(runs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
     out.print(f"{draw_site(folders, target, skipped if not names else None)}", markup=False)
 
 
 @main.command()
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="TCP port.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--site", type=click.Path(path_type=Path), default=SITE, show_default="web/site")
-@click.option("--name", "names", multiple=True, help="Host name by which browsers ask for it, beside this host's own.")
+@click.option(
+    "--site", type=click.Path(path_type=Path), default=SITE, show_default="web/site", help="Folder of the site."
+)
+@click.option("--name", "names", multiple=True, help="Another host name that browsers may use for this server.")
 def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
     """Serve the rendered site. Files of jobs are sent as text or as downloads, never as pages."""
     if not (site / "index.html").is_file():
-        raise UsageError(f"{site} holds no site: draw it with ./bentpipe render.")
+        raise UsageError(f"There is no site in {site}: draw it with ./bentpipe render.")
     try:
         server = SiteServer((bind, port), site, names)
     except OSError as error:
@@ -139,14 +149,15 @@ def show(name: str) -> None:
     path = Path(name) if Path(name).is_dir() else LOGS / name
     if not (path / "result.json").is_file():
         raise UsageError(
-            f"{path} holds no finished job: write RUN/SERVER_CLIENT/CASE/ITERATION, such as demo/quinn_aioquic/sat/1."
+            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
+            "demo/quinn_aioquic/sat/1."
         )
     here = path.absolute()
-    beneath(here.parents[2], Path(*here.parts[-3:]))  # a link in a run may lead to what its maker must not show
+    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead outside of it
     folder = RunFolder.open(here.parents[2], Skipped())
     results = {folder.artifacts(job).folder: result for job, result in folder.results().items()}
     if here not in results:
-        raise UsageError(f"{path} holds no job that can be shown.")
+        raise UsageError(f"The job in {path} can't be shown, because its result.json can't be read.")
     result = results[here]
     artifacts = Artifacts(path)
     tables.show_result(out, result, folder.run.cases.get(result.job.case_link), load_evidence(artifacts), artifacts)
@@ -156,18 +167,21 @@ def show(name: str) -> None:
 @main.command()
 @click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--keys", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Key log; repeat."
+    "--keys",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Key log of TLS secrets. Repeat the option for more.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Everything as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
-    """Decode any capture of QUIC."""
+    """Decode the QUIC packets of any capture file."""
     from runner.decode import decode_capture, to_json  # noqa: PLC0415
 
     document = to_json(decode_capture(capture, keys))
     for why, count in document["skipped_udp"].items():
         err.print(f"{count} UDP packet{'s' if count != 1 else ''} not read: {why}.", markup=False, soft_wrap=True)
     if document["fragments"] == 0 and not document["skipped_udp"] and not document["datagrams"]:
-        err.print(f"{capture} holds no UDP packet in {document['records']} records.", markup=False, soft_wrap=True)
+        err.print(f"The {document['records']} records of {capture} have no UDP packet.", markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(document, indent=1))
         return
@@ -177,7 +191,10 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 @main.command()
 @click.argument("name", metavar="FILE")
 def schema(name: str) -> None:
-    """The JSON Schema of a file format: run, result, evidence, implementations, links, emulated-links or night."""
+    """Print the JSON Schema of a file format.
+
+    FILE is run.json, result.json, evidence.json, implementations.json, links.json, emulated-links.json or night.json.
+    """
     schemas = {
         **store.schemas(),
         "implementations.json": implementations_schema(),

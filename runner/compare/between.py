@@ -1,11 +1,10 @@
-"""How much a number differs between runs of the same images: a change must exceed this before it is due to the
-stack.
+"""The variation of a number between runs of the same images. A change that is due to a stack must exceed it.
 
-Iterations of one run share the conditions of that run, such as the host's load, so they are no replicates of the
-run. Runs made alike with the same images are. For a case and a metric, the cells' means form a table of runs ×
-cells. Its analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates
-the part that all cells of a run share from the part that is special to a cell in a run. Means are of logarithms,
-except for ratios, where they are of the values.
+Iterations of one run share the conditions of that run, such as the host's load, so they are not replicates of the
+run. Runs of the same images under the same conditions are replicates. For a case and a metric, the cells' means form a
+table of runs × cells. Its analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4)
+separates the part that all cells of a run share from the part that is special to a cell in a run. Means are those of
+logarithms, except for ratios, where they are those of the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,29 +45,31 @@ class RunMeans:
         return server, client
 
     def document(self) -> dict[str, dict[str, list[float]]]:
-        """`cells` as JSON has them."""
+        """`cells` as a JSON document."""
         return {
-            _SEPARATOR.join(key): {name: list(one) for name, one in some.items()} for key, some in self.cells.items()
+            _SEPARATOR.join(key): {name: list(mean) for name, mean in some.items()} for key, some in self.cells.items()
         }
 
     @classmethod
     def load(cls, run: Run, document: Mapping[str, Mapping[str, Sequence[float]]]) -> "RunMeans":
-        """The opposite of `document`."""
-        found = {}
+        """The means of `run` from the document that `document` returned."""
+        means_by_key = {}
         for text, some in document.items():
             server, client, case = text.split(_SEPARATOR)
-            found[server, client, case] = {name: CellMean(one[0], one[1], int(one[2])) for name, one in some.items()}
-        return cls(run, found)
+            means_by_key[server, client, case] = {
+                name: CellMean(mean, variance, int(n)) for name, (mean, variance, n) in some.items()
+            }
+        return cls(run, means_by_key)
 
 
 def scaled(metric: str, values: Sequence[float], ratios: Sequence[str]) -> NDArray[np.float64]:
-    """Logarithms, so that deviations are fractions; of a ratio, which may be 0, the values themselves."""
+    """The logarithms of the values, so that deviations are fractions; for a ratio, which may be 0, the values."""
     known = [value if metric in ratios else log(value) for value in values if metric in ratios or value > 0]
     return np.asarray(known, dtype=np.float64)
 
 
 def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
-    """None without a value."""
+    """The mean of a cell's values; None without a value."""
     if not len(values):
         return None
     return CellMean(float(values.mean()), float(values.var(ddof=1)) if len(values) > 1 else 0.0, len(values))
@@ -76,11 +77,11 @@ def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenRuns:
-    """The variation between runs for one case and metric. Variances are of one cell's mean, so they include the
+    """The variation between runs for one case and metric. Variances are those of one cell's mean, so they include the
     noise of its iterations.
 
     `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell
-    in a run. `inside`: the mean noise of the iterations, which is part of both.
+    in a run. `inside`: the mean noise of the iterations, which both parts contain.
     """
 
     case: str
@@ -93,14 +94,14 @@ class BetweenRuns:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a cell's mean between runs: a fraction, of a ratio in its own unit."""
+        """Standard deviation of a cell's mean between runs: a fraction; for a ratio in the ratio's unit."""
         return sqrt(self.common + self.special)
 
     def p(self, before: CellMean, after: CellMean) -> float:
-        """Two-sided p that a cell's mean is the same, given how it differs between runs; degrees of freedom by
-        Satterthwaite, "An Approximate Distribution of Estimates of Variance Components" (1946)."""
+        """Two-sided p of the hypothesis that a cell's mean did not change, from its variation between runs. Degrees of
+        freedom by Satterthwaite, "An Approximate Distribution of Estimates of Variance Components" (1946)."""
         freedom, inside = len(self.runs) - 1, _inside(before, after)
-        # A cell whose iterations scatter more than those of the history is taken to differ as much more between runs.
+        # When a cell's iterations scatter more than in the earlier runs, its variation between runs is scaled up alike.
         more = max(1.0, inside / self.inside) if self.inside > 0 else 1.0
         parts = [(2 * self.common, freedom), (2 * self.special * more, freedom * max(1, self.cells - 1))]
         if self.cells == 1 or self.inside <= 0:
@@ -109,7 +110,7 @@ class BetweenRuns:
         moved = abs(after.mean - before.mean)
         if variance <= 0.0:
             return 0.0 if moved > 0 else 1.0
-        degrees = variance**2 / sum(part**2 / of for part, of in parts)
+        degrees = variance**2 / sum(part**2 / part_degrees for part, part_degrees in parts)
         return 2 * student_tail(degrees, moved / sqrt(variance))
 
 
@@ -125,32 +126,32 @@ def _inside(before: CellMean, after: CellMean) -> float:
 def between_runs(
     before: RunMeans, after: RunMeans | None, others: Sequence[RunMeans]
 ) -> dict[tuple[str, str], BetweenRuns]:
-    """Variation between runs by case and metric, from `before` and those runs among `others` that were made alike.
+    """Variation between runs by case and metric, from `before` and the runs among `others` with the same conditions.
     The judged run `after` is never used. A case is left out when no cell has the same images in two runs."""
     judged = None if after is None else (after.run.name, after.run.started_unix_s)
     alike = {(before.run.name, before.run.started_unix_s): before}
-    for one in others:
-        name = (one.run.name, one.run.started_unix_s)
-        if name != judged and name not in alike and not differences(one.run, before.run):
-            alike[name] = one
-    known = sorted(alike.values(), key=lambda one: one.run.started_unix_s)
-    asked = {(key[2], metric) for one in known for key, some in one.cells.items() for metric in some}
-    found = {}
-    for case, metric in sorted(asked):
+    for each_run in others:
+        name = (each_run.run.name, each_run.run.started_unix_s)
+        if name != judged and name not in alike and not differences(each_run.run, before.run):
+            alike[name] = each_run
+    known = sorted(alike.values(), key=lambda each_run: each_run.run.started_unix_s)
+    metrics = {(key[2], metric) for each_run in known for key, some in each_run.cells.items() for metric in some}
+    deviations = {}
+    for case, metric in sorted(metrics):
         estimate = _estimate(case, metric, known)
         if estimate is not None:
-            found[case, metric] = estimate
-    return found
+            deviations[case, metric] = estimate
+    return deviations
 
 
 def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns | None:
-    """From the largest set of runs in which some cells had the same images, and all these cells."""
+    """The estimate from the largest set of runs in which some cells had the same images, over all these cells."""
     blocks: dict[tuple[int, ...], list[Key]] = {}
-    for key in sorted({key for one in known for key in one.cells if key[2] == case}):
+    for key in sorted({key for known_run in known for key in known_run.cells if key[2] == case}):
         by_images: dict[tuple[str, str], list[int]] = {}
-        for index, one in enumerate(known):
-            if metric in one.cells.get(key, {}) and all(one.images(key)):
-                by_images.setdefault(one.images(key), []).append(index)
+        for index, known_run in enumerate(known):
+            if metric in known_run.cells.get(key, {}) and all(known_run.images(key)):
+                by_images.setdefault(known_run.images(key), []).append(index)
         for indices in by_images.values():
             if len(indices) > 1:
                 blocks.setdefault(tuple(indices), []).append(key)
@@ -158,12 +159,12 @@ def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns 
         return None
     largest = max(blocks, key=lambda block: (len(block), len(blocks[block])))
     cells = [[known[index].cells[key][metric] for key in blocks[largest]] for index in largest]
-    means = np.array([[one.mean for one in row] for row in cells])
+    means = np.array([[known_run.mean for known_run in row] for row in cells])
     runs, count = means.shape
-    of_runs = means.mean(axis=1)
-    common = float(of_runs.var(ddof=1))  # of the runs' means: MS(runs) / cells
-    rest = means - of_runs[:, None] - means.mean(axis=0)[None, :] + means.mean()
-    special = float((rest**2).sum()) / ((runs - 1) * (count - 1)) * (1 - 1 / count) if count > 1 else 0.0
+    run_means = means.mean(axis=1)
+    common = float(run_means.var(ddof=1))  # MS(runs) / cells
+    residuals = means - run_means[:, None] - means.mean(axis=0)[None, :] + means.mean()
+    special = float((residuals**2).sum()) / ((runs - 1) * (count - 1)) * (1 - 1 / count) if count > 1 else 0.0
     return BetweenRuns(
         case=case,
         metric=metric,
@@ -171,5 +172,5 @@ def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns 
         cells=count,
         common=common,
         special=special,
-        inside=float(np.mean([one.variance / one.n for row in cells for one in row])),
+        inside=float(np.mean([known_run.variance / known_run.n for row in cells for known_run in row])),
     )

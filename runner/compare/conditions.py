@@ -10,9 +10,9 @@ from runner.model.run import CaseRecord, Run
 TOPICS = {
     "link": "parameters of the links",
     "case": "files, time-outs and names that the case sends",
-    "seed": "whether the order of the jobs was shuffled by the seed",
+    "seed": "the order of the jobs: as planned, or shuffled by the seed",
     "host": "the machine and its system",
-    "clock": "real or virtual time",
+    "clock": "real or virtual time, and the time that CPU work takes in virtual time",
 }
 _OF_THE_CASE = ("kind", "file_sizes", "timeout", "wire_names", "host", "name_length", "chain_length")
 
@@ -21,25 +21,25 @@ def differences(before: Run, after: Run) -> dict[str, list[str]]:
     """By topic, one sentence for each difference between the parts that both runs have. Topics without a
     difference are left out."""
     shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
-    found = {
-        "link": [sentence for one in shared for sentence in _links(*one)],
-        "case": [sentence for one in shared for sentence in _case(*one)],
+    differing = {
+        "link": [sentence for name, old, new in shared for sentence in _links(name, old, new)],
+        "case": [sentence for name, old, new in shared for sentence in _case(name, old, new)],
         "seed": list(_seed(before, after)),
         "host": list(_host(before.host, after.host)),
         "clock": [sentence for name, _, _ in shared for sentence in _clock(name, before, after)],
     }
-    return {topic: sentences for topic, sentences in found.items() if sentences}
+    return {topic: sentences for topic, sentences in differing.items() if sentences}
 
 
-def refuse(found: Mapping[str, list[str]], despite: Set[str]) -> None:
-    """Raises UsageError naming each difference of a topic that is not in `despite`."""
-    refused = {topic: sentences for topic, sentences in found.items() if topic not in despite}
+def refuse(differing: Mapping[str, list[str]], despite: Set[str]) -> None:
+    """Raise UsageError with each difference of a topic that is not in `despite`."""
+    refused = {topic: sentences for topic, sentences in differing.items() if topic not in despite}
     if refused:
         every = " ".join(sentence for sentences in refused.values() for sentence in sentences)
         topics = ",".join(topic for topic in TOPICS if topic in refused or topic in despite)
         raise UsageError(
             f"These runs differ in more than their stacks. {every} "
-            f"Compare runs made alike, or say that you know: --despite {topics}."
+            f"Compare runs with equal conditions, or accept the differences: --despite {topics}."
         )
 
 
@@ -47,7 +47,7 @@ def _links(name: str, before: CaseRecord, after: CaseRecord) -> Iterator[str]:
     for way, old, new in (("forward", before.forward, after.forward), ("return", before.return_, after.return_)):
         yield from _link(f"{name}, {way} link", old, new)
     if before.impairments != after.impairments:
-        old_text, new_text = (_sentences(one.impairments.sentences()) for one in (before, after))
+        old_text, new_text = (_sentences(case.impairments.sentences()) for case in (before, after))
         yield f"{name}, both directions: {old_text} before, {new_text} after."
 
 
@@ -77,9 +77,9 @@ def _case(name: str, before: CaseRecord, after: CaseRecord) -> Iterator[str]:
 
 def _plain(value: object) -> str:
     if isinstance(value, tuple):
-        return " + ".join(f"{one}" for one in value)
+        return " + ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{key} {one}" for key, one in value.items())
+        return ", ".join(f"{key} {entry}" for key, entry in value.items())
     return str(value)
 
 
@@ -92,7 +92,13 @@ def _seed(before: Run, after: Run) -> Iterator[str]:
 def _clock(case: str, before: Run, after: Run) -> Iterator[str]:
     old, new = before.clock_of(case), after.clock_of(case)
     if old != new:
-        yield f"{case}: {old} time before, {new} time after; CPU takes no time in virtual time."
+        yield f"{case}: {old} time before, {new} time after; in virtual time computing takes no time."
+    elif old != "real" and before.guest.get("charge") != after.guest.get("charge"):
+        yield f"{case}: CPU charge {_charge(before)} before, {_charge(after)} after."
+
+
+def _charge(run: Run) -> str:
+    return run.guest.get("charge") or "none"
 
 
 def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

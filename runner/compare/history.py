@@ -1,15 +1,16 @@
-"""Cells over many runs of one kind: the trend of delivery time, when it changed, and how often a cell is flaky.
+"""Cells over many runs under equal conditions: the trend of delivery time, its change point, and flaky cells.
 
 One run gives one value, its median. Conditions that differ between nights, such as the host's load, affect all
-iterations of a night together, so the night is the unit that is counted.
+iterations of a night together. So a night counts as one observation.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from runner.compare.compare import Key, Side, by_cell
+from runner.compare.changes import Key
 from runner.compare.conditions import differences
+from runner.compare.sides import Side, by_cell
 from runner.errors import UsageError
 from runner.model.run import CaseRecord, Kind
 from runner.stats import Attempts, rate_interval, summarise
@@ -19,9 +20,9 @@ from runner.store import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """The split of a series that the rank test finds least likely. `q` is after all corrections."""
+    """The split of a series with the smallest p of the rank test. `q` is its p after all corrections."""
 
-    run: str  # the first after the change
+    run: str  # the first run after the change
     q: float
     before: float  # median of the values before it
     after: float
@@ -36,7 +37,7 @@ class Trend:
     case: str
     medians: tuple[tuple[str, float], ...]
     attempts: Attempts
-    flips: int  # runs that differ from the one before in whether all iterations succeeded
+    flips: int  # how often the cell changed between success in all iterations and any failure, from run to run
     change: ChangePoint | None
 
     @property
@@ -47,7 +48,7 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Trends of all cells. `left_out`: runs made under other conditions than the newest run, each with the first
+    """Trends of all cells. `left_out`: runs under other conditions than the newest run, each with the first
     difference."""
 
     runs: tuple[str, ...]
@@ -56,7 +57,7 @@ class History:
 
 
 def history(folders: Sequence[RunFolder]) -> History:
-    """Every cell in the cases of the newest of `folders`, over all runs that were made under its conditions.
+    """The trends of all cells in the cases of the newest of `folders`, over all runs under its conditions.
 
     Raises UsageError when there is no run.
     """
@@ -66,9 +67,9 @@ def history(folders: Sequence[RunFolder]) -> History:
     newest = ordered[-1]
     alike, left_out = [], []
     for folder in ordered:
-        found = [sentence for some in differences(folder.run, newest.run).values() for sentence in some]
-        if found:
-            left_out.append((folder.name, found[0]))
+        sentences = [sentence for some in differences(folder.run, newest.run).values() for sentence in some]
+        if sentences:
+            left_out.append((folder.name, sentences[0]))
         else:
             alike.append(folder)
     sides: dict[Key, list[tuple[str, Side]]] = {}
@@ -83,13 +84,13 @@ def history(folders: Sequence[RunFolder]) -> History:
 
 
 def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Trend:
-    # The protocol of the newest run: values over another one don't compare with it.
+    # Only values over the protocol of the newest run can be compared.
     protocol = series[-1][1].protocol
     same = [(name, side) for name, side in series if side.protocol in ("", protocol) and side.judged[1]]
     medians = []
     if case.kind is Kind.MEASUREMENT:
         summaries = ((name, summarise(side.values("ttlb"))) for name, side in same)
-        medians = [(name, found.median) for name, found in summaries if found is not None]
+        medians = [(name, summary.median) for name, summary in summaries if summary is not None]
     good = [side.judged[0] == side.judged[1] for _, side in same]
     return Trend(
         server=key[0],
@@ -99,15 +100,14 @@ def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Tr
         attempts=Attempts(
             successes=sum(side.judged[0] for _, side in same), attempts=sum(side.judged[1] for _, side in same)
         ),
-        flips=sum(one is not other for one, other in pairwise(good)),
+        flips=sum(earlier is not later for earlier, later in pairwise(good)),
         change=change_point(medians),
     )
 
 
 def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
-    """The likeliest split of (run, value) in two, its p multiplied by the number of splits that could show anything.
-
-    None when no split could.
+    """The split of (run, value) in two with the smallest p. `q` is that p times the number of splits that can give a
+    result. None when no split can.
     """
     values = [value for _, value in series]
     able = [k for k in range(1, len(values)) if least_p(k, len(values) - k) <= FALSE_DISCOVERY_RATE]
@@ -120,7 +120,7 @@ def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
 
 
 def _corrected(trends: Sequence[Trend]) -> list[Trend]:
-    """With the changes that remain after the correction for all cells."""
+    """The trends with those changes that remain after the correction for all cells."""
     q_values = iter(adjusted([trend.change.q for trend in trends if trend.change is not None]))
     corrected = []
     for trend in trends:
@@ -130,7 +130,7 @@ def _corrected(trends: Sequence[Trend]) -> list[Trend]:
 
 
 def least_runs() -> int:
-    """From how many runs on a change of a single cell can show at all."""
+    """The smallest number of runs with which a change of a single cell can be significant."""
     n = 2
     while True:
         least = [p for k in range(1, n) if (p := least_p(k, n - k)) <= FALSE_DISCOVERY_RATE]

@@ -1,7 +1,7 @@
 """A comparison as a table for a terminal, as Markdown and as JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from runner.compare.compare import (
+from runner.compare.changes import (
     Comparison,
     NumberChange,
     RateChange,
@@ -18,6 +18,8 @@ from runner.compare.compare import (
     VerdictChange,
 )
 from runner.compare.history import History, Trend, least_runs
+from runner.compare.vias import ViaChange
+from runner.model.middlebox import NO_VIA
 from runner.model.numbers import BY_KEY
 from runner.units import format_data_rate
 
@@ -33,22 +35,27 @@ _SIGNS = {
 }
 _SHOWN = (State.WORSE, State.BETTER, State.OTHER)
 _HOW = (
-    "change: Hodges-Lehmann shift of the iterations · δ: Cliff's delta, -1 to 1 · q: p of Mann-Whitney and of the test "
-    "against the deviation between runs, the larger one (numbers), or of Fisher (rates), after Benjamini-Hochberg for "
-    "all of them · n: iterations before and after"
+    "change: Hodges-Lehmann shift of the iterations · δ: Cliff's delta, -1 to 1 · q: for numbers the larger p of the "
+    "Mann-Whitney test and of the test against the deviation between runs, for rates the p of Fisher's test, corrected "
+    "for all tests (Benjamini-Hochberg) · n: iterations before and after"
+)
+_HOW_VIAS = (
+    "[dim]pairs: jobs of one iteration that ran within ten minutes of each other, compared by Wilcoxon's signed-rank "
+    "test from 6 pairs on; otherwise all times are compared by the Mann-Whitney test · q: p, corrected for all tests "
+    "(Benjamini-Hochberg)[/dim]"
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `fields` stand below `HEAD`."""
+    """One line of the table. `fields`: its texts in the columns of `HEAD`."""
 
     state: State
     fields: tuple[str, ...]
 
 
 def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
-    """Lines of the table: worse first, then better, then different; the rest with `everything`."""
+    """Lines of the table: worse first, then better, then other changes; with `everything` also unchanged cells."""
     every = [
         *map(_verdict_row, comparison.verdicts),
         *map(_rate_row, comparison.rates),
@@ -76,19 +83,19 @@ def _rate_row(change: RateChange) -> Row:
 
 
 def _number_row(change: NumberChange) -> Row:
-    found = change.shift
-    before, after = (quantity(change.metric, one) for one in (found.median_before, found.median_after))
-    moved = quantity(change.metric, found.hodges_lehmann, signed=True)
-    if found.median_before and change.metric != "retransmission_ratio":
-        moved += f" ({100 * found.hodges_lehmann / found.median_before:+.1f} %)"
+    shift = change.shift
+    before, after = (quantity(change.metric, median) for median in (shift.median_before, shift.median_after))
+    moved = quantity(change.metric, shift.hodges_lehmann, signed=True)
+    if shift.median_before and change.metric != "retransmission_ratio":
+        moved += f" ({100 * shift.hodges_lehmann / shift.median_before:+.1f} %)"
     label = BY_KEY[change.metric].label
-    n = f"{found.before}, {found.after}"
-    fields = (*_who(change), label, before, after, moved, f"{found.cliffs_delta:+.2f}", _q(change.q), n)
+    n = f"{shift.before}, {shift.after}"
+    fields = (*_who(change), label, before, after, moved, f"{shift.cliffs_delta:+.2f}", _q(change.q), n)
     return Row(change.state, fields)
 
 
 def quantity(metric: str, value: float, *, signed: bool = False) -> str:
-    """A number of `metric`, given in SI units, for people; with its sign also where it is positive."""
+    """The text of a value of `metric`, which is in SI units. `signed`: with a plus sign for a positive value."""
     sign = "-" if value < 0 else "+" if signed else ""
     size = abs(value)
     if metric == "goodput":
@@ -108,7 +115,7 @@ def sentence(comparison: Comparison) -> str:
     """The result in one sentence."""
     states = comparison.states()
     worse, better, other = (states.count(state) for state in _SHOWN)
-    asked = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
+    compared = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
     more = f", {other} otherwise different" if other else ""
     small = (
         f"; {states.count(State.SMALL)} changes of less than {100 * comparison.least:g} % left out"
@@ -116,18 +123,18 @@ def sentence(comparison: Comparison) -> str:
         else ""
     )
     return (
-        f"{comparison.before} → {comparison.after}: {worse} worse, {better} better{more}, of {asked}; "
+        f"{comparison.before} → {comparison.after}: {worse} worse, {better} better{more}, of {compared}; "
         f"{comparison.tests} tests at a false discovery rate of {comparison.rate:.0%}{small}."
     )
 
 
 def renderable(comparison: Comparison, *, everything: bool) -> Group:
-    """For a rich console."""
+    """The comparison for a rich console."""
     parts: list[Any] = [f"[bold]{escape(sentence(comparison))}[/bold]"]
-    for topic, found in comparison.despite.items():
-        parts += [f"[yellow]despite {topic}: {escape(one)}[/yellow]" for one in found]
-    parts += [f"[dim]{escape(one)}[/dim]" for one in comparison.notes]
-    parts += ["", *(escape(one) for one in _stack_lines(comparison))]
+    for topic, sentences in comparison.despite.items():
+        parts += [f"[yellow]despite {topic}: {escape(sentence)}[/yellow]" for sentence in sentences]
+    parts += [f"[dim]{escape(note)}[/dim]" for note in comparison.notes]
+    parts += ["", *(escape(line) for line in _stack_lines(comparison))]
     if chosen := rows(comparison, everything=everything):
         table = Table("", *HEAD, box=None, pad_edge=False)
         for row in chosen:
@@ -135,20 +142,21 @@ def renderable(comparison: Comparison, *, everything: bool) -> Group:
             table.add_row(f"[{style}]{sign}[/{style}]", *(escape(field) for field in row.fields))
         parts += ["", table, f"[dim]{_HOW}[/dim]"]
     else:
-        parts += ["", "No change shows. `--all` lists every cell."]
+        parts += ["", "No change is significant. `--all` lists every cell."]
     return Group(*parts)
 
 
 def _stack_lines(comparison: Comparison) -> Iterator[str]:
     changed = [stack for stack in comparison.stacks if stack.changed]
     for stack in changed:
-        yield f"{stack.name}: {_version(stack)}"
+        yield f"{stack.name}: {version_text(stack)}"
     alike = [stack.name for stack in comparison.stacks if not stack.changed]
     if alike:
         yield f"The same image on both sides: {', '.join(alike)}."
 
 
-def _version(stack: StackChange) -> str:
+def version_text(stack: StackChange) -> str:
+    """`0.11.11 4be1c2a0d9ff → 0.11.12 c083ff95e0fa`."""
     before, after = (
         f"{version or 'unknown version'} {image_id.removeprefix('sha256:')[:12] or 'image id unknown'}"
         for version, image_id in (
@@ -160,17 +168,17 @@ def _version(stack: StackChange) -> str:
 
 
 def markdown(comparison: Comparison, *, everything: bool) -> str:
-    """For a pull request or the summary of a CI."""
+    """The comparison as Markdown, for a pull request or the summary of a CI."""
     lines = [f"## {comparison.before} → {comparison.after}", "", sentence(comparison), ""]
-    lines += [f"- despite {topic}: {one}" for topic, found in comparison.despite.items() for one in found]
-    lines += [f"- {one}" for one in (*comparison.notes, *_stack_lines(comparison))]
+    lines += [f"- despite {topic}: {text}" for topic, sentences in comparison.despite.items() for text in sentences]
+    lines += [f"- {text}" for text in (*comparison.notes, *_stack_lines(comparison))]
     lines.append("")
     if chosen := rows(comparison, everything=everything):
         lines += [_line(("", *HEAD)), _line(["---"] * (len(HEAD) + 1))]
         lines += [_line((_SIGNS[row.state][0], *row.fields)) for row in chosen]
         lines += ["", _HOW]
     else:
-        lines.append("No change shows.")
+        lines.append("No change is significant.")
     return "\n".join(lines) + "\n"
 
 
@@ -185,21 +193,42 @@ def document(comparison: Comparison) -> str:
     return json.dumps(every, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def history_renderable(found: History, *, everything: bool) -> Group:
-    """For a rich console: cells that changed or that flip, all of them with `everything`."""
-    amount = f"{len(found.runs)} runs, {len(found.trends)} cells in the cases of the newest"
-    parts: list[Any] = [f"[bold]{amount}[/bold]: {escape(', '.join(found.runs))}"]
-    parts += [f"[dim]left out: {escape(name)}. {escape(why)}[/dim]" for name, why in found.left_out]
-    if len(found.runs) < (least := least_runs()):
+def vias_renderable(reference: str, changes: Sequence[ViaChange]) -> Group:
+    """The times through each middlebox against those through `reference`, for a rich console."""
+    table = Table("", "client → server", "case", "via", "time", "95 %", "compared", "q", box=None, pad_edge=False)
+    for change in changes:
+        versus = change.versus
+        sign, style = _SIGNS[State.ALIKE if versus.q is not None else State.TOO_FEW]
+        if versus.certain:
+            shorter = versus.change < 0 if versus.change is not None else not versus.lost
+            sign, style = ("▲ shorter", "green") if shorter else ("▼ longer", "red")
+        time = f"{100 * versus.change:+.1f} %" if versus.change is not None else "mostly failed" if versus.lost else "–"
+        ends95 = versus.low, versus.high
+        interval = "–" if None in ends95 else " to ".join(f"{100 * end:+.1f} %" for end in ends95 if end is not None)
+        compared = f"{versus.n} with {versus.reference_n}" if versus.pairs is None else f"{versus.pairs} pairs"
+        ends = f"{change.client} → {change.server}"
+        fields = (ends, change.case, change.via or NO_VIA, time, interval, compared, _q(versus.q))
+        table.add_row(f"[{style}]{sign}[/{style}]", *(escape(field) for field in fields))
+    return Group(f"[bold]Time of delivery or page load, against {escape(reference)}[/bold]", "", table, _HOW_VIAS)
+
+
+def history_renderable(past: History, *, everything: bool) -> Group:
+    """Changed and flaky cells for a rich console; with `everything` all cells."""
+    amount = f"{len(past.runs)} runs, {len(past.trends)} cells in the cases of the newest"
+    parts: list[Any] = [f"[bold]{amount}[/bold]: {escape(', '.join(past.runs))}"]
+    parts += [f"[dim]left out: {escape(name)}. {escape(why)}[/dim]" for name, why in past.left_out]
+    if len(past.runs) < (least := least_runs()):
         parts.append(
-            f"[dim]A change point needs at least {least} runs: with fewer, no split of them can show one.[/dim]"
+            f"[dim]A change point needs at least {least} runs: no split of fewer runs can be significant.[/dim]"
         )
     table = Table("client → server", "case", "successes", "95 %", "flips", "delivery time by run", "change", box=None)
     chosen = [
-        one for one in found.trends if everything or one.change or 0 < one.attempts.successes < one.attempts.attempts
+        trend
+        for trend in past.trends
+        if everything or trend.change or 0 < trend.attempts.successes < trend.attempts.attempts
     ]
-    for one in chosen:
-        table.add_row(*(escape(field) for field in _history_fields(one)))
+    for trend in chosen:
+        table.add_row(*(escape(field) for field in _history_fields(trend)))
     parts += ["", table] if chosen else ["", "No cell changed and none is flaky. `--all` lists every cell."]
     return Group(*parts)
 
@@ -209,7 +238,7 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
     medians = " ".join(f"{value:.3g}" for _, value in trend.medians[-12:])
     change = trend.change
     moved = (
-        f"from {change.run} on: {quantity('ttlb', change.before)} → {quantity('ttlb', change.after)}, q {_q(change.q)}"
+        f"since {change.run}: {quantity('ttlb', change.before)} → {quantity('ttlb', change.after)}, q {_q(change.q)}"
         if change
         else ""
     )

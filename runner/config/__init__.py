@@ -1,1 +1,1 @@
-"""What users configure: the catalogue of stacks and cases, real links, variants, selections."""
+"""Configuration: the catalogue of stacks and cases, links, variants, selections."""

@@ -1,4 +1,4 @@
-"""What can be run: implementations.json and the modules of `testcases`, validated."""
+"""The catalogue of stacks, middleboxes and cases: implementations.json and the modules of `testcases`, validated."""
 
 import importlib
 import json
@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 import testcases
 from runner.config.names import named, split
 from runner.errors import SetupError, UsageError
+from runner.model.beside import FLOWS_OVER_TCP
 from runner.model.implementation import Implementation, Role
 from runner.model.knob import FORMS, Knob
 from runner.model.middlebox import BOXES, NO_VIA, Box, Middlebox
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = ROOT / "implementations.json"
 CATALOG_SCHEMA = 1
 
-# Numbers and truth as JSON has them: neither "20000000" nor true is a number, neither 1 nor "yes" is true.
+# Strict JSON types: "20000000" and true are no numbers, 1 and "yes" are no booleans.
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 Truth = Annotated[bool, Field(strict=True)]
@@ -35,7 +36,8 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class _CongestionControl(BaseModel):
-    """`default`: empty where nobody knows. `options`: what `CCA` may ask for. `source`: who says so, when not we."""
+    """`default`: empty when unknown. `options`: values of `CCA`. `source`: the source of these facts, unless they are
+    our own."""
 
     model_config = ConfigDict(extra="forbid")
     default: str
@@ -54,10 +56,9 @@ class _InitialWindow(BaseModel):
 class _Entry(BaseModel):
     """One implementation as its submitter writes it. Without `build`, its image is a published one that is pulled.
 
-    `like`: the entry of the same image, whose fields this one has where it doesn't say otherwise: a stack that speaks
-    QUIC and TCP has an entry for each, since they are different transports.
-
-    `withdrawn`: the image is the last one known, and its registry may not have it any more; `note` says more.
+    `like`: another entry with the same image, whose fields are the defaults of this entry: a stack that speaks QUIC and
+    TCP has one entry for each transport. `withdrawn`: the image is the last known one, and its registry may no longer
+    have it; `note` says more.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -91,9 +92,9 @@ def _knobs(texts: dict[str, str]) -> dict[str, str]:
 
 class _Middlebox(BaseModel):
     """One middlebox. `boxes`: where its image runs. `splits`: the boxes where TCP connections end; `splits_quic`:
-    those where QUIC connections end; `carries`: what goes through it.
-
-    `knobs`: variables that a variant may set, and what each takes (model/knob.py).
+    those where QUIC connections end; `carries`: the transports that go through it; `link_port`: its boxes speak over
+    one UDP port of the gateway alone, so that they work at the ends of a real link. `knobs`: variables that a variant
+    may set, with their values (model/knob.py).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -107,26 +108,27 @@ class _Middlebox(BaseModel):
     splits_quic: list[Box] = []
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
     encrypts: Truth = False
+    link_port: Truth = False
     poses_as_server: Truth = False
     knobs: Annotated[dict[str, str], AfterValidator(_knobs)] = Field(default={}, description=f"such as {FORMS}")
 
 
-_SHARED = ("image", "build", "url", "version", "language", "roles")  # by entries of one image
+_SHARED = ("image", "build", "url", "version", "language", "roles")  # fields that entries of one image share
 
 
 def _completed(entries: Any) -> Any:
-    """The entries with what those have that are `like` another one of the file."""
+    """The entries, with the fields that an entry takes from the one that `like` names."""
     if not isinstance(entries, dict):
         return entries
     whole = {}
     for name, entry in entries.items():
         whole[name] = entry
-        other = entry.get("like") if isinstance(entry, dict) else None
-        if other is None:
+        base = entry.get("like") if isinstance(entry, dict) else None
+        if base is None:
             continue
-        model = entries.get(other)
+        model = entries.get(base)
         if not isinstance(model, dict) or "like" in model:
-            raise ValueError(f"{name} is like '{other}', which is no entry of this file with an image of its own")
+            raise ValueError(f"{name} is like '{base}', which is no entry of this file with an image of its own")
         whole[name] = {field: model[field] for field in _SHARED if field in model} | entry
     return whole
 
@@ -147,54 +149,64 @@ def implementations_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Everything that a selection can name. `absent`: stacks that can't run on this host, and the sentence why."""
+    """Everything that a selection can name. `absent`: stacks that can't run on this host, each with a sentence that
+    says why."""
 
     implementations: dict[str, Implementation]
     cases: dict[str, Case]
     absent: Mapping[str, str] = field(default_factory=dict)
     middleboxes: Mapping[str, Middlebox] = field(default_factory=dict)
-    knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # of each middlebox: what a variant may set
+    knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # by middlebox: variables of variants
 
     def select_implementations(
         self, names: Iterable[str], role: Role, kinds: Collection[str] = ("stack",)
     ) -> tuple[str, ...]:
-        """The named stacks, in catalogue order; when none is named, all of these kinds that speak QUIC if they are
-        stacks, and aren't absent.
-
-        Raises UsageError with the choices for a name that isn't known, SetupError for one that is absent.
+        """The named stacks, in catalogue order. Without names: all of these kinds that aren't absent; of stacks, those
+        that speak QUIC. Raises UsageError with the choices for an unknown name, SetupError for an absent stack.
         """
         able = [name for name, entry in self.implementations.items() if role in entry.roles]
-        chosen = named(names, able, what=role.value, option=f"--{role.value}")
+        chosen = named(names, able, kind=role.value, option=f"--{role.value}")
         if split(names):
             for name in chosen:
                 if name in self.absent:
                     raise SetupError(self.absent[name])
             return chosen
         entries = (self.implementations[name] for name in chosen if name not in self.absent)
-        return tuple(one.name for one in entries if one.kind in kinds and not (one.kind == "stack" and one.is_over_tcp))
+        return tuple(
+            entry.name for entry in entries if entry.kind in kinds and not (entry.kind == "stack" and entry.is_over_tcp)
+        )
 
     def select_vias(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named middleboxes, `none` as an empty name; no middlebox without names. Raises UsageError."""
+        """The named middleboxes; `none` becomes an empty name. Empty without names. Raises UsageError."""
         if not list(names):
             return ("",)
-        found = named(names, [NO_VIA, *self.middleboxes], option="--via", what="middlebox")
-        return tuple("" if name == NO_VIA else name for name in found)
+        chosen = named(names, [NO_VIA, *self.middleboxes], option="--via", kind="middlebox")
+        return tuple("" if name == NO_VIA else name for name in chosen)
+
+    def select_besides(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named second flows; `none` becomes an empty name. Empty without names. Raises UsageError with the
+        choices."""
+        if not list(names):
+            return ()
+        stacks = [name for name, stack in self.implementations.items() if stack.is_a_pair]
+        chosen = named(names, [NO_VIA, *FLOWS_OVER_TCP, *stacks], option="--beside", kind="flow")
+        return tuple("" if name == NO_VIA else name for name in chosen)
 
     def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named cases, by name or abbreviation; without names, all that ask stacks over emulated links.
-
-        Raises UsageError with the choices.
+        """The named cases, by name or abbreviation. Without names: all cases for stacks over emulated links without a
+        second flow. Raises UsageError with the choices.
         """
         by_abbreviation = {case.abbreviation.lower(): name for name, case in self.cases.items()}
-        given = [by_abbreviation.get(name.lower(), name) for name in split(names)]
-        if not given:
+        requested = [by_abbreviation.get(name.lower(), name) for name in split(names)]
+        if not requested:
             stacks = (case for case in self.cases.values() if case.client is ClientKind.STACK)
-            return tuple(case.name for case in stacks if not case.is_real)
-        return named(given, list(self.cases), what="case", option="--case")
+            return tuple(case.name for case in stacks if not case.needs_a_name)
+        return named(requested, list(self.cases), kind="case", option="--case")
 
 
 def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
-    """The entries by name, those that are built first. Raises UsageError naming file, field and what was expected."""
+    """The entries by name; images that are built come first. Raises UsageError with the file, the field and the
+    expected value."""
     entries = sorted(_read(path).implementations.items(), key=lambda item: item[1].build is None)
     return {name: _implementation(name, entry) for name, entry in entries}
 
@@ -214,6 +226,7 @@ def load_middleboxes(path: Path = IMPLEMENTATIONS) -> dict[str, Middlebox]:
             splits_quic=tuple(entry.splits_quic),
             carries=tuple(entry.carries),
             encrypts=entry.encrypts,
+            link_port=entry.link_port,
             poses_as_server=entry.poses_as_server,
             knobs=tuple(entry.knobs),
         )
@@ -222,7 +235,8 @@ def load_middleboxes(path: Path = IMPLEMENTATIONS) -> dict[str, Middlebox]:
 
 
 def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
-    """By middlebox and variable, what a variant may set. Raises UsageError as `load_implementations` does."""
+    """The values that a variant may set, by middlebox and variable. Raises UsageError as `load_implementations`
+    does."""
     return {
         name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()}
         for name, entry in _read(path).middleboxes.items()
@@ -247,12 +261,13 @@ _FORMS = {
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
-    """A JSON file of this form. Raises UsageError with what is wrong; `missing` says it of a file that isn't there."""
+    """Read a JSON file of this form. Raises UsageError that says what is wrong; `missing` is the text for a missing
+    file."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for name, count in Counter(name for name, _ in pairs).items():
             if count > 1:
-                raise UsageError(f"{path}: '{name}' stands {count} times in one object: keep one of them.")
+                raise UsageError(f"{path}: '{name}' appears {count} times in one object: keep one of them.")
         return dict(pairs)
 
     def number(text: str) -> float:
@@ -274,9 +289,9 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
 
 
 def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
-    """One mistake of a file: the field, what it is, what was expected. A name that isn't known comes first: it may be
-    the one that is missing."""
-    first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    """One mistake of a file: the field, its value and the expected value. An unknown name comes first: it may be a
+    misspelling of a missing one."""
+    first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
     place, value = [str(part) for part in first["loc"]], first["input"]
     field = f"field '{'.'.join(place) or 'the whole file'}'"
     around = _properties(schema, place[:-1])
@@ -288,8 +303,8 @@ def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
         return f"{field} is missing."
     expected = _FORMS.get(first["type"], first["msg"].removeprefix("Value error, "))
     unit = around.get(place[-1], {}).get("description") if place else None
-    found = "" if isinstance(value, dict | list) else f" is {json.dumps(value)}"
-    return f"{field}{found}: {expected}{f' ({unit})' if unit else ''}."
+    actual = "" if isinstance(value, dict | list) else f" is {json.dumps(value)}"
+    return f"{field}{actual}: {expected}{f' ({unit})' if unit else ''}."
 
 
 def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]:
@@ -298,19 +313,19 @@ def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]
     node: dict[str, Any] = form
     for part in place:
         node = node.get("properties", {}).get(part) or node.get("items") or node.get("additionalProperties") or {}
-        node = node.get("anyOf", [node])[0]  # or null
+        node = node.get("anyOf", [node])[0]  # the other choice is null
         if reference := node.get("$ref"):
             node = form["$defs"][reference.rpartition("/")[2]]
     return dict(node.get("properties", {}))
 
 
 def _read(path: Path) -> _File:
-    """The stacks and middleboxes of the file, and those of implementations.json that it doesn't name itself."""
+    """The stacks and middleboxes of the file, with those of implementations.json that it doesn't define itself."""
     file = read_as(_File, path)
     if path.resolve() != IMPLEMENTATIONS:
-        own = read_as(_File, IMPLEMENTATIONS)
-        file.implementations = {**own.implementations, **file.implementations}
-        file.middleboxes = {**own.middleboxes, **file.middleboxes}
+        shipped = read_as(_File, IMPLEMENTATIONS)
+        file.implementations = {**shipped.implementations, **file.implementations}
+        file.middleboxes = {**shipped.middleboxes, **file.middleboxes}
     for name in (*file.implementations, *file.middleboxes):
         if not name or set(name) & set("_/ @") or name.startswith("."):
             raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/', '@' or blank.")
@@ -346,7 +361,8 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
 
 
 def load_cases() -> dict[str, Case]:
-    """Every module of `testcases` that has a CASE: test cases first, then measurements; short links and files first."""
+    """The cases of all modules of `testcases`: test cases first, then measurements; in each group those with short
+    delays and small files first."""
     modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
     cases = [module.CASE for module in modules if hasattr(module, "CASE")]
     cases.sort(

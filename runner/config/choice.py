@@ -1,4 +1,5 @@
-"""From typed options, and the run that they extend, to a selection over a catalogue that has everything in it."""
+"""Turns the typed options, and the run that they extend, into a selection and a catalogue that has everything
+selected."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,12 +23,12 @@ from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from testcases.base import Case
 
-_OVER_ANY_LINK = "goodput"  # what stacks are asked when a link is named and no case
+_OVER_ANY_LINK = "goodput"  # the default case of stacks when a link is named without a case
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What one call runs. `records` by name; `real`: the real links of the jobs; `doubts`: sentences for the user."""
+    """The jobs of one call. `records` by name; `real`: the real links of the jobs; `doubts`: warnings for the user."""
 
     catalog: Catalog
     selection: Selection
@@ -38,20 +39,21 @@ class Choice:
 
 
 def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
-    """Resolve the options. Those that are left out keep the values of `run`, the one that exists.
-
-    Raises UsageError with one sentence for an unknown name and for what can't be combined.
+    """Resolve the options. Options that are left out keep the values of the existing `run`. Raises UsageError for an
+    unknown name and for options that can't be combined.
     """
     links = _links(options, run)
     catalog = with_measurements(catalog, links.real.values())
     catalog = with_variants_of(catalog, run) if run else catalog
     questions = _questions(options, catalog, run, links)
-    cases = {case.name: case for case in (one.case(catalog.cases) for one in questions)}
+    cases = {case.name: case for case in (question.case(catalog.cases) for question in questions)}
     catalog = replace(catalog, cases={**catalog.cases, **cases})
-    named_records = {one: one.record(catalog.cases, links.emulated, links.real) for one in questions}
+    named_records = {question: question.record(catalog.cases, links.emulated, links.real) for question in questions}
     records = {record.name: record for record in named_records.values()}
     stored = _iterations(run) if run else {}
-    counts = {named_records[one].name: stored[origin] for one, origin in questions.items() if origin in stored}
+    counts = {
+        named_records[question].name: stored[origin] for question, origin in questions.items() if origin in stored
+    }
     _require_one_kind_of_link(list(records.values()))
     kinds = {case.client for case in cases.values()}
     selection = Selection(
@@ -66,9 +68,10 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
         iterations=options.iterations,
         counts=counts,
     )
-    asked = AskedVariants.parse(options.variants, catalog, selection)
-    placed = place(catalog, selection, asked)
+    requested = AskedVariants.parse(options.variants, catalog, selection)
+    placed = place(catalog, selection, requested)
     _require_jobs(placed.catalog, placed.selection, records.values())
+    _require_room_beside(placed.catalog, placed.selection, records.values())
     used = {record.real_link.name for record in records.values() if record.real_link is not None}
     return Choice(
         catalog=placed.catalog,
@@ -79,7 +82,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
         doubts=(
             *(
                 sentence
-                for variant in asked.stacks
+                for variant in requested.stacks
                 for sentence in doubts(variant, catalog.implementations[variant.stack])
             ),
             *_uncarried(placed.catalog, placed.selection, cases.values()),
@@ -89,20 +92,21 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class _Links:
-    """Every link that can be asked for. `emulated` and `real` by name; `asked`: those that the options name."""
+    """Every link that can be selected. `emulated` and `real` by name; `requested`: those that the options name."""
 
     emulated: Mapping[str, LinkRecord]
     real: Mapping[str, RealLink]
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]
 
     @property
-    def asked_real(self) -> tuple[str, ...]:
-        """The real ones of them."""
-        return tuple(name for name in self.asked if name in self.real)
+    def requested_real(self) -> tuple[str, ...]:
+        """The requested real links."""
+        return tuple(name for name in self.requested if name in self.real)
 
 
 def _links(options: MatrixOptions, run: Run | None) -> _Links:
-    """Emulated and real links have one namespace: declared, written on the command line, or those of the run."""
+    """The declared links, those of the command line and those of the run. Emulated and real links share one
+    namespace."""
     file = options.links_file.with_name(EMULATED_LINKS.name)
     typed = [parse_link(text) for text in options.links if is_link_text(text)]
     named_links = [text for text in options.links if not is_link_text(text)]
@@ -116,21 +120,21 @@ def _links(options: MatrixOptions, run: Run | None) -> _Links:
         if emulated.setdefault(name, record) != record:
             raise UsageError(f"--link {name}: the run has another link of that name: begin a new run, or rename one.")
     stored = [case.real_link.name for case in run.cases.values() if case.real_link] if run else []
-    wanted = [name for name in split(named_links) if name not in emulated]
-    known = load_links(options.links_file) if stored or (wanted and options.links_file.exists()) else {}
+    unknown = [name for name in split(named_links) if name not in emulated]
+    known = load_links(options.links_file) if stored or (unknown and options.links_file.exists()) else {}
     if twice := [name for name in known if name in emulated]:
         raise UsageError(f"links.json, link '{twice[0]}': that is the name of an emulated link: give it another name.")
-    asked = named(named_links, [*emulated, *known], option="--link", what="link") if named_links else ()
-    of_run = asked if options.links else tuple(dict.fromkeys(stored))
+    requested = named(named_links, [*emulated, *known], option="--link", kind="link") if named_links else ()
+    of_run = requested if options.links else tuple(dict.fromkeys(stored))
     return _Links(
         emulated=emulated,
         real={name: known[name] for name in of_run if name in known},
-        asked=(*asked, *(link.name for link in typed)),
+        requested=(*requested, *(link.name for link in typed)),
     )
 
 
 def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
-    """The emulated links of a run that its cases name, without those that `--loss` made."""
+    """The emulated links that a run's cases name, without those that `--loss` made."""
     records = [record for record in run.cases.values() if record.real_link is None] if run else []
     return {
         record.link_name: record.link for record in records if record.link_name and "+loss=" not in record.link_name
@@ -140,22 +144,28 @@ def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
 def _questions(
     options: MatrixOptions, catalog: Catalog, run: Run | None, links: _Links
 ) -> dict[Question, Question | None]:
-    """What is asked, and of a stored run the question from which each comes."""
-    asked = Asked.parse(links=links.asked, sizes=options.sizes, losses=options.losses, warm=options.warm)
+    """The questions of this call, each with the question of the stored run from which it comes."""
+    requested = Asked.parse(
+        links=links.requested,
+        sizes=options.sizes,
+        losses=options.losses,
+        warm=options.warm,
+        besides=catalog.select_besides(options.besides),
+    )
     if run is None or not run.cases:
-        if links.asked_real == links.asked != () and not options.cases:
-            return dict.fromkeys(replace(asked, links=()).new(catalog.cases[name] for name in links.asked))
-        return dict.fromkeys(asked.new(_cases(options, catalog, linked=bool(asked.links))))
+        if links.requested_real == links.requested != () and not options.cases:
+            return dict.fromkeys(replace(requested, links=()).new(catalog.cases[name] for name in links.requested))
+        return dict.fromkeys(requested.new(_cases(options, catalog, linked=bool(requested.links))))
     stored = [Question.of(record) for record in run.cases.values()]
     if options.cases:
         names = catalog.select_cases(options.cases)
     else:
-        names = tuple(dict.fromkeys(one.declared for one in stored if one.declared in catalog.cases))
-    return asked.more((catalog.cases[name] for name in names), stored)
+        names = tuple(dict.fromkeys(question.declared for question in stored if question.declared in catalog.cases))
+    return requested.more((catalog.cases[name] for name in names), stored)
 
 
 def _iterations(run: Run) -> dict[Question | None, int]:
-    """How often a stored run asks each of its questions: at least as often as it began with."""
+    """The iterations of each question of a stored run: at least as many as at its beginning."""
     names = {record.name: Question.of(record) for record in run.cases.values()}
     counts: dict[Question | None, int] = {}
     for job in run.order:
@@ -165,7 +175,7 @@ def _iterations(run: Run) -> dict[Question | None, int]:
 
 
 def _cases(options: MatrixOptions, catalog: Catalog, *, linked: bool) -> list[Case]:
-    """The named cases; without names those for the kinds of clients and servers that are named."""
+    """The named cases; without names, those for the kinds of the named clients and servers."""
     if options.cases:
         return [catalog.cases[name] for name in catalog.select_cases(options.cases)]
     ends = {
@@ -173,19 +183,24 @@ def _cases(options: MatrixOptions, catalog: Catalog, *, linked: bool) -> list[Ca
         for name in split((*options.servers, *options.clients))
         if name in catalog.implementations
     } or {"stack"}
-    found = [case for case in catalog.cases.values() if {str(case.client), case.client.server} & ends]
+    cases = [case for case in catalog.cases.values() if {str(case.client), case.client.server} & ends]
     if linked and ends == {"stack"}:
         return [catalog.cases[_OVER_ANY_LINK]]
-    return [case for case in found if not case.is_real]
+    return [case for case in cases if not case.needs_a_name]
 
 
 def _stacks(
     names: tuple[str, ...], catalog: Catalog, role: Role, kinds: set[str], stored: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The named stacks; those of the run and, for a kind that it hasn't, all of that kind."""
+    """The named stacks; without names, those of the run and, for a kind that it lacks, all of that kind."""
     if names or not stored:
         return catalog.select_implementations(names, role, kinds)
-    known = {catalog.implementations[name].kind for name in stored if name in catalog.implementations}
+    if unknown := [name for name in stored if name not in catalog.implementations]:
+        raise UsageError(
+            f"run.json has the {role.value} {unknown[0]!a}, which is not in implementations.json: add it, or name "
+            f"others with --{role.value}."
+        )
+    known = {catalog.implementations[name].kind for name in stored}
     lacking = kinds - known
     return (*stored, *(catalog.select_implementations((), role, lacking) if lacking else ()))
 
@@ -200,7 +215,7 @@ def _require_one_kind_of_link(records: list[CaseRecord]) -> None:
 
 
 def _require_jobs(catalog: Catalog, selection: Selection, records: Iterable[CaseRecord]) -> None:
-    """Raise UsageError for a case that no selected client or server can be asked."""
+    """Raise UsageError for a case whose kind of client or server is not selected."""
     ends = [
         (Role.CLIENT, {catalog.implementations[name].kind for name in selection.clients}),
         (Role.SERVER, {catalog.implementations[name].kind for name in selection.servers}),
@@ -209,18 +224,35 @@ def _require_jobs(catalog: Catalog, selection: Selection, records: Iterable[Case
         for role, kinds in ends:
             needed = str(record.client) if role is Role.CLIENT else record.client.server
             if kinds and needed not in kinds:
-                able = [n for n, one in catalog.implementations.items() if one.kind == needed and role in one.roles]
+                able = [
+                    name
+                    for name, stack in catalog.implementations.items()
+                    if stack.kind == needed and role in stack.roles
+                ]
                 raise UsageError(
                     f"--case {record.case}: it needs a {role.value} of another kind: add --{role.value} "
                     f"{','.join(able[:3])}{', …' if len(able) > 3 else ''}."
                 )
 
 
+def _require_room_beside(catalog: Catalog, selection: Selection, records: Iterable[CaseRecord]) -> None:
+    """Raise UsageError for a second flow that can't run: its stack is gone, or a middlebox would carry it too."""
+    for record in records:
+        if record.beside and any(selection.vias):
+            raise UsageError(
+                f"--case {record.name}: a middlebox would carry the flow beside too: leave out --via, or choose a case "
+                "without a flow beside."
+            )
+        for name in record.beside_stacks:
+            if name not in catalog.implementations:
+                raise UsageError(f"--case {record.name}: its flow beside needs the stack '{name}', which is not there.")
+
+
 def _uncarried(catalog: Catalog, selection: Selection, cases: Iterable[Case]) -> Iterator[str]:
-    """A sentence for each middlebox that carries nothing of the cases: which cases it carries."""
-    asked = {transport_of(protocol) for case in cases for protocol in case.protocols}
+    """A sentence for each middlebox that carries none of the cases; it says which cases the middlebox carries."""
+    transports = {transport_of(protocol) for case in cases for protocol in case.protocols}
     for box in (catalog.middleboxes[via] for via in selection.vias if via):
-        if not asked & set(box.carries) and not box.variant_of:
+        if not transports & set(box.carries) and not box.variant_of:
             able = [
                 case.name
                 for case in catalog.cases.values()
@@ -230,9 +262,9 @@ def _uncarried(catalog: Catalog, selection: Selection, cases: Iterable[Case]) ->
             yield f"{box.name} carries {' and '.join(box.carries)} only: add a case such as --case {first}."
 
 
-def _timeout_scale(asked: float, run: Run | None) -> float:
-    """The scale of the run. Raises UsageError when another one is asked for."""
-    before = run.options.get("timeout_scale", "1") if run else f"{asked:g}"
-    if asked != 1 and f"{asked:g}" != before:
-        raise UsageError(f"--timeout-scale {asked:g}: the run began with {before}, and keeps it.")
+def _timeout_scale(scale: float, run: Run | None) -> float:
+    """The scale of time-outs. Raises UsageError when it differs from the run's."""
+    before = run.options.get("timeout_scale", "1") if run else f"{scale:g}"
+    if scale != 1 and f"{scale:g}" != before:
+        raise UsageError(f"--timeout-scale {scale:g}: the run began with {before}, and keeps it.")
     return float(before)

@@ -1,4 +1,4 @@
-"""emulated-links.json: links that a user declares, in the shape of the built-in ones. Validated at the border."""
+"""Reads and validates emulated-links.json: links that a user declares, with the fields of built-in links."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from testcases.links import LINKS
 
 EMULATED_LINKS = ROOT / "emulated-links.json"
 EMULATED_LINKS_SCHEMA = 1
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # names become those of folders
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of folders
 
 
 class _Segment(BaseModel):
@@ -49,7 +49,8 @@ def emulated_links_schema() -> dict[str, Any]:
 
 
 def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
-    """The declared links by name; none when there is no such file. Raises UsageError naming file, field and fault."""
+    """The declared links by name; none when the file is missing. Raises UsageError with the file, the field and the
+    fault."""
     if not path.exists():
         return {}
     links = {}
@@ -69,11 +70,11 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
 
 def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
     """The built-in links and those of the file. Raises UsageError for a name that both have."""
-    own = load_emulated_links(path)
-    for name in own:
+    declared = load_emulated_links(path)
+    for name in declared:
         if name in LINKS:
             raise UsageError(f"{path}, link '{name}': that is the name of a built-in link: give it another name.")
-    return {**LINKS, **own}
+    return {**LINKS, **declared}
 
 
 def _segment(entry: _Segment) -> Segment:

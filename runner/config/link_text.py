@@ -16,9 +16,9 @@ from runner.model.link import Direction, Link, Queue, Segment
 
 EXAMPLE = "rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp"
 _SOURCE = "written on the command line"
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # as in links.json: it becomes a part of names of folders
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # as in links.json: the name becomes a part of folder names
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE]-?\d+)?)\s*([A-Za-z%/]*)")
-_LARGEST = 10**15  # of any number: int() of a larger Decimal may take for ever
+_LARGEST = 10**15  # most digits of a number: int() of a huge Decimal may take very long
 _RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "us": Decimal("0.000001")}
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "KiB": 2**10, "MiB": 2**20}
@@ -61,7 +61,7 @@ def _pairs(part: str, text: str) -> dict[str, str]:
             hint = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(f"--link '{text}': there is no key '{key}'.{hint} Keys: {', '.join(_KEYS)}, name.")
         if key in pairs:
-            raise UsageError(f"--link '{text}': '{key}' stands twice: keep one of them.")
+            raise UsageError(f"--link '{text}': '{key}' is given twice: keep one of them.")
         pairs[key] = value
     for key in ("rate", "delay"):
         if key not in pairs:
@@ -101,7 +101,7 @@ def _segment_name(pairs: Mapping[str, str]) -> str:
 
 
 def _canonical(key: str, text: str) -> str:
-    """One spelling of a value: without `%`, which is special in addresses of pages, and without blanks."""
+    """One spelling for each value: without `%`, which is special in URLs, and without blanks."""
     value = _KEYS[key](text)
     if isinstance(value, Queue):
         return text.replace(" ", "")

@@ -1,4 +1,4 @@
-"""links.json: hosts that are reached over SSH, and the real links that lead to them. Validated at the border."""
+"""Reads and validates links.json: hosts that are reached over SSH, and the real links that lead to them."""
 
 import ipaddress
 import os
@@ -23,9 +23,9 @@ from runner.model.real_link import RealLink, RemoteHost
 LINKS = ROOT / "links.json"
 LINKS_SCHEMA = 1
 _EXAMPLE = "links.example.json"
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # names become those of cases and folders
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of cases and folders
 _ABBREVIATION = re.compile(r"[A-Za-z0-9.-]{0,8}")
-_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16 with its zero
+_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16, with the final zero byte
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _THIS_HOST = "this host"
 
@@ -36,7 +36,7 @@ Rate = Annotated[Whole, Field(gt=0, le=10**12, description="bit/s")]
 class _Host(BaseModel):
     """A host with a Docker Engine that `ssh` leads to: `ssh://USER@ADDRESS:PORT`, IPv6 addresses in brackets.
 
-    `host_key`: a line of `ssh-keyscan`, without the name. `key`: the private key; without it the SSH agent is asked.
+    `host_key`: a line of `ssh-keyscan`, without the name. `key`: the private key; without it the SSH agent is used.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,8 @@ class _Host(BaseModel):
 
 
 class _Link(BaseModel):
-    """A link to `client`, a name in `hosts`. `server`: likewise, without it the server runs beside the runner.
+    """A link to `client`, a name in `hosts`. `server`: also a name in `hosts`; without it, the server runs on the
+    runner's host.
 
     Data rates as advertised, in bit/s; budgets in bytes of IP packets, both directions together.
     """
@@ -91,7 +92,7 @@ def links_schema() -> dict[str, Any]:
 
 
 def load_links(path: Path = LINKS) -> dict[str, RealLink]:
-    """The links by name. Raises UsageError naming file, field and what was expected."""
+    """The links by name. Raises UsageError with the file, the field and the expected value."""
     missing = f"is missing: copy {_EXAMPLE} to it and say where your terminal is (README, Real links)"
     file = read_as(_File, path, missing=missing)
     hosts = {name: _host(f"{path}, host '{name}'", name, entry) for name, entry in file.hosts.items()}
@@ -100,29 +101,29 @@ def load_links(path: Path = LINKS) -> dict[str, RealLink]:
 
 def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[RealLink, ...]:
     """The named links, each once. Raises UsageError with the choices."""
-    wanted = dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip())
-    for name in wanted:
+    requested = dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip())
+    for name in requested:
         if name not in links:
             near = get_close_matches(name, links, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(f"--link: there is no link '{name}' in links.json.{hint} Choices: {', '.join(links)}.")
-    if not wanted:
+    if not requested:
         raise UsageError(f"--link: name one of links.json. Choices: {', '.join(links)}.")
-    chosen = tuple(links[name] for name in wanted)
+    chosen = tuple(links[name] for name in requested)
     _refuse_shared_ports(chosen)
     return chosen
 
 
 def _refuse_shared_ports(links: tuple[RealLink, ...]) -> None:
-    """Links run at once: two servers of one host can't have the same UDP port."""
+    """Raise UsageError when two links share a UDP port of one host, because links run at the same time."""
     taken: dict[tuple[str, int], RealLink] = {}
     for link in links:
         where = link.server.name if link.server else _THIS_HOST
         for port in (link.udp_port, link.probe_port):
-            other = taken.setdefault((where, port), link)
-            if other is not link:
+            first = taken.setdefault((where, port), link)
+            if first is not link:
                 raise UsageError(
-                    f"--link: '{other.name}' and '{link.name}' both want UDP port {port} of {where}, and run at once: "
+                    f"--link: '{first.name}' and '{link.name}' both want UDP port {port} of {where}, and run at once: "
                     "give one of them another udp_port and probe_port, or run them one after the other."
                 )
 
@@ -148,18 +149,18 @@ def _named(where: str, name: str) -> str:
 
 
 def _ssh_url(where: str, url: str) -> tuple[str, str, int]:
-    wanted = f"{where}: '{url}' is not a host: write ssh://USER@ADDRESS or ssh://USER@ADDRESS:PORT."
+    message = f"{where}: '{url}' is not a host: write ssh://USER@ADDRESS or ssh://USER@ADDRESS:PORT."
     try:
         parts = urlsplit(url)
         port = 22 if parts.port is None else parts.port
     except ValueError as error:
-        raise UsageError(wanted) from error
+        raise UsageError(message) from error
     if parts.password is not None:
         raise UsageError(f"{where}: a password in an SSH URL is read by everyone: use a key, and take it out.")
     rest = parts.path.strip("/") or parts.query or parts.fragment
     blank = any(map(str.isspace, url))
     if parts.scheme != "ssh" or not parts.hostname or not parts.username or not port or rest or blank:
-        raise UsageError(wanted)
+        raise UsageError(message)
     return parts.username, parts.hostname, port
 
 
@@ -206,11 +207,15 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
     _require_open_hours(where, entry.quiet_hours)
     for field, interface in (("interface", entry.interface), ("server_interface", entry.server_interface)):
         if not _INTERFACE.fullmatch(interface):
-            raise UsageError(f"{where}: {field} '{interface}' is none: write its name in `ip link`, such as eth1.")
+            raise UsageError(
+                f"{where}: {field} '{interface}' is no interface name: copy it from `ip link`, such as eth1."
+            )
     if not _ABBREVIATION.fullmatch(entry.abbreviation):
-        raise UsageError(f"{where}: abbreviation '{entry.abbreviation}' is none: write up to 8 letters and digits.")
+        raise UsageError(
+            f"{where}: abbreviation '{entry.abbreviation}' is not valid: write up to 8 letters and digits."
+        )
     if entry.udp_port == entry.probe_port:
-        raise UsageError(f"{where}: udp_port and probe_port are both {entry.udp_port}: the probe needs one of its own.")
+        raise UsageError(f"{where}: udp_port and probe_port are both {entry.udp_port}: the probe needs its own port.")
     day, month = entry.budget_per_day, entry.budget_per_month
     if day is not None and month is not None and day > month:
         raise UsageError(f"{where}: budget_per_day is larger than budget_per_month.")
@@ -252,7 +257,7 @@ def _require_addresses(where: str, entry: _Link) -> None:
 
 
 def _require_open_hours(where: str, spans: Iterable[str]) -> None:
-    """Raise UsageError for a span that is none, and for quiet hours in which no job ever starts."""
+    """Raise UsageError for a malformed span, and for quiet hours that cover the whole day."""
     pauses = []
     for span in spans:
         try:

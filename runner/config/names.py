@@ -1,4 +1,4 @@
-"""Names and values of options: resolved with the choices, or one sentence."""
+"""Resolves names and values of options. Errors list the choices."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -11,27 +11,27 @@ def split(names: Iterable[str]) -> list[str]:
     return [part.strip() for name in names for part in name.split(",") if part.strip()]
 
 
-def named(given: Iterable[str], choices: Sequence[str], *, option: str, what: str) -> tuple[str, ...]:
+def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: str) -> tuple[str, ...]:
     """The named choices in their order; all when no name is given. Raises UsageError with the choices."""
-    given = list(given)
-    wanted = split(given)
-    if given and not wanted:
-        raise UsageError(f"{option} names no {what}. Choices: {', '.join(choices)}.")
-    for name in wanted:
+    texts = list(texts)
+    requested = split(texts)
+    if texts and not requested:
+        raise UsageError(f"{option} names no {kind}. Choices: {', '.join(choices)}.")
+    for name in requested:
         if name not in choices:
             near = get_close_matches(name, choices, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{option}: there is no {what} '{name}'.{hint} Choices: {', '.join(choices)}.")
-    return tuple(name for name in choices if not wanted or name in wanted)
+            raise UsageError(f"{option}: there is no {kind} '{name}'.{hint} Choices: {', '.join(choices)}.")
+    return tuple(name for name in choices if not requested or name in requested)
 
 
-def values(given: Sequence[str], *, option: str, example: str) -> list[str]:
-    """The texts of an option, none when it isn't there; `all` stands alone. Raises UsageError."""
-    texts = split(given)
-    if given and not texts:
+def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
+    """The values of an option; empty without the option. `all` must be the only value. Raises UsageError."""
+    texts = split(arguments)
+    if arguments and not texts:
         raise UsageError(f"{option} has no value: write {option} {example}.")
     if "all" in texts and set(texts) != {"all"}:
-        raise UsageError(f"{option} {','.join(texts)}: all stands alone.")
+        raise UsageError(f"{option} {','.join(texts)}: write all without other values.")
     return list(dict.fromkeys(texts))
 
 

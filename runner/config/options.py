@@ -21,6 +21,7 @@ class MatrixOptions:
     sizes: tuple[str, ...] = ()  # `all`, or bytes
     losses: tuple[str, ...] = ()  # `all`, or fractions
     warm: bool = False
+    besides: tuple[str, ...] = ()  # flows beside, or none
     iterations: int | None = None
     variants: tuple[str, ...] = ()
     seed: int | None = None
@@ -31,17 +32,23 @@ class MatrixOptions:
     pause: str | None = None
     timeout_scale: float = 1.0
     keep_captures: str = "median"
+    reuse: str | None = None  # a run whose results are taken over when nothing changed
     links_file: Path = LINKS
-    images: tuple[str, ...] = ()  # NAME=IMAGE: a local image in a stack's place
-    clock: str | None = None  # real or virtual; None: that of the run, which begins as real
+    images: tuple[str, ...] = ()  # NAME=IMAGE: a local image instead of the stack's own
+    clock: str | None = None  # real, virtual or auto; None: the run's own, or real for a new run
+    cpu_model: str | None = None  # none, calibrated or measured; None: the run's own, or none for a new run
+    rootless: Path | None = None  # archives of images, for guests without Docker
     markdown: bool = False  # print the matrix as Markdown
+    on: str | None = None  # the scheduler of workers; None: this host
+    spread: str = "any"  # how the iterations of a cell are spread over workers
+    store: str = ""  # URL of a folder that workers and runner share; empty: through the scheduler
     yes: bool = False
     extra_cas: Path | None = None
 
     @property
     def selects(self) -> bool:
-        """Whether a stored run is asked for more than it has; `--variant` alone asks for beside what it has."""
-        axes = (self.servers, self.clients, self.vias, self.cases, self.links, self.sizes, self.losses)
+        """True when the stored run is extended by the selection. `--variant` alone adds rows or columns to it."""
+        axes = (self.servers, self.clients, self.vias, self.cases, self.links, self.sizes, self.losses, self.besides)
         return any(axes) or self.warm or self.iterations is not None
 
     def parsed_pause(self) -> Pause | None:

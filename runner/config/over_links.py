@@ -14,7 +14,8 @@ from testcases.measurements import measurement
 
 
 def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
-    """The catalogue with a measurement for each link: the declared one of its name, or one after links.json."""
+    """The catalogue with a measurement for each link: the declared one with the link's name, or one made from
+    links.json."""
     cases = dict(catalog.cases)
     for link in links:
         if link.name in catalog.cases:
@@ -24,7 +25,7 @@ def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
                 )
             continue
         case = measurement_of(link)
-        taken = {one.abbreviation.lower(): one.name for one in cases.values()}
+        taken = {known.abbreviation.lower(): known.name for known in cases.values()}
         if other := taken.get(case.abbreviation.lower()):
             raise UsageError(
                 f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is that of {other}: "
@@ -35,12 +36,12 @@ def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
 
 
 def measurement_of(link: RealLink) -> Case:
-    """10 MiB over this link, as often as links.json says."""
-    what = " ".join(filter(None, (link.provider, link.tariff))) or link.name
+    """A measurement of 10 MiB over this link, with the iterations in links.json."""
+    access = " ".join(filter(None, (link.provider, link.tariff))) or link.name
     return measurement(
         name=link.name,
         abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
-        description=f"10 MiB over {what}, a real link.",
+        description=f"10 MiB over {access}, a real link.",
         link=AdvertisedLink(
             name=link.name.upper(),
             forward_rate=link.forward_rate,
@@ -53,9 +54,8 @@ def measurement_of(link: RealLink) -> Case:
 
 
 def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
-    """The declaration of a recorded case, for a new judgement; None when it is gone.
-
-    A measurement of a real link that this host's links.json may not know is made from the record.
+    """The declaration of a recorded case, to judge a job again; None when it was deleted. A measurement of a real link
+    is made from the record, because this host's links.json may not have the link.
     """
     case = cases.get(record.declared or record.case)
     if case is not None:
@@ -78,6 +78,6 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
 
 
 def real_record(link: RealLink, *, name: str = "") -> LinkRecord:
-    """A real link as `run.json` keeps it: nothing but what was bought is known of it beforehand."""
+    """A real link as `run.json` keeps it: only its advertised data rates are known before a job."""
     forward, return_ = (LinkParameters.advertised(rate) for rate in (link.forward_rate, link.return_rate))
     return replace(LinkRecord.single(name or link.name, forward, return_), real=RealLinkRecord.of(link))

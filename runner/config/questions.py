@@ -1,4 +1,4 @@
-"""Cases × sizes × links × losses, as a user names them or as a stored run has them → declarations and records. Pure."""
+"""Turns cases × sizes × links × losses, from options or from a stored run, into declarations and records. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,29 +10,33 @@ from runner.errors import UsageError
 from runner.model.link_record import LinkRecord
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind
+from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
 from testcases.links import LOSS_SWEEP
 
-_LEAST_TIMEOUT = 120.0  # s, of a measurement over another link than its own
+_LEAST_TIMEOUT = 120.0  # seconds: time-out of a measurement over another link than its own
 _SMALLEST, _LARGEST = 1000, 1e9  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A declared case with what a user adds to it. `size` in bytes, None: as declared; `link` empty: the case's own;
-    `loss`: a fraction in both directions of the satellite segment, 0: as the link is declared."""
+    """A declared case with the changes of a user. `size` in bytes, None: as declared. `link` empty: the case's own.
+    `loss`: a fraction in both directions of the satellite segment, 0: as the link is declared. `beside`: the second
+    flow, empty: the case's own, if any."""
 
     declared: str
     size: int | None = None
     warm: bool = False
     link: str = ""
     loss: float = 0.0
+    beside: str = ""
 
     @classmethod
     def of(cls, record: CaseRecord) -> "Question":
         """The question of a record."""
         declared = record.declared or record.case
-        sized = record.case.removesuffix("+warm") != declared
+        beside = record.added_beside
+        sized = record.case.removesuffix(f"+{beside}").removesuffix("+warm") != declared
         link, lossy, _ = record.link_name.partition("+loss=")
         return cls(
             declared=declared,
@@ -40,43 +44,78 @@ class Question:
             warm=record.warm,
             link=link,
             loss=record.forward.loss if lossy else 0.0,
+            beside=beside,
         )
 
     def case(self, cases: Mapping[str, Case]) -> Case:
-        """The declaration of exactly this question."""
+        """The case's declaration with the changes of this question."""
         case = cases[self.declared]
         case = case if self.size is None else case.sized(self.size)
-        return case.warmed() if self.warm else case
+        case = case.warmed() if self.warm else case
+        return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
 
     def record(
         self, cases: Mapping[str, Case], emulated: Mapping[str, LinkRecord], real: Mapping[str, RealLink]
     ) -> CaseRecord:
-        """The question over its link. Raises UsageError when it can't be asked over it."""
+        """The question over its link. Raises UsageError when the case can't run over that link."""
         case = self.case(cases)
-        record, own = case.record(), case.link.name.lower()
+        record, link_name = case.record(), case.link.name.lower()
         if case.is_real:
-            if own not in real:
+            if link_name not in real:
                 raise UsageError(f"--case {case.name}: it runs over a real link: name it with --link, from links.json.")
-            record = replace(record, link=real_record(real[own], name=record.link.name))
-        name = "" if self.link == own else self.link
+            record = replace(record, link=real_record(real[link_name], name=record.link.name))
+        name = "" if self.link == link_name else self.link
         if not name and not self.loss:
-            return record
+            return record if self.size is None else _described(record, sized=True, other_link=False)
         _require_other_link(case, self)
         if name in real:
             link = real_record(real[name])
         else:
-            link = replace(_emulated(emulated, name) if name else record.link, name=name or own)
+            link = replace(_emulated(emulated, name) if name else record.link, name=name or link_name)
         if self.loss:
             link = _lossy(link, self.loss)
         if record.kind is Kind.MEASUREMENT:
             record = replace(record, timeout=max(record.timeout, _LEAST_TIMEOUT))
-        return record.over(link)
+        return _described(record.over(link), sized=self.size is not None, other_link=True)
+
+
+def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseRecord:
+    """The record with a description of its real size and link. `sized`, `other_link`: True when the size or the link is
+    not the declared one."""
+    size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
+    if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK:
+        beside = f", beside {record.beside}" if record.beside else ""
+        return replace(record, description=f"{size} over {link}{beside}.")
+    sentences = [record.description, f"The file has {size}." if sized else "", f"Over {link}." if other_link else ""]
+    return replace(record, description=" ".join(filter(None, sentences)))
+
+
+def _size(size: int) -> str:
+    """`10 MiB`; a decimal multiple as the user wrote it: `2 MB`."""
+    if size % KIB:
+        for factor, unit in ((10**6, "MB"), (10**3, "kB")):
+            if size % factor == 0:
+                return f"{size // factor} {unit}"
+    return format_size(size)
+
+
+def _of_link(link: LinkRecord) -> str:
+    """`20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss`; of a real link, its advertised data rates."""
+    satellite = link.satellite
+    forward, return_ = (format_data_rate(way.data_rate) for way in (satellite.forward, satellite.return_))
+    rates = f"{forward} both ways" if forward == return_ else f"{forward} forward, {return_} return"
+    if link.real is not None:
+        return f"{rates}, as advertised"
+    losses = [f"{100 * way.loss:g} %" for way in (satellite.forward, satellite.return_)]
+    lost = losses[0] if losses[0] == losses[1] else f"{losses[0]} forward, {losses[1]} return"
+    loss = f", {lost} loss" if satellite.forward.loss or satellite.return_.loss else ", no loss"
+    return f"{rates}, {format_duration(link.rtt)} RTT{loss}"
 
 
 def _emulated(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
-    """The emulated link of a question of a stored run. Raises UsageError when nobody declares it any more."""
+    """The emulated link of a question of a stored run. Raises UsageError when it is no longer declared."""
     if name not in links:
-        raise UsageError(f"--link: the run has a link '{name}' that is declared no more: write it again with --link.")
+        raise UsageError(f"--link: the run has a link '{name}' that is no longer declared: write it again with --link.")
     return links[name]
 
 
@@ -91,59 +130,80 @@ def _require_other_link(case: Case, question: Question) -> None:
 
 
 def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
-    """The same with `loss`, both ways on the satellite segment."""
+    """The record with `loss` in both directions of the satellite segment."""
     if link.real is not None:
-        raise UsageError(f"--loss {loss:g}: nobody can add loss to the real link {link.name}: leave one of them out.")
-    one, digits = link.satellite, repr(float(loss)).removesuffix(".0")  # all digits: two losses never share a name
-    lossy = replace(one, forward=replace(one.forward, loss=loss), return_=replace(one.return_, loss=loss))
+        raise UsageError(
+            f"--loss {loss:g}: a real link can't be given losses, and {link.name} is real: leave out --loss or --link."
+        )
+    segment, digits = (
+        link.satellite,
+        repr(float(loss)).removesuffix(".0"),
+    )  # all digits: each loss has its own name
+    lossy = replace(segment, forward=replace(segment.forward, loss=loss), return_=replace(segment.return_, loss=loss))
     return replace(link, name=f"{link.name}+loss={digits}", segments=(lossy, *link.segments[1:]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the options add to cases, parsed. Empty: not named; `sizes` None: `all`."""
+    """The parsed options that change cases. Empty: not named. `sizes` None: `all`."""
 
     links: tuple[str, ...] = ()
     sizes: tuple[int, ...] | None = ()
     losses: tuple[float, ...] = ()
     warm: bool = False
+    besides: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, *, links: tuple[str, ...], sizes: tuple[str, ...], losses: tuple[str, ...], warm: bool) -> "Asked":
-        """`links` are resolved names. Raises UsageError for a size or a loss that is none."""
-        return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm)
+    def parse(
+        cls,
+        *,
+        links: tuple[str, ...],
+        sizes: tuple[str, ...],
+        losses: tuple[str, ...],
+        warm: bool,
+        besides: tuple[str, ...] = (),
+    ) -> "Asked":
+        """`links` and `besides` are resolved names. Raises UsageError for an invalid size or loss."""
+        return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm, besides=besides)
 
     def new(self, cases: Iterable[Case]) -> list[Question]:
-        """The questions of a new run. Raises UsageError where an option means nothing to any of the cases."""
+        """The questions of a new run. Raises UsageError for an option that applies to none of the cases."""
         cases = list(cases)
         self._require_sense(cases)
         return [
-            Question(declared=case.name, size=size, warm=self.warm and _can_warm(case), link=link, loss=loss)
+            Question(
+                declared=case.name, size=size, warm=self.warm and _can_warm(case), link=link, loss=loss, beside=beside
+            )
             for case in cases
             for size in self._sizes_of(case)
             for link in self.links or ("",)
             for loss in self.losses or (0.0,)
+            for beside in (self.besides if _can_share(case) else ()) or ("",)
         ]
 
     def more(self, cases: Iterable[Case], stored: Iterable[Question]) -> dict[Question, Question | None]:
-        """The questions that a stored run is asked, and the stored question from which each comes; None: a new case.
-
-        What isn't named are the run's sizes, links, losses and warmth.
+        """The questions of a stored run, each with the stored question from which it comes (None: a new case). Options
+        that are not named keep the run's sizes, links, losses and warm rounds.
         """
         cases, stored = list(cases), list(stored)
         self._require_sense(cases)
-        known = {one.declared for one in stored}
-        found: dict[Question, Question | None] = {}
+        known = {question.declared for question in stored}
+        questions: dict[Question, Question | None] = {}
         for case in cases:
-            origins = [one for one in stored if one.declared == case.name] or list(dict.fromkeys(map(_place, stored)))
-            for one in origins:
-                origin = one if case.name in known else None
-                warm = _can_warm(case) and (self.warm or (origin is not None and one.warm))
+            origins = [before for before in stored if before.declared == case.name] or list(
+                dict.fromkeys(map(_place, stored))
+            )
+            for before in origins:
+                origin = before if case.name in known else None
+                warm = _can_warm(case) and (self.warm or (origin is not None and before.warm))
                 named = self.sizes != () and _can_size(case)
-                sizes = self._sizes_of(case) if named or origin is None else (one.size,)
-                for size, link, loss in product(sizes, self.links or (one.link,), self.losses or (one.loss,)):
-                    found.setdefault(Question(declared=case.name, size=size, warm=warm, link=link, loss=loss), origin)
-        return found
+                sizes = self._sizes_of(case) if named or origin is None else (before.size,)
+                besides = (self.besides or (before.beside,)) if _can_share(case) else ("",)
+                axes = product(sizes, self.links or (before.link,), self.losses or (before.loss,), besides)
+                for size, link, loss, beside in axes:
+                    question = Question(declared=case.name, size=size, warm=warm, link=link, loss=loss, beside=beside)
+                    questions.setdefault(question, origin)
+        return questions
 
     def _sizes_of(self, case: Case) -> tuple[int | None, ...]:
         if not _can_size(case):
@@ -161,15 +221,24 @@ class Asked:
                 f"--warm is for downloads and page loads, not for {names}: a stack has no uncounted first round. Leave "
                 "it out, or add --case download."
             )
+        if self.besides and not any(map(_can_share, cases)):
+            raise UsageError(
+                f"--beside is for measurements of stacks, not for {names}: leave it out, or add --case goodput."
+            )
 
 
 def _place(question: Question) -> Question:
-    """Where a new case of a stored run is asked: the same link and loss."""
-    return Question(declared="", link=question.link, loss=question.loss)
+    """The link, loss and second flow of a stored question, for a new case of its run."""
+    return Question(declared="", link=question.link, loss=question.loss, beside=question.beside)
 
 
 def _can_size(case: Case) -> bool:
     return case.kind is Kind.MEASUREMENT and len(case.files) == 1 and case.client is not ClientKind.BROWSER
+
+
+def _can_share(case: Case) -> bool:
+    """True when a second flow may run beside the case."""
+    return case.kind is Kind.MEASUREMENT and case.client is ClientKind.STACK
 
 
 def _can_warm(case: Case) -> bool:
@@ -178,11 +247,11 @@ def _can_warm(case: Case) -> bool:
 
 def _sizes(texts: tuple[str, ...]) -> tuple[int, ...] | None:
     example = "500000,2000000 (bytes), or all"
-    found = values(texts, option="--size", example=example)
-    if found == ["all"]:
+    requested = values(texts, option="--size", example=example)
+    if requested == ["all"]:
         return None
     sizes = []
-    for text in found:
+    for text in requested:
         value = number(text, option="--size", top=_LARGEST, example=example)
         if not value.is_integer():
             raise UsageError(f"--size {text}: write a whole number of bytes.")
@@ -194,7 +263,7 @@ def _sizes(texts: tuple[str, ...]) -> tuple[int, ...] | None:
 
 def _losses(texts: tuple[str, ...]) -> tuple[float, ...]:
     example = "0,0.001,0.01, or all"
-    found = values(texts, option="--loss", example=example)
-    if found == ["all"]:
+    losses = values(texts, option="--loss", example=example)
+    if losses == ["all"]:
         return (0.0, *LOSS_SWEEP)
-    return tuple(dict.fromkeys(number(text, option="--loss", top=1.0, example=example) for text in found))
+    return tuple(dict.fromkeys(number(text, option="--loss", top=1.0, example=example) for text in losses))

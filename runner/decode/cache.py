@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.decode.decode import decode_capture
+from runner.decode.file_bytes import file_bytes, sha256
 from runner.decode.schema import (
     DECODER_VERSION,
     PACKET_TYPES,
@@ -26,14 +27,14 @@ from runner.errors import CaptureError
 _META = b"bentpipe.trace"
 _KEY = b"bentpipe.key"
 _MOST_ROWS = 1 << 24
-# What the decoder always knows.
+# Columns that are never null.
 _NEVER_NULL = frozenset(
     {"time_ns", "sender", "src", "dst", "src_port", "dst_port", "payload_length", "ip_length", "ecn", "ip_version"}
     | {"index", "type", "length", "decrypted", "frame", "stream_id", "offset", "fin", "space", "largest", "delay_us"}
     | {"ranges", "name", "retry", "early_data_offered", "client_hello_count", "certificate", "first_time_ns"}
     | {"client_ip", "client_port", "server_ip", "server_port", "datagram", "packet", "connection"}
 )
-_MAY_BE_NULL = {"frames": frozenset({"stream_id", "offset", "length"})}  # of most kinds of frames
+_MAY_BE_NULL = {"frames": frozenset({"stream_id", "offset", "length"})}  # most frame types have them
 # Written last: a folder with this table is complete.
 _LAST = "datagrams"
 
@@ -51,8 +52,8 @@ def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
 
 
 def load_tables(folder: Path) -> Trace:
-    """The trace that `save_tables` wrote. CaptureError when it is not there, or of another decoder's version, or
-    holds what no decoder writes: a run folder may be a stranger's."""
+    """The trace that `save_tables` wrote. CaptureError when it is missing, was written by another version of the
+    decoder, or has values that no decoder writes, because the run folder may come from anywhere."""
     try:
         tables = {name: _read(folder / f"{name}.parquet") for name in TABLES}
         stored = json.loads(tables[_LAST].schema.metadata[_META])
@@ -68,7 +69,8 @@ def load_tables(folder: Path) -> Trace:
 
 
 def _read(path: Path) -> pa.Table:
-    """Raises ValueError for more rows than any capture has: a few kilobytes may stand for gigabytes."""
+    """The table in a file. Raises ValueError for more rows than any capture has: a few kilobytes can expand to
+    gigabytes."""
     with pq.ParquetFile(path) as file:
         if file.metadata.num_rows > _MOST_ROWS:
             raise ValueError(f"{path} has {file.metadata.num_rows} rows")
@@ -76,7 +78,8 @@ def _read(path: Path) -> pa.Table:
 
 
 def _check(tables: dict[str, pa.Table]) -> None:
-    """Raises ValueError for numbers of rows that lead nowhere, missing values, and unknown words."""
+    """Check the references between tables. Raises ValueError for row numbers out of range, missing values and unknown
+    words."""
     rows = {parent: tables[f"{parent}s"].num_rows for parent in ("datagram", "packet", "connection")}
     for name, table in tables.items():
         for column in table.column_names:
@@ -87,10 +90,10 @@ def _check(tables: dict[str, pa.Table]) -> None:
                 bounds = pc.min_max(values).as_py()
                 if bounds["min"] < -(column == "connection") or bounds["max"] >= rows[column]:
                     raise ValueError(f"{name}.{column} leads nowhere")
-    own = tables["connections"].column("connection"), tables["packets"].column("packet")
+    identities = tables["connections"].column("connection"), tables["packets"].column("packet")
     if any(
         not column.equals(pa.chunked_array([pa.array(range(len(column)), column.type)]))
-        for column in own
+        for column in identities
         if len(column)
     ):
         raise ValueError("rows are not numbered from 0")
@@ -106,7 +109,7 @@ def _check_words(name: str, table: pa.Table, column: str, known: set[object]) ->
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table in this schema; columns that its decoder did not know are null."""
+    """The table in this schema; columns that an older decoder did not write are null."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema
@@ -115,20 +118,20 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kernel_drops: int | None = None) -> Trace:
-    """The tables in `folder` when they were made from these very files by this decoder; else decode and keep them."""
+    """The trace in `folder` when this decoder made it from exactly these files; else decode them and save the trace."""
     key = _key((capture,), key_logs, kernel_drops)
     if stored_key(folder) == key:
         try:
             return load_tables(folder)
         except CaptureError:
-            pass  # a damaged cache is replaced like an old one
+            pass  # a damaged cache is replaced, as an old one is
     trace = decode_capture(capture, key_logs, kernel_drops=kernel_drops)
     save_tables(trace, folder, key=key)
     return trace
 
 
 def pair_key(captures: tuple[Path, Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
-    """The key of tables that are made of two captures together."""
+    """The key of tables made from two captures together."""
     return _key(captures, key_logs, kernel_drops)
 
 
@@ -137,7 +140,7 @@ def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int |
     digest = hashlib.sha256(f"{DECODER_VERSION} {kernel_drops} {names}".encode())
     for path in (*captures, *key_logs):
         try:
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+            digest.update(bytes.fromhex(sha256(file_bytes(path))))
         except OSError as error:
             raise CaptureError(
                 f"{path} can't be read ({error.strerror}): give the path of an existing file."

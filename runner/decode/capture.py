@@ -1,22 +1,32 @@
 """Capture files: pcap (µs and ns, both byte orders) and pcapng, plain or gzipped, as records with their link type.
 
-Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. A file that ends within a record yields all whole ones.
+Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. A file that ends within a record yields all whole records.
 """
 
 import struct
 import zlib
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from runner.decode.columns import Integers
+from runner.decode.file_bytes import Data, NumbersAt, file_bytes, release
 from runner.errors import CaptureError
 
-# No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer one means that the file is damaged there.
+# No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer record means that the file is damaged.
 MAX_RECORD = 262_144
-LARGEST_UNPACKED = 1 << 30  # bytes of a capture in a gzip file; the runner's own have no more
+LARGEST_UNPACKED = 1 << 30  # bytes; the captures of the runner have no more
+_PIECE = 1 << 24  # bytes; after each piece the memory of the file is given back
+_ROWS = 1 << 13  # records whose headers are read at once
 
 # A damaged time stamp or resolution can mean any time; the tables hold 64 bits.
 _FARTHEST_NS = (1 << 63) - 1
+_FAR_S = 1 << 31
+_LOW_BITS = (1 << 31) - 1
 
 PCAP_MAGIC = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000),
@@ -25,6 +35,7 @@ PCAP_MAGIC = {
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
 _PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
+_SECTION = 0x0A0D0D0A  # the same number in both byte orders
 _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _ENHANCED_PACKET, _SECRETS = 1, 2, 3, 5, 6, 10
 TLS_KEY_LOG = 0x544C534B
 
@@ -32,12 +43,28 @@ Record = tuple[int, int, int, int, int]
 """time_ns, link type, first byte of the frame in the file, first byte after it, length on the wire"""
 
 
+class Records(NamedTuple):
+    """All records of a file in its order, as columns with the fields of `Record`."""
+
+    time_ns: Integers
+    link_type: Integers
+    start: Integers
+    end: Integers
+    wire_length: Integers
+
+    @classmethod
+    def of(cls, records: list[Record]) -> "Records":
+        """Rows as columns."""
+        return cls(*np.array(records, dtype=np.int64).reshape(-1, len(cls._fields)).T)
+
+
 @dataclass(slots=True)
 class CaptureFile:
-    """One capture file in memory. The later fields are complete once `records` is exhausted."""
+    """One capture file in memory. The later fields are complete once it was read."""
 
-    data: bytes
-    read: Callable[["CaptureFile"], Iterator[Record]]
+    data: Data
+    read: Callable[["CaptureFile"], Records]
+    """Reads all whole records."""
     secrets: list[bytes] = field(default_factory=list)
     """Key logs embedded in a pcapng file."""
     truncated: bool = False
@@ -45,7 +72,7 @@ class CaptureFile:
 
     def records(self) -> Iterator[Record]:
         """The whole records in file order."""
-        return self.read(self)
+        return zip(*(column.tolist() for column in self.read(self)), strict=True)
 
 
 @dataclass(slots=True)
@@ -55,15 +82,21 @@ class _Interface:
     offset_s: int = 0
     snap_length: int = 0
 
+    @property
+    def ns_per_tick(self) -> int:
+        """0 when it is no whole number."""
+        return 0 if 1_000_000_000 % self.ticks_per_second else 1_000_000_000 // self.ticks_per_second
+
     def time_ns(self, ticks: int) -> int:
         time_ns = ticks * 1_000_000_000 // self.ticks_per_second + self.offset_s * 1_000_000_000
         return max(-_FARTHEST_NS, min(time_ns, _FARTHEST_NS))
 
 
-def open_capture(path: Path) -> tuple[CaptureFile, bytes]:
-    """The capture at `path` and the bytes of the file as stored. CaptureError when it is none."""
+def open_capture(path: Path) -> tuple[CaptureFile, Data]:
+    """The capture at `path` and the bytes of the file as stored. CaptureError when the file can't be read or is no
+    capture."""
     try:
-        stored = path.read_bytes()
+        stored = file_bytes(path)
     except OSError as error:
         raise CaptureError(
             f"{path} can't be read ({error.strerror}): give the path of a pcap or pcapng file."
@@ -71,8 +104,8 @@ def open_capture(path: Path) -> tuple[CaptureFile, bytes]:
     return capture_of(stored, path), stored
 
 
-def capture_of(stored: bytes, path: Path) -> CaptureFile:
-    """The capture in the bytes of the file at `path`. CaptureError when it is none."""
+def capture_of(stored: Data, path: Path) -> CaptureFile:
+    """The capture in the bytes of the file at `path`. CaptureError when they are no capture."""
     if not stored:
         raise CaptureError(f"{path} is empty: the capture was never started, or stopped before it wrote its header.")
     data = _gunzip(stored) if stored[:2] == b"\x1f\x8b" else stored
@@ -84,8 +117,8 @@ def capture_of(stored: bytes, path: Path) -> CaptureFile:
     raise CaptureError(f"{path} is no capture: expected a pcap or pcapng file, found {data[:4].hex(' ') or 'nothing'}.")
 
 
-def _gunzip(stored: bytes) -> bytes:
-    """What can be unpacked of a gzip file, which may be cut off; LARGEST_UNPACKED bytes at most."""
+def _gunzip(stored: Data) -> bytes:
+    """The part of a gzip file that can be unpacked, at most LARGEST_UNPACKED bytes; the file may be cut off."""
     unpacked = bytearray()
     while stored and len(unpacked) < LARGEST_UNPACKED:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -97,38 +130,61 @@ def _gunzip(stored: bytes) -> bytes:
     return bytes(unpacked)
 
 
-def _pcap_records(file: CaptureFile) -> Iterator[Record]:
+def _pcap_records(file: CaptureFile) -> Records:
     data = file.data
     order, tick_ns = PCAP_MAGIC[data[:4]]
     link_type = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF  # above: FCS length, draft-ietf-opsawg-pcap §4
-    header = struct.Struct(order + "IIII").unpack_from
-    position, size = 24, len(data)
+    captured_at = struct.Struct(order + "I").unpack_from
+    headers = array("q")
+    position, size, piece = 24, len(data), _PIECE
     while position + 16 <= size:
-        seconds, fraction, captured, length = header(data, position)
-        start = position + 16
-        position = start + captured
-        if captured > MAX_RECORD or position > size:
+        after = position + 16 + captured_at(data, position + 8)[0]
+        if after > size or after - position > 16 + MAX_RECORD:
             file.truncated = True
-            return
-        yield seconds * 1_000_000_000 + fraction * tick_ns, link_type, start, position, length
-    file.truncated = position != size
+            break
+        headers.append(position)
+        position = after
+        if position > piece:
+            piece = position + _PIECE
+            release(data)
+    else:
+        file.truncated = position != size
+    places = np.frombuffer(headers, dtype=np.int64)
+    seconds, fraction, captured, length = _words(data, places, order, 4)
+    start = places + 16
+    link_types = np.full(len(places), link_type, dtype=np.int64)
+    return Records(seconds * 1_000_000_000 + fraction * tick_ns, link_types, start, start + captured, length)
 
 
-def _pcapng_records(file: CaptureFile) -> Iterator[Record]:
-    data, position, size = file.data, 0, len(file.data)
+def _words(data: Data, places: Integers, order: str, count: int) -> list[Integers]:
+    """`count` columns of numbers: unsigned words of 32 bits from each place on, which lie within the file."""
+    numbers_at, pieces = NumbersAt(data), []
+    for at in range(0, len(places), _ROWS):
+        rows = numbers_at.rows(places[at : at + _ROWS], 4 * count)
+        pieces.append(rows.view(f"{order}u4").astype(np.int64))
+        release(data)
+    words = np.concatenate(pieces) if pieces else np.empty((0, count), dtype=np.int64)
+    return list(words.T)
+
+
+def _pcapng_records(file: CaptureFile) -> Records:
+    data, position, size, piece = file.data, 0, len(file.data), _PIECE
     section = _Section(data)
+    sections = [section]
+    head_at = struct.Struct("<II").unpack_from
     while position + 12 <= size:
-        if data[position : position + 4] == _PCAPNG_MAGIC:
+        kind, length = head_at(data, position)
+        if kind == _SECTION:
             section = _Section(data, "<" if data[position + 8 : position + 12] == b"\x4d\x3c\x2b\x1a" else ">")
-        kind, length = struct.unpack_from(section.order + "II", data, position)
+            sections.append(section)
+            head_at = struct.Struct(section.order + "II").unpack_from
+            kind, length = head_at(data, position)
         end = position + length
         if length < 12 or length % 4 or end > size:
             break
         body, stop = position + 8, end - 4
         if kind in (_ENHANCED_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
-            record = section.packet(kind, body, stop)
-            if record is not None:
-                yield record
+            section.packets.extend((kind, len(section.interfaces), body, stop))
         elif kind == _INTERFACE and stop - body >= 8:
             section.add_interface(body, stop)
         elif kind == _SECRETS and stop - body >= 8:
@@ -140,36 +196,60 @@ def _pcapng_records(file: CaptureFile) -> Iterator[Record]:
                 if code in (5, 7) and len(value) == 8:  # isb_ifdrop, isb_osdrop
                     file.kernel_drops = (file.kernel_drops or 0) + struct.unpack(section.order + "Q", value)[0]
         position = end
+        if position > piece:
+            piece = position + _PIECE
+            release(data)
     file.truncated = position != size
+    parts = [section.records() for section in sections if section.packets]
+    return Records(*map(np.concatenate, zip(*parts, strict=True))) if parts else Records.of([])
 
 
 @dataclass(slots=True)
 class _Section:
-    """One section of a pcapng file: its byte order and interfaces."""
+    """One section of a pcapng file: its byte order, interfaces and packet blocks."""
 
-    data: bytes
+    data: Data
     order: str = "<"
     interfaces: list[_Interface] = field(default_factory=list)
+    packets: "array[int]" = field(default_factory=lambda: array("q"))
+    """Four numbers for each packet block: kind, number of interfaces described before it, first byte of its body, first
+    byte after its body."""
 
-    def packet(self, kind: int, body: int, stop: int) -> Record | None:
-        """The record in one packet block; None when it is damaged or its interface was not described."""
-        if kind == _SIMPLE_PACKET:
-            if stop - body < 4 or not self.interfaces:
-                return None
-            length = struct.unpack_from(self.order + "I", self.data, body)[0]
-            captured = min(length, self.interfaces[0].snap_length or length)
-            number, ticks, start = 0, 0, body + 4
-        elif stop - body < 20:
-            return None
-        else:
-            first, high, low, captured, length = struct.unpack_from(self.order + "IIIII", self.data, body)
-            # The obsolete Packet Block has 16 bits of interface and 16 of drop count.
-            number = first if kind == _ENHANCED_PACKET else first >> 16 if self.order == ">" else first & 0xFFFF
-            ticks, start = high << 32 | low, body + 20
-        if number >= len(self.interfaces) or start + captured > stop:
-            return None
-        interface = self.interfaces[number]
-        return interface.time_ns(ticks), interface.link_type, start, start + captured, length
+    def records(self) -> Records:
+        """The records in the packet blocks, without damaged ones and those of interfaces that were not described."""
+        kind, described, body, stop = np.frombuffer(self.packets, dtype=np.int64).reshape(-1, 4).T
+        simple, old = kind == _SIMPLE_PACKET, kind == _OLD_PACKET
+        whole = (stop - body >= np.where(simple, 4, 20)) & (described > 0)
+        simple, old, described, body, stop = (column[whole] for column in (simple, old, described, body, stop))
+        # A Simple Packet Block may have one word and no more between the head and the tail of the block.
+        first, high, low, captured, length = _words(self.data, np.where(simple, body - 12, body), self.order, 5)
+        simple_length = captured
+        # The obsolete Packet Block has 16 bits of interface and 16 of drop count.
+        number = np.where(old, first >> 16 if self.order == ">" else first & 0xFFFF, np.where(simple, 0, first))
+        snap = self.interfaces[0].snap_length if self.interfaces else 0
+        captured = np.where(simple, np.minimum(simple_length, snap or simple_length), captured)
+        start = body + np.where(simple, 4, 20)
+        valid = (number < described) & (start + captured <= stop)
+        high, low = (np.where(simple, 0, column)[valid] for column in (high, low))
+        number, start, end = number[valid], start[valid], (start + captured)[valid]
+        link_types = np.array([interface.link_type for interface in self.interfaces], dtype=np.int64)
+        wire_length = np.where(simple, simple_length, length)[valid]
+        return Records(self._times(number, high, low), link_types[number], start, end, wire_length)
+
+    def _times(self, number: Integers, high: Integers, low: Integers) -> Integers:
+        """Times in ns of packets on the interfaces `number`. Python counts where 64 bits could overflow."""
+        factors = [each.ns_per_tick for each in self.interfaces]
+        offsets = [each.offset_s if abs(each.offset_s) < _FAR_S else 0 for each in self.interfaces]
+        factor = np.array(factors, dtype=np.int64)[number]
+        offset = np.array(offsets, dtype=np.int64)[number]
+        far = np.array([abs(each.offset_s) >= _FAR_S for each in self.interfaces], dtype=bool)[number]
+        limit = (_FARTHEST_NS >> 1) // np.maximum(factor, 1)
+        odd = far | (factor == 0) | (high >> 31 != 0) | ((high & _LOW_BITS) << 32 | low > limit)
+        ticks = np.where(odd, 0, (high & _LOW_BITS) << 32 | low)
+        times: Integers = ticks * factor + offset * 1_000_000_000
+        for at in np.flatnonzero(odd).tolist():
+            times[at] = self.interfaces[int(number[at])].time_ns(int(high[at]) << 32 | int(low[at]))
+        return times
 
     def add_interface(self, body: int, stop: int) -> None:
         """Read an Interface Description Block."""

@@ -1,4 +1,4 @@
-"""The trace of one host in the time of another."""
+"""Changes the times of a trace to the clock of another host."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ _TABLES = ("datagrams", "stream_frames", "ack_frames", "frames", "connections")
 
 
 def on_server_clock(trace: Trace, clock: Clock) -> Trace:
-    """The client-side trace with times of the server's clock; the order of its rows stays."""
+    """The client-side trace with times of the server's clock, in the same order of rows."""
     tables = {name: _moved(getattr(trace, name), clock) for name in _TABLES}
     first = trace.meta.first_time_ns
     if first is not None:

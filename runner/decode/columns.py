@@ -1,5 +1,8 @@
-"""Columns of the tables as arrays of integers. Arrow's own functions take ten times as long on the few rows of most
-captures, and pyarrow looks for pandas whenever it is given a Python number, 0.2 ms each time that there is none."""
+"""Columns of the tables as NumPy arrays of integers.
+
+Arrow's own functions take ten times as long on the few rows of most captures. For every Python number pyarrow also
+looks for pandas, which takes 0.2 ms when pandas is not installed.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +12,12 @@ Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -1
-"""Stands for null in arrays: no column of a trace has a negative value otherwise."""
+"""Stands for null in arrays: no column of a trace has other negative values."""
+
+
+def no_integers() -> Integers:
+    """An array without rows."""
+    return np.empty(0, dtype=np.int64)
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
@@ -34,7 +42,7 @@ def words(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
 
 
 def named(column: pa.ChunkedArray, word: str) -> Bools:
-    """Where a column of strings has this word."""
+    """Per row: whether a column of strings has this word."""
     indices, known = words(column)
-    found: Bools = np.isin(indices, [index for index, each in enumerate(known) if each == word])
-    return found
+    matches: Bools = np.isin(indices, [index for index, each in enumerate(known) if each == word])
+    return matches

@@ -1,10 +1,12 @@
-"""What is known of a connection while its packets are read: keys, packet numbers, connection IDs, handshake."""
+"""The state of a connection while its packets are read: keys, packet numbers, connection IDs, handshake."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
 
+from runner.decode.file_bytes import Data
 from runner.decode.handshake import CryptoStream
 from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE, Session
 from runner.decode.packets import LongHeader
@@ -23,10 +25,11 @@ from runner.decode.transport_parameters import Value
 INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
 
 MOST_DCIDS = 8
-"""Connection IDs of one connection from which Initial keys are made: an honest one has one, and one more by a Retry."""
+"""The most connection IDs of a connection from which Initial keys are made. An honest connection has one, two after a
+Retry."""
 
 _GENERATIONS_AHEAD = 6
-"""How many key updates in a row may be missing from the capture."""
+"""Key updates in a row that may be missing from the capture."""
 
 OneRtt = tuple[int, bytes, int, int, int]
 """packet number, payload, key phase, key generation, unprotected first byte"""
@@ -45,14 +48,14 @@ class KeyRing:
         self.suite = protection.suite
         self.version = protection.version
 
-    def unmask(self, data: bytes, start: int, at: int) -> tuple[int, int, int]:
-        """First byte, packet number as encoded and its size, of a short header whose packet number is at `at`."""
+    def unmask(self, data: Data, start: int, at: int) -> tuple[int, int, int]:
+        """First byte, encoded packet number and its size in bytes, of a short header whose packet number is at `at`."""
         mask = self._mask(data[at + 4 : at + 20])
         first = data[start] ^ mask[0] & 0x1F
         size = (first & 3) + 1
         return first, int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size]), size
 
-    def open(self, data: bytes, start: int, at: int, end: int, largest: int) -> OneRtt | None:
+    def open(self, data: Data, start: int, at: int, end: int, largest: int) -> OneRtt | None:
         """The short header packet at data[start:end]; None when no generation within reach opens it."""
         if end - at < 4 + SAMPLE_LENGTH:
             return None
@@ -81,7 +84,7 @@ class KeyRing:
         return None
 
     def open_with(self, generation: int, header: bytes, sealed: bytes, number: int) -> bytes | None:
-        """The payload under the keys of `generation` (from 0) and this packet number; None when it is not that."""
+        """The payload under the keys of `generation` (from 0) and this packet number; None when either is wrong."""
         while len(self._generations) <= generation:
             self._generations.append(self._generations[-1].next_generation())
         protection = self._generations[generation]
@@ -90,15 +93,16 @@ class KeyRing:
         except InvalidTag:
             return None
 
-    def search(self, data: bytes, start: int, at: int, end: int, windows: int) -> tuple[OneRtt | None, int]:
-        """Try many packet numbers and generations, for a packet before which the capture has no other of its sender.
+    def search(self, data: Data, start: int, at: int, end: int, windows: int) -> tuple[OneRtt | None, int]:
+        """Try many packet numbers and generations, for the first packet of a sender in the capture.
 
-        `windows`: how many values of the bits above the encoded packet number. Also gives the number of attempts.
+        `windows`: number of values to try for the bits above the encoded packet number. Also gives the number of
+        attempts.
         """
         if end - at < 4 + SAMPLE_LENGTH:
             return None, 0
         first, encoded, size = self.unmask(data, start, at)
-        if first & 0x18:  # reserved bits, RFC 9000 §17.3.1: not 0 means the wrong keys, or the wrong place
+        if first & 0x18:  # reserved bits (RFC 9000 §17.3.1) that are not 0 mean wrong keys or a wrong position
             return None, 1
         header = bytes((first,)) + data[start + 1 : at] + encoded.to_bytes(size)
         phase, sealed, attempts = first >> 2 & 1, data[at + size : end], 1
@@ -124,7 +128,7 @@ class Side:
         self.cid_length = -1
         """Length of the connection IDs that this sender puts into short headers; -1 while unknown."""
         self.early: list[Protection] = []
-        """Protections that may be the one of this level; one as soon as it opened a packet."""
+        """0-RTT keys that are possible; only the right keys as soon as they opened a packet. `handshake` likewise."""
         self.handshake: list[Protection] = []
         self.rings: list[KeyRing] = []
         self.ring: KeyRing | None = None
@@ -133,16 +137,34 @@ class Side:
         self._crypto: list[CryptoStream | None] = [None, None, None]
 
     def crypto(self, space: int) -> CryptoStream:
-        """The stream of CRYPTO data in a packet number space. Most connections of a flood have one of six."""
+        """The stream of CRYPTO data in a packet number space. It is made on demand: a connection of a flood needs one
+        of six."""
         stream = self._crypto[space]
         if stream is None:
             stream = self._crypto[space] = CryptoStream()
         return stream
 
-    def open_short(self, data: bytes, start: int, end: int, cid_length: int) -> OneRtt | None:
+    @property
+    def has_short_keys(self) -> bool:
+        """Whether 1-RTT packets of this sender can be opened."""
+        return self.ring is not None or bool(self.rings)
+
+    def short_keys(self, cid_length: int) -> tuple[Hashable, ...]:
+        """What `open_short` tries: equal as long as the keys are the same."""
+        return self, cid_length, self.ring or tuple(self.rings)
+
+    def circumstances(self, data: Data, start: int, end: int, cid_length: int) -> Hashable:
+        """What the outcome of `open_short` depends on, besides the packet and the keys of its sender."""
+        largest, at = self.largest[APPLICATION_SPACE], start + 1 + cid_length
+        if self.ring is None or cid_length < 0 or end - at < 4 + SAMPLE_LENGTH:
+            return largest
+        _, encoded, size = self.ring.unmask(data, start, at)
+        return reconstruct(encoded, size, largest), self.ring.current
+
+    def open_short(self, data: Data, start: int, end: int, cid_length: int) -> OneRtt | None:
         """The 1-RTT packet at data[start:end] with the keys of this side; None when they don't fit.
 
-        `cid_length`: of its destination connection ID; -1, unknown, never fits.
+        `cid_length`: length of its destination connection ID; -1 (unknown) never fits.
         """
         if cid_length < 0:
             return None
@@ -158,10 +180,10 @@ class Side:
         return None
 
     def open_long(
-        self, options: list[Protection], space: int, data: bytes, header: LongHeader
+        self, options: list[Protection], space: int, data: Data, header: LongHeader
     ) -> tuple[int, bytes, int, Protection] | None:
-        """A packet with a long header: its number, payload, first byte and keys. Keeps the option that fits; None
-        when there is none."""
+        """Number, payload, first byte and keys of a packet with a long header; None when no option fits. An option that
+        fits becomes the only one."""
         for protection in options:
             opened = protection.open_long(data, header.start, header.number_at, header.end, self.largest[space])
             if opened is not None:
@@ -172,7 +194,7 @@ class Side:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One QUIC connection; the fields that become columns are described in runner.decode.schema."""
+    """One QUIC connection. runner.decode.schema describes the fields that become columns."""
 
     number: int
     client: tuple[str, int]
@@ -200,7 +222,7 @@ class Connection:
     certificate: bool = False
     transport_parameters: list[dict[str, Value] | None] = field(default_factory=lambda: [None, None])
     messages: list[dict[str, Any]] = field(default_factory=list)
-    """Of client and server."""
+    """TLS messages of client and server."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[Side, Side] = field(init=False)
 
@@ -210,14 +232,14 @@ class Connection:
     def initial_options(self, version: int, sender: int) -> list[Protection]:
         """The Initial keys that packets of `sender` may have, likeliest first.
 
-        Those of the other version too: aioquic 1.7 goes on with them after compatible version negotiation, although
-        its packets say the new version (RFC 9369 §4.1 asks for that one's keys).
+        They include the keys of the other version: after compatible version negotiation aioquic 1.7 still uses these,
+        although the headers have the new version (RFC 9369 §4.1 demands the keys of the version in the header).
         """
         versions = sorted(VERSIONS, key=lambda each: each != version)
         return [initial_protection(each, dcid, sender) for each in versions for dcid in self.initial_dcids]
 
     def add_initial_dcid(self, dcid: bytes) -> None:
-        """Note the connection ID of a first flight: the first one of all stays the last in the list."""
+        """Note the connection ID of a first flight. The very first ID always stays, as the last in the list."""
         self.initial_dcids.insert(0, dcid)
         if len(self.initial_dcids) > MOST_DCIDS:
             del self.initial_dcids[-2]

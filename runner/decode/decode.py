@@ -1,13 +1,16 @@
 """One capture with its key logs → one trace."""
 
 import gc
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from runner.decode.capture import open_capture
+from runner.decode.columns import Bools, Integers
 from runner.decode.decoder import Decoder
+from runner.decode.file_bytes import NumbersAt, release, sha256
 from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
 from runner.decode.protection import VERSIONS
@@ -17,19 +20,19 @@ from runner.decode.trace_checks import trace_checks
 from runner.errors import CaptureError
 
 _QUIC_PORTS = (443, 4433)
-# DNS, DHCP, NTP, NetBIOS, SSDP, WS-Discovery, mDNS, LLMNR: what else speaks UDP on a host.
+# Other protocols over UDP on a host: DNS, DHCP, NTP, NetBIOS, SSDP, WS-Discovery, mDNS, LLMNR.
 _OTHER_PORTS = (53, 67, 68, 123, 137, 138, 546, 547, 1900, 3702, 5353, 5355)
 _FIXED_BIT = 0x40
-_VERSIONS = tuple(version.to_bytes(4) for version in VERSIONS)
-_LONG_HEADER = 20  # bytes that a long header with its packet number, sample and tag surely exceeds
+_ROWS = 1 << 13  # datagrams whose first bytes are read at once
+_LONG_HEADER = 20  # bytes; a long header with its packet number, sample and tag has more
 
 
 def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None) -> Trace:
-    """All QUIC packets of a pcap or pcapng file (gzip allowed) with everything that the keys open.
+    """All QUIC packets of a pcap or pcapng file (gzip allowed), decrypted as far as there are keys.
 
-    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops` is what the capture tool
-    said when it was stopped; pcapng files may say it themselves. What is damaged in the capture is counted, never
-    raised; CaptureError only when a file can't be read, or is no capture, or of a link type without IP.
+    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops`: packets that the kernel
+    dropped, as the capture tool reported; pcapng files may have this number themselves. Damaged parts of a capture are
+    counted and raise nothing. CaptureError when a file can't be read, is no capture, or has a link type without IP.
     """
     with _no_collection():
         return _decode(capture, key_logs, kernel_drops)
@@ -37,8 +40,8 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without Python's search for unused cycles: the decoder makes millions of objects that all stay, and the search
-    looks at all of them again and again."""
+    """Switch off Python's search for unused cycles. The decoder makes millions of objects that all stay in use, and the
+    search would visit all of them again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -56,9 +59,10 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -
         raise CaptureError(f"{capture} has link type {numbers}: capture on an interface that carries IP.")
     decoder, selected = decode_datagrams(datagrams, read_key_logs(key_logs, file.secrets))
     tables = TableBuilder(datagrams, selected, decoder.rows, decoder.registry.connections).build()
+    decoder.registry.release()
     meta = CaptureMeta(
         file_name=capture.name,
-        sha256=hashlib.sha256(stored).hexdigest(),
+        sha256=sha256(stored),
         link_type=",".join(LINK_TYPES.get(each, str(each)) for each in sorted(datagrams.link_types)),
         packets=datagrams.records,
         non_quic=datagrams.records - len(selected),
@@ -73,47 +77,38 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -
     return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
 
 
-def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, list[int]]:
-    """A decoder that has run over those datagrams that are QUIC, and their numbers. Never raises."""
-    quic = _quic_flows(datagrams)
-    selected = [number for number, flow in enumerate(datagrams.flow) if quic[flow]]
+def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, Integers]:
+    """A decoder that has read the datagrams that are QUIC, and the numbers of these datagrams. Never raises."""
+    quic = np.array(_quic_flows(datagrams), dtype=bool)
+    selected = np.flatnonzero(quic[datagrams.flow])
     decoder = Decoder(datagrams, sessions)
     decoder.run(selected)
     return decoder, selected
 
 
-def _skipped(datagrams: Datagrams, selected: list[int]) -> dict[str, int]:
-    """Why UDP packets were not read as QUIC → how many."""
-    skipped, chosen = dict(datagrams.skipped), set(selected)
-    for number, flow in enumerate(datagrams.flow):
-        if number not in chosen:
-            ends = datagrams.flows[flow]
-            ports = {ends.src_port, ends.dst_port}
-            other = sorted(ports.intersection(_OTHER_PORTS))
-            why = f"port {other[0]}, another protocol's" if other else "no QUIC packets on these addresses and ports"
-            skipped[why] = skipped.get(why, 0) + 1
+def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
+    """Reason why UDP packets were not read as QUIC → number of packets."""
+    skipped = dict(datagrams.skipped)
+    count = len(datagrams.flows)
+    left_out = np.bincount(datagrams.flow, minlength=count) - np.bincount(datagrams.flow[selected], minlength=count)
+    for flow in np.flatnonzero(left_out).tolist():
+        ends = datagrams.flows[flow]
+        other = sorted({ends.src_port, ends.dst_port}.intersection(_OTHER_PORTS))
+        why = f"port {other[0]} of another protocol" if other else "no QUIC packets on these addresses and ports"
+        skipped[why] = skipped.get(why, 0) + int(left_out[flow])
     return skipped
 
 
 def _quic_flows(datagrams: Datagrams) -> list[bool]:
-    """Which flows are QUIC: those of its ports, those in which a datagram begins with a long header of QUIC, and those
-    in which every datagram could be (RFC 9000 §17).
+    """Per flow: whether it is QUIC. It is when it uses a port of QUIC, when a datagram begins with a long header of
+    QUIC, or when every datagram could be QUIC (RFC 9000 §17).
 
-    A flow can't be judged by what was decrypted: without keys that would make every packet vanish from the counts.
+    Decryption doesn't decide: without keys every packet would vanish from the counts.
     """
-    could_be = [True] * len(datagrams.flows)
-    begins = [False] * len(datagrams.flows)
-    data = datagrams.data
-    for flow, start, end in zip(datagrams.flow, datagrams.start, datagrams.end, strict=True):
-        first = data[start] if start < end else _FIXED_BIT
-        if first & 0x80 and data[start + 1 : start + 5] in _VERSIONS and end - start > _LONG_HEADER:
-            begins[flow] = True
-        if could_be[flow] and not first & _FIXED_BIT:
-            # Version Negotiation packets have no fixed bit.
-            could_be[flow] = first & 0x80 != 0 and not any(data[start + 1 : start + 5])
+    begins, could_be = _forms(datagrams)
     ends = [((flow.src, flow.src_port), (flow.dst, flow.dst_port)) for flow in datagrams.flows]
-    # Who speaks QUIC to a known port does so with a preferred address, too, whose packets may lack the fixed bit
-    # (RFC 9000 §9.6, RFC 9287).
+    # A client of a known port also speaks QUIC with a preferred address; those packets may lack the fixed bit (RFC 9000
+    # §9.6, RFC 9287).
     clients = {end for here, there in ends for end, other in ((here, there), (there, here)) if other[1] in _QUIC_PORTS}
     quic = []
     for flow_, both_ends in zip(datagrams.flows, ends, strict=True):
@@ -123,3 +118,21 @@ def _quic_flows(datagrams: Datagrams) -> list[bool]:
         both = could_be[flow_.number] and could_be[flow_.reverse]
         quic.append(not ports.isdisjoint(_QUIC_PORTS) or ((known or both) and ports.isdisjoint(_OTHER_PORTS)))
     return quic
+
+
+def _forms(datagrams: Datagrams) -> tuple[Bools, Bools]:
+    """Per flow: whether a datagram begins with a long header of a known version, and whether all of them could be
+    QUIC."""
+    begins = np.zeros(len(datagrams.flows), dtype=bool)
+    could_be = np.ones(len(datagrams.flows), dtype=bool)
+    numbers_at = NumbersAt(datagrams.data)
+    for at in range(0, len(datagrams.start), _ROWS):
+        flow, start, end = (column[at : at + _ROWS] for column in (datagrams.flow, datagrams.start, datagrams.end))
+        first = np.where(start < end, numbers_at(start), _FIXED_BIT)
+        version = numbers_at(start + 1, 4)
+        long = first & 0x80 != 0
+        begins[flow[long & np.isin(version, VERSIONS) & (end - start > _LONG_HEADER)]] = True
+        # Version Negotiation packets have no fixed bit.
+        could_be[flow[(first & _FIXED_BIT == 0) & ~(long & (version == 0))]] = False
+        release(datagrams.data)
+    return begins, could_be

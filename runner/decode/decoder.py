@@ -1,8 +1,14 @@
-"""The decoder: every QUIC packet of a capture in file order, with the keys of its connection."""
+"""The decoder: reads every QUIC packet of a capture in file order, with the keys of its connection."""
 
-from bisect import bisect_right
+from collections.abc import Sequence
 
+import numpy as np
+
+from runner.decode import rows as columns
+from runner.decode.attribution import attribute
+from runner.decode.columns import Integers, no_integers
 from runner.decode.connection import APPLICATION_SPACE, INITIAL_SPACE, Connection, OneRtt, Side
+from runner.decode.file_bytes import release
 from runner.decode.frames import NONE, parse_frames
 from runner.decode.keylog import Session
 from runner.decode.network import Datagrams
@@ -10,28 +16,15 @@ from runner.decode.packets import LongHeader, PacketType, parse_long_header
 from runner.decode.protection import SUITES, Protection, initial_protection, retry_tag_is_valid
 from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
 from runner.decode.rescue import Rescue
-from runner.decode.rows import (
-    CONNECTION,
-    DATAGRAM,
-    DCID,
-    DECRYPTED,
-    INDEX,
-    LENGTH,
-    PACKET_COLUMNS,
-    SCID,
-    SENDER,
-    TOKEN,
-    TYPE,
-    VERSION,
-    Rows,
-)
+from runner.decode.rows import Rows
 from runner.decode.schema import CLIENT, MTU, SERVER
 
 _LONG_FORM = 0x80
-_LEAST_FIRST_DCID = 8  # bytes of the destination connection ID of a client's first Initial (RFC 9000 §7.2)
-_LATELY = 64  # connections with whose keys a packet of an unknown flow is tried
-_SPLITS = 8  # super-datagrams in a row that could not be split, after which no size but the last is tried
-_CLIENT_INITIAL = 1200  # bytes of UDP payload, at least
+_PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is given back
+_LEAST_FIRST_DCID = 8  # bytes of the destination connection ID in a client's first Initial packet (RFC 9000 §7.2)
+_LATELY = 64  # newest connections whose keys are tried for a packet of an unknown flow
+_SPLITS = 8  # after so many super-datagrams that could not be split only the last known size is tried
+_CLIENT_INITIAL = 1200  # bytes of UDP payload, the least (RFC 9000 §14.1)
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
 _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
@@ -45,21 +38,21 @@ class Decoder:
         self.registry = Registry(datagrams.flows, sessions, len(datagrams.start))
         self._datagrams = datagrams
         self._data = datagrams.data
-        self._selected: list[int] = []
+        self._times: Integers = no_integers()
+        self._lengths: Integers = no_integers()
+        """Time in ns and bytes of UDP payload of the selected datagrams."""
         self._tried: set[bytes] = set()
-        """Connection IDs of first flights of an unknown version that Version Negotiation answered."""
+        """Connection IDs of first flights with an unknown version that were answered by Version Negotiation."""
 
-    def run(self, selected: list[int]) -> None:
-        """Decode the datagrams with these numbers; their rows count from 0. Never raises on what packets contain."""
+    def run(self, selected: Sequence[int] | Integers) -> None:
+        """Decode the datagrams with these numbers; their rows count from 0. Never raises for the content of packets."""
         source, registry = self._datagrams, self.registry
-        self._selected = selected
-        for datagram, number in enumerate(selected):
-            flow = registry.flows[source.flow[number]]
-            self._decode(datagram, number, flow)
-            if registry.news:
-                registry.news = False
-                self._retry_pending(flow)
-                self._retry_pending(registry.reverse(flow))
+        numbers = np.asarray(selected, dtype=np.int64)
+        self._times, self._lengths = source.time_ns[numbers], source.payload_length[numbers]
+        for first in range(0, len(numbers), _PIECE):
+            self._decode(first, numbers[first : first + _PIECE])
+            self.rows.settle()
+            release(self._data)
         registry.credit += len(self.rows)
         rescue = Rescue(self._data, registry)
         for flow in registry.flows:
@@ -68,70 +61,84 @@ class Decoder:
         for flow in registry.flows:
             self._retry_pending(flow)
         self._adopt_orphans()
-        self._attribute()
+        attribute(self.rows, source, numbers, registry)
 
-    def _decode(self, datagram: int, number: int, flow: FlowState) -> None:
-        source = self._datagrams
-        start, end = source.start[number], source.end[number]
-        whole = Packet(len(self.rows), datagram, 0, start, end, source.payload_length[number] - (end - start))
-        index = self._packets(whole, flow)
-        if source.ip_length[number] > MTU:
-            self._split(whole, index, flow)
+    def _decode(self, first: int, numbers: Integers) -> None:
+        """Decode the datagrams with these numbers; `first`: the row of the first one."""
+        source, registry = self._datagrams, self.registry
+        columns = source.flow, source.start, source.end, source.payload_length, source.ip_length
+        rows = zip(*(column[numbers].tolist() for column in columns), strict=True)
+        for datagram, (flow_number, start, end, length, ip_length) in enumerate(rows, first):
+            flow = registry.flows[flow_number]
+            whole = Packet(len(self.rows), datagram, 0, start, end, length - (end - start))
+            index = self._packets(whole, flow)
+            if ip_length > MTU:
+                self._split(whole, index, flow)
+            if registry.news:
+                short = registry.short_news
+                registry.news = registry.short_news = False
+                self._retry_pending(flow, short=short)
+                self._retry_pending(registry.reverse(flow), short=short)
 
     def _packets(self, whole: Packet, flow: FlowState) -> int:
-        """The coalesced packets of one datagram (RFC 9000 §12.2), of which `whole` has the extent.
-
-        Gives the index after the last one.
-        """
-        data, rows = self._data, self.rows
-        position, end, missing, index = whole.start, whole.end, whole.missing, whole.index
+        """Decode the coalesced packets (RFC 9000 §12.2) of the datagram `whole`; gives the index after the last one."""
+        data, rows, datagram, start, end = self._data, self.rows, whole.datagram, whole.start, whole.end
+        position, missing, index = start, whole.missing, whole.index
         while position < end:
             if data[position] & _LONG_FORM:
-                position = self._long(Packet(len(rows), whole.datagram, index, position, end, missing), flow)
-            elif position > whole.start and data[position] == 0 and not any(data[position:end]):
+                position = self._long(Packet(len(rows), datagram, index, position, end, missing), flow)
+            elif position == start:
+                self._short(whole, flow)
+                return index + 1
+            elif data[position] == 0 and not data[position:end].lstrip(b"\0"):
                 break  # padding behind the last packet
             else:
-                self._short(Packet(len(rows), whole.datagram, index, position, end, missing), flow)
-                position = end
+                self._short(Packet(len(rows), datagram, index, position, end, missing), flow)
+                return index + 1
             index += 1
-        if whole.start == end:
-            rows.add(whole.datagram, index, PacketType.UNKNOWN, missing)
+        if start == end:
+            rows.add(datagram, index, PacketType.UNKNOWN, missing)
         return index
 
     # Short headers
 
     def _short(self, packet: Packet, flow: FlowState) -> None:
-        if not packet.missing:
-            for side in flow.sides[:1]:
-                opened = side.open_short(self._data, packet.start, packet.end, side.cid_length)
-                if opened is not None:
-                    self._accept_short(packet, side, side.cid_length, opened)
-                    return
-        self.rows.add(packet.datagram, packet.index, PacketType.ONE_RTT, packet.end - packet.start + packet.missing)
+        side = flow.sides[0] if flow.sides and not packet.missing else None
+        if side is not None and side.has_short_keys:
+            opened = side.open_short(self._data, packet.start, packet.end, side.cid_length)
+            if opened is not None:
+                self._accept_short(packet, side, side.cid_length, opened)
+                return
+            cause = side.circumstances(self._data, packet.start, packet.end, side.cid_length)
+            packet.note(side.short_keys(side.cid_length), cause)
+        self.rows.add(packet.datagram, packet.index, _ONE_RTT, packet.end - packet.start + packet.missing)
         if not packet.missing and not self._attempt_short(packet, flow):
             flow.pending.append(packet)
 
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
-        """Try the sides of this flow, then who uses this connection ID elsewhere, then everybody."""
+        """Whether the side of this connection ID, a side of this flow or of a new connection opens the packet."""
         data, start, end, registry = self._data, packet.start, packet.end, self.registry
         sides = []
         for length in registry.cid_lengths:
             by_cid = registry.cids.get(data[start + 1 : start + 1 + length])
-            if by_cid is not None:
+            if by_cid is not None and by_cid.has_short_keys:
                 sides.append((by_cid, length))
-        sides += [each for each in ((side, side.cid_length) for side in flow.sides) if each not in sides]
+        for side in flow.sides:
+            if side.has_short_keys and (side, side.cid_length) not in sides:
+                sides.append((side, side.cid_length))
         if not flow.sides and flow.attempts > 0:
             flow.attempts -= 1
             known = {side for side, _ in sides}
             everybody = (side for connection in registry.connections[: -_LATELY - 1 : -1] for side in connection.sides)
-            sides += [(side, side.cid_length) for side in everybody if side not in known]
+            sides += [(side, side.cid_length) for side in everybody if side.has_short_keys and side not in known]
         for side, length in sides:
-            tried = (side, length, side.ring or tuple(side.rings))
-            if tried in packet.failed:
+            keys = side.short_keys(length)
+            if keys in packet.failed:
                 continue
             if len(packet.failed) >= 2 and registry.credit <= 0:
                 break
-            packet.failed.add(tried)
+            if not packet.note(keys, side.circumstances(data, start, end, length)):
+                continue
             registry.credit -= max(1, len(side.rings)) if side.ring is None else 1
             opened = side.open_short(data, start, end, length)
             if opened is not None:
@@ -148,7 +155,7 @@ class Decoder:
         number, plain, phase, generation, first = opened
         rows, row, start = self.rows, packet.row, packet.start
         suite = side.ring.suite if side.ring else None
-        rows.packets[row * PACKET_COLUMNS : (row + 1) * PACKET_COLUMNS] = (
+        fields = (
             packet.datagram,
             packet.index,
             side.connection.number,
@@ -167,13 +174,14 @@ class Decoder:
             first,
             NONE if side.ring is None else side.ring.version,
         )
+        rows.packets.write(row, fields)
         side.largest[APPLICATION_SPACE] = max(side.largest[APPLICATION_SPACE], number)
         events = parse_frames(plain, row, APPLICATION_SPACE, rows.frames)
         if events:
             self.registry.learn(side, APPLICATION_SPACE, events, row)
 
     def _is_stateless_reset(self, packet: Packet, flow: FlowState) -> bool:
-        """RFC 9000 §10.3.1: the last 16 bytes are a token that the sender had given out."""
+        """Whether the last 16 bytes are a stateless reset token that the sender had issued (RFC 9000 §10.3.1)."""
         token = self._data[packet.end - 16 : packet.end]
         for side in flow.sides:
             if packet.end - packet.start >= 21 and token in side.connection.reset_tokens:
@@ -184,7 +192,7 @@ class Decoder:
     # Long headers
 
     def _long(self, packet: Packet, flow: FlowState) -> int:
-        """One packet with a long header; gives where the next one starts."""
+        """Decode one packet with a long header; gives the position of the next packet."""
         end = packet.end
         packet.header = header = parse_long_header(self._data, packet.start, end)
         packet.end = header.end
@@ -194,14 +202,11 @@ class Decoder:
             header.complete = False
         rows = self.rows
         length = packet.end - packet.start + packet.missing
-        row = rows.add(packet.datagram, packet.index, int(header.type), length)
-        rows.set(row, VERSION, header.version)
-        rows.set(row, DCID, rows.cid(header.dcid))
-        rows.set(row, SCID, rows.cid(header.scid))
-        if header.token is not None:
-            rows.set(row, TOKEN, len(header.token))
-            if header.token:
-                rows.tokens[row] = header.token
+        token = NONE if header.token is None else len(header.token)
+        shown = (header.version, rows.cid(header.dcid), rows.cid(header.scid), token)
+        row = rows.add(packet.datagram, packet.index, int(header.type), length, shown)
+        if header.token:
+            rows.tokens[row] = header.token
         if header.supported_versions is not None:
             rows.supported_versions[row] = header.supported_versions
         if not header.complete:
@@ -218,10 +223,12 @@ class Decoder:
         return header.end
 
     def _is_another_first_flight(self, packet: Packet, header: LongHeader) -> bool:
-        """Whether a packet of an unknown version on a flow with connections begins another one: its connection IDs are
-        new, and its datagram as long as a client's first one has to be. Else a link has changed its version."""
-        length = self._datagrams.payload_length[self._selected[packet.datagram]]
-        return length >= _CLIENT_INITIAL and header.dcid not in self.registry.cids and header.dcid not in self._tried
+        """Whether a packet of an unknown version on a flow with connections begins another connection: its ID is new,
+        and its datagram as long as a first datagram must be. Otherwise the link has changed a version field."""
+        length = self._lengths[packet.datagram]
+        return (
+            bool(length >= _CLIENT_INITIAL) and header.dcid not in self.registry.cids and header.dcid not in self._tried
+        )
 
     def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
         space, registry = SPACE_OF[header.type], self.registry
@@ -237,12 +244,13 @@ class Decoder:
                 options = side.handshake
             else:
                 options = side.early if side.sender == CLIENT else []
-            tried = (side, *options)
-            if tried in packet.failed:
+            keys = (side, *options)
+            if keys in packet.failed:
                 continue
             if len(packet.failed) >= 2 and registry.credit <= 0:
                 break
-            packet.failed.add(tried)
+            if not packet.note(keys, side.largest[space]):
+                continue
             registry.credit -= max(1, len(options))
             opened = side.open_long(options, space, self._data, header)
             if opened is not None:
@@ -253,11 +261,15 @@ class Decoder:
         return header.type is PacketType.INITIAL and self._first_initial(packet, header, flow)
 
     def _first_initial(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
-        """An Initial packet under keys of its own destination connection ID: a new first flight of a client."""
-        protection = initial_protection(header.version, header.dcid, CLIENT)
+        """Open an Initial packet with the keys of its own destination connection ID: it begins a client's first
+        flight."""
         connection = self._continued(header, flow)
         largest = connection.sides[CLIENT].largest[INITIAL_SPACE] if connection else -1
+        if packet.first_failed == largest:
+            return False
+        protection = initial_protection(header.version, header.dcid, CLIENT)
         opened = protection.open_long(self._data, header.start, header.number_at, header.end, largest)
+        packet.first_failed = largest
         if opened is None:
             return False
         if connection is None:
@@ -267,7 +279,7 @@ class Decoder:
             flow.orphan = None
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
-        else:  # after a Retry the ClientHello comes from the beginning, of misbehaving clients another one
+        else:  # after a Retry the client sends the ClientHello again; a misbehaving client sends another one
             connection.sides[CLIENT].crypto(INITIAL_SPACE).restart()
         connection.add_initial_dcid(header.dcid)
         client = connection.sides[CLIENT]
@@ -287,11 +299,11 @@ class Decoder:
     def _accept_long(
         self, packet: Packet, header: LongHeader, side: Side, opened: tuple[int, bytes, int, Protection]
     ) -> None:
-        """Write the row and the frames of an authenticated packet, and learn from them."""
+        """Write the row and the frames of a decrypted packet, and learn from them."""
         number, plain, first, protection = opened
         space = SPACE_OF[header.type]
         rows, row = self.rows, packet.row
-        rows.packets[row * PACKET_COLUMNS : (row + 1) * PACKET_COLUMNS] = (
+        fields = (
             packet.datagram,
             packet.index,
             side.connection.number,
@@ -310,6 +322,7 @@ class Decoder:
             first,
             protection.version,
         )
+        rows.packets.write(row, fields)
         side.largest[space] = max(side.largest[space], number)
         self.registry.accept_header(side, header)
         events = parse_frames(plain, row, space, rows.frames)
@@ -317,7 +330,7 @@ class Decoder:
             self.registry.learn(side, space, events, row)
 
     def _version_negotiation(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        """RFC 9000 §17.2.1: it answers the client's packet and swaps its connection IDs."""
+        """Attribute a Version Negotiation packet: it has the client's connection IDs, swapped (RFC 9000 §17.2.1)."""
         registry = self.registry
         orphan = registry.reverse(flow).orphan
         if orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
@@ -327,10 +340,10 @@ class Decoder:
             connection.original_version, connection.odcid = orphan.version, orphan.dcid
         if flow.sides and flow.sides[0].sender == SERVER:
             self._fill(packet.row, flow.sides[0], PacketType.VERSION_NEGOTIATION)
-        self.rows.set(packet.row, DECRYPTED, 1)
+        self.rows.set(packet.row, columns.DECRYPTED, 1)
 
     def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        self.rows.set(packet.row, DECRYPTED, 1)
+        self.rows.set(packet.row, columns.DECRYPTED, 1)
         for side in flow.sides:
             connection = side.connection
             if side.sender == SERVER and connection.initial_dcids:
@@ -341,23 +354,30 @@ class Decoder:
                 self._fill(packet.row, side, PacketType.RETRY)
                 return
 
-    # Second chances
+    # Packets that wait for keys
 
     def _attempt(self, packet: Packet, flow: FlowState) -> bool:
         if packet.header is None:
             return self._attempt_short(packet, flow)
         return self._attempt_long(packet, packet.header, flow)
 
-    def _retry_pending(self, flow: FlowState) -> None:
-        if flow.pending and self.registry.credit > 0:
-            self.registry.credit -= len(flow.pending)
-            flow.pending = [packet for packet in flow.pending if not self._attempt(packet, flow)]
+    def _retry_pending(self, flow: FlowState, *, short: bool = True) -> None:
+        """Try the waiting packets of a flow again; with `short`, those with short headers, too."""
+        pending, credit = flow.pending, self.registry.credit
+        if not pending or credit <= 0:
+            return
+        tried = len(pending) if short else sum(packet.header is not None for packet in pending)
+        if tried:
+            self.registry.credit -= tried
+            flow.pending = [
+                packet for packet in pending if (packet.header is None and not short) or not self._attempt(packet, flow)
+            ]
 
     def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
-        """At the end of the file: packets of connections whose beginning is not in the capture."""
+        """Try packets again at the end of the file: the capture may lack the beginning of their connections."""
         waiting = []
         for packet in flow.pending:
-            packet.failed.clear()  # the highest packet numbers are others than when it was tried
+            packet.begin_pass()
             if self._attempt(packet, flow):
                 continue
             if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):
@@ -365,21 +385,21 @@ class Decoder:
         flow.pending = waiting
 
     def _adopt_orphans(self) -> None:
-        """First flights of unknown versions that no server took up: what was tried is a connection, too, however short.
-        A client's is in a datagram of 1200 bytes at least (RFC 9000 §14.1)."""
+        """Make a connection for each first flight of an unknown version that no server answered."""
         orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in self.registry.flows if flow.orphan is not None]
         for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
-            length = self._datagrams.payload_length[self._selected[datagram]]
+            length = self._lengths[datagram]
             if not flow.sides and length >= _CLIENT_INITIAL:
                 connection = self.registry.add_connection(flow, CLIENT, self._time_ns(datagram))
                 connection.original_version, connection.odcid = orphan.version, orphan.dcid
 
     def _split(self, whole: Packet, index: int, flow: FlowState) -> None:
-        """Read a super-datagram: several datagrams that segmentation offload had not cut yet when it was captured."""
+        """Decode a super-datagram: several datagrams that segmentation offload had not yet cut when they were
+        captured."""
         rows, row = self.rows, len(self.rows) - 1
-        if rows.get(row, TYPE) != PacketType.ONE_RTT or rows.get(row, DECRYPTED):
+        if rows.get(row, columns.TYPE) != PacketType.ONE_RTT or rows.get(row, columns.DECRYPTED):
             return
-        start = whole.end - (rows.get(row, LENGTH) - whole.missing)
+        start = whole.end - (rows.get(row, columns.LENGTH) - whole.missing)
         if flow.unsplit >= _SPLITS and not flow.segment_size:
             return
         flow.unsplit += 1
@@ -405,53 +425,11 @@ class Decoder:
     # Rows
 
     def _time_ns(self, datagram: int) -> int:
-        return self._datagrams.time_ns[self._selected[datagram]]
-
-    def _attribute(self) -> None:
-        """Give packets that could not be read to the connection of their destination connection ID, else to the one on
-        their flow at that time."""
-        rows, source = self.rows, self._datagrams
-        timelines = [_Timeline(flow) for flow in self.registry.flows]
-        for row, connection in enumerate(rows.packets[CONNECTION::PACKET_COLUMNS]):
-            if connection != NONE:
-                continue
-            number = self._selected[rows.get(row, DATAGRAM)]
-            flow = source.flow[number]
-            side = self._addressee(row, number) or timelines[flow].at(source.time_ns[number])
-            if side is not None:
-                rows.set(row, CONNECTION, side.connection.number)
-                rows.set(row, SENDER, side.sender)
-
-    def _addressee(self, row: int, number: int) -> Side | None:
-        """The side that puts the destination connection ID of this packet into its packets; None when it is unknown."""
-        cid = self.rows.get(row, DCID)
-        if cid != NONE:
-            return self.registry.cids.get(self.rows.cids[cid])
-        if self.rows.get(row, TYPE) == _ONE_RTT and self.rows.get(row, INDEX) == 0:  # else it is behind others
-            start = self._datagrams.start[number] + 1
-            for length in sorted(self.registry.cid_lengths, reverse=True):
-                side = self.registry.cids.get(self._data[start : start + length])
-                if side is not None:
-                    return side
-        return None
+        return int(self._times[datagram])
 
     def _fill(self, row: int, side: Side, kind: PacketType) -> None:
-        """Attribute a packet that has no packet protection."""
-        self.rows.set(row, CONNECTION, side.connection.number)
-        self.rows.set(row, SENDER, side.sender)
-        self.rows.set(row, DECRYPTED, 1)
-        self.rows.set(row, TYPE, kind)
-
-
-class _Timeline:
-    """The senders on a flow by the time at which their connections began."""
-
-    def __init__(self, flow: FlowState) -> None:
-        self._sides = sorted(flow.history, key=lambda side: side.connection.first_time_ns)
-        self._times = [side.connection.first_time_ns for side in self._sides]
-
-    def at(self, time_ns: int) -> Side | None:
-        """The sender whose connection began last before this time, else the first one; None on an unknown flow."""
-        if not self._sides:
-            return None
-        return self._sides[max(0, bisect_right(self._times, time_ns) - 1)]
+        """Fill in connection, sender and type of a packet without packet protection."""
+        self.rows.set(row, columns.CONNECTION, side.connection.number)
+        self.rows.set(row, columns.SENDER, side.sender)
+        self.rows.set(row, columns.DECRYPTED, 1)
+        self.rows.set(row, columns.TYPE, kind)

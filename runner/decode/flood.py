@@ -1,4 +1,4 @@
-"""An endpoint that floods the link: told from the size of the captures, because nobody can, or need, decode them."""
+"""Endpoints that flood the link. The size of the captures shows it: they are too large to decode."""
 
 from collections.abc import Sequence
 
@@ -8,32 +8,40 @@ from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord
 from runner.units import MIB
 
-_LEAST = 16 * MIB  # no case of small files comes near; decoding takes some ten times that in memory
-_PER_BYTE = 8  # of a capture, for a byte of the files
-_CLEARLY = 1.5  # the queue of the link drops what is too much, so that the capture behind it is smaller
+_LEAST = 16 * MIB  # bytes; no case with small files comes near, and decoding takes about ten times that in memory
+_PER_BYTE = 8  # bytes of a capture per byte of the files
+_HEADERS = 4  # bytes of a capture per byte of its packets, at most
+_CLEARLY = 1.5  # ratio of sent bytes; the queue of the link drops most of a flood, so the far capture is smaller
 
 
 def flood_limit(file_sizes: Sequence[int]) -> int:
-    """Bytes that no capture of a case with these files needs. A job whose link has carried more is ended."""
+    """The most bytes that a capture of a case with these files needs. A job whose link carries more is ended."""
     return max(_LEAST, _PER_BYTE * sum(file_sizes))
 
 
 def flood(artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None) -> Finding | None:
-    """The finding when a job was ended for a flood, or has a capture too large to decode; None else."""
+    """The finding when a job was ended because of a flood, or a capture is too large to decode; None otherwise."""
     limit = flood_limit(record.file_sizes)
     captures = (artifacts.client_capture, artifacts.server_capture)
     client, server = (path.stat().st_size if path.is_file() else 0 for path in captures)
-    # Secrets that endpoints wrote stand in the captures of both: what one writes is not held against the other.
+    # Both captures contain the secrets that endpoints wrote: a large key log must not count as a flood of the peer.
     if max(client, server) <= limit + 2 * LARGEST_KEY_LOG and not evidence.flooded:
         return None
-    sent = (client, server) if truth is None else (truth.return_.bytes_in, truth.forward.bytes_in)
+    sent = (client, server) if truth is None else _sent(client, server, truth)
     when = ", when the job was ended" if evidence.flooded else ""
     role = "client" if sent[0] > _CLEARLY * sent[1] else "server" if sent[1] > _CLEARLY * sent[0] else ""
     return Finding(
         code="packet-flood",
-        requirement="What an endpoint sends is bounded by what it has to say, repeats included.",
-        expected=f"captures of at most {limit:,} B, for {sum(record.file_sizes):,} B of files",
+        requirement="An endpoint sends bytes in proportion to the transferred files, retransmissions included.",
+        expected=f"captures of at most {limit:,} B for files of {sum(record.file_sizes):,} B",
         actual=f"{client:,} B at the client, {server:,} B at the server{when}",
         role=role,
         section="RFC 9002 §6.2.1, §7",
     )
+
+
+def _sent(client: int, server: int, truth: LinkTruth) -> tuple[int, int]:
+    """Bytes that each endpoint sent. A capture that is larger than all that the link took, with the headers of its
+    records, holds frames that are no packets: only the endpoint at that end can have sent them."""
+    carried = _HEADERS * (truth.forward.bytes_in + truth.return_.bytes_in) + 2 * LARGEST_KEY_LOG
+    return truth.return_.bytes_in + max(0, client - carried), truth.forward.bytes_in + max(0, server - carried)

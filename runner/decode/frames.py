@@ -1,11 +1,13 @@
 """QUIC frames: RFC 9000 §19, DATAGRAM (RFC 9221 §4), ACK_FREQUENCY and IMMEDIATE_ACK (draft-ietf-quic-ack-frequency),
-TIME_STAMP (draft-huitema-quic-ts), which two endpoints of picoquic put into every ACK's packet.
+TIME_STAMP (draft-huitema-quic-ts), which picoquic sends to itself in every packet with an ACK.
 
-This is the innermost loop of the decoder: rows are written as flat lists of integers, which `tables` reshapes.
+This is the innermost loop of the decoder: rows are written as flat integers, which `tables` makes into columns.
 """
 
 from collections.abc import Callable
 
+from runner.decode.file_bytes import Data
+from runner.decode.integer_rows import IntegerRows
 from runner.decode.schema import BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD
 
 FRAME_NAMES = {
@@ -49,11 +51,15 @@ NONE = -1
 _MASKS = {2: (1 << 14) - 1, 4: (1 << 30) - 1, 8: (1 << 62) - 1}
 
 Event = tuple[int, int, bytes]
-"""What the connection must learn: CRYPTO, offset, data · NEW_CONNECTION_ID, sequence number, ID and reset token."""
+"""A frame from which the connection learns: CRYPTO, offset, data · NEW_CONNECTION_ID, sequence number, ID and reset
+token."""
+
+
+STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
 
 
 class FrameRows:
-    """Frames of all packets so far, as flat lists of integers; one name per list says the order of its columns."""
+    """Frames of all packets so far; the docstring of each field with rows has its columns."""
 
     __slots__ = (
         "acks",
@@ -61,8 +67,7 @@ class FrameRows:
         "others",
         "packet",
         "payloads",
-        "range_first",
-        "range_last",
+        "ranges",
         "reset_tokens",
         "space",
         "streams",
@@ -71,32 +76,34 @@ class FrameRows:
 
     def __init__(self) -> None:
         self.packet = self.space = NONE
-        """Of the packet that is being read."""
-        self.streams: list[int] = []
+        """Row and packet number space of the packet that is being read."""
+        self.streams = IntegerRows(STREAM_COLUMNS)
         """packet, frame, type, stream id, offset, length"""
         self.heads: dict[int, bytes] = {}
         """Row of `streams` → the part of its data that belongs to the head of the stream."""
-        self.acks: list[int] = []
+        self.acks = IntegerRows(ACK_COLUMNS)
         """packet, frame, type, space, largest, unscaled delay, ranges so far with these, ECT(0), ECT(1), CE"""
-        self.range_first: list[int] = []
-        self.range_last: list[int] = []
-        self.others: list[int] = []
+        self.ranges = IntegerRows(2)
+        """first, last"""
+        self.others = IntegerRows(OTHER_COLUMNS)
         """packet, frame, type, stream id, offset, length, value"""
         self.reset_tokens: dict[int, bytes] = {}
         """Row of `others` → stateless reset token of NEW_CONNECTION_ID."""
         self.type_lengths: dict[int, int] = {}
-        """Row of `others` → bytes of its type, where they are more than needed (RFC 9000 §12.4)."""
+        """Row of `others` → bytes of its type, where it has more bytes than needed (RFC 9000 §12.4)."""
         self.payloads: list[bytes | None] = []
         """One per row of `others`."""
 
+    def settle(self) -> None:
+        """Store the rows so far with less memory."""
+        for rows in (self.streams, self.acks, self.ranges, self.others):
+            rows.settle()
 
-STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
 
-
-def varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: Data, position: int) -> tuple[int, int]:
     """The variable-length integer at `position` and the position after it (RFC 9000 §16).
 
-    IndexError when there is none; a cut off one gives a position after the end of `data`.
+    IndexError when `data` ends before it. An integer that is cut off gives a position after the end of `data`.
     """
     first = data[position]
     if first < 0x40:
@@ -106,10 +113,10 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def parse_frames(plain: bytes, packet: int, space: int, rows: FrameRows) -> list[Event]:
-    """Append the frames of a packet's payload to `rows`; give what the connection must learn.
+    """Append the frames of a packet's payload to `rows`; gives the frames from which the connection learns.
 
-    A frame of an unknown type, or one that contradicts its own lengths, becomes one row of type `unknown` with the
-    rest of the payload: frames have no common length field, so nothing after it can be read (RFC 9000 §12.4).
+    A frame of an unknown type, or with contradicting lengths, becomes one row of type `unknown` with the rest of the
+    payload: frames have no common length field, so nothing after it can be read (RFC 9000 §12.4).
     """
     rows.packet, rows.space = packet, space
     events: list[Event] = []
@@ -140,12 +147,12 @@ def _unknown(plain: bytes, position: int, frame: int, rows: FrameRows) -> None:
     except IndexError:
         kind = plain[position]
     length = len(plain) - position
-    rows.others += (rows.packet, frame, -1 - kind, NONE, NONE, length, NONE)
+    rows.others.tail += (rows.packet, frame, -1 - kind, NONE, NONE, length, NONE)
     rows.payloads.append(plain[position:])
 
 
 def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
-    """RFC 9000 §19.8. Gives the position after the frame, 0 when it is malformed."""
+    """Read a STREAM frame (RFC 9000 §19.8). Gives the position after the frame, 0 when it is malformed."""
     kind = plain[position]
     stream_id, position = varint(plain, position + 1)
     offset = 0
@@ -160,24 +167,24 @@ def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
         return 0
     head = (UNIDIRECTIONAL_HEAD if stream_id & _UNIDIRECTIONAL else BIDIRECTIONAL_HEAD) - offset
     if head > 0:
-        rows.heads[len(rows.streams) // STREAM_COLUMNS] = plain[position : position + min(length, head)]
-    rows.streams += (rows.packet, frame, kind, stream_id, offset, length)
+        rows.heads[len(rows.streams)] = plain[position : position + min(length, head)]
+    rows.streams.tail += (rows.packet, frame, kind, stream_id, offset, length)
     return position + length
 
 
 def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
-    """RFC 9000 §19.3. Gives the position after the frame, 0 when it is malformed."""
+    """Read an ACK frame (RFC 9000 §19.3). Gives the position after the frame, 0 when it is malformed."""
     kind = plain[position]
     largest, position = varint(plain, position + 1)
     delay, position = varint(plain, position)
     count, position = varint(plain, position)
     first_length, position = varint(plain, position)
     smallest = largest - first_length
-    firsts, lasts = [smallest], [largest]
+    ranges = [smallest, largest]
     if count > len(plain) - position:
         return 0
     for _ in range(count):
-        # Almost all are one byte long, and under loss there are hundreds of thousands in a trace.
+        # Almost all gaps and lengths have one byte, and with loss a trace has hundreds of thousands of them.
         gap = plain[position]
         if gap < 0x40:
             position += 1
@@ -190,8 +197,8 @@ def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
             length, position = varint(plain, position)
         last = smallest - gap - 2
         smallest = last - length
-        firsts.append(smallest)
-        lasts.append(last)
+        ranges.append(smallest)
+        ranges.append(last)
     ect0 = ect1 = ce = NONE
     if kind == 0x03:
         ect0, position = varint(plain, position)
@@ -199,9 +206,8 @@ def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
         ce, position = varint(plain, position)
     if smallest < 0 or position > len(plain):
         return 0
-    rows.range_first += firsts
-    rows.range_last += lasts
-    rows.acks += (rows.packet, frame, kind, rows.space, largest, delay, len(rows.range_first), ect0, ect1, ce)
+    rows.ranges.tail += ranges
+    rows.acks.tail += (rows.packet, frame, kind, rows.space, largest, delay, len(rows.ranges), ect0, ect1, ce)
     return position
 
 
@@ -209,10 +215,10 @@ def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: lis
     kind, after = varint(plain, position)
     if kind == 0:
         if plain[position]:
-            return 0  # not the shortest encoding (RFC 9000 §12.4), and no run of zeros begins here
-        # A run of padding is one row: it ends at the first byte that is not 0.
+            return 0  # a type 0 in several bytes, which RFC 9000 §12.4 forbids: no run of zeros begins here
+        # A run of PADDING is one row, up to the first byte that is not 0.
         length = len(plain) - position - len(plain[position:].lstrip(b"\0"))
-        rows.others += (rows.packet, frame, 0, NONE, NONE, length, NONE)
+        rows.others.tail += (rows.packet, frame, 0, NONE, NONE, length, NONE)
         rows.payloads.append(None)
         return position + length
     size = after - position
@@ -224,7 +230,7 @@ def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: lis
         return 0
     if size > 1 and kind < 1 << (6 if size == 2 else 14 if size == 4 else 30):
         rows.type_lengths[len(rows.payloads)] = size
-    rows.others += (rows.packet, frame, kind, stream_id, offset, length, value)
+    rows.others.tail += (rows.packet, frame, kind, stream_id, offset, length, value)
     rows.payloads.append(payload)
     if kind == CRYPTO and payload is not None:
         events.append((CRYPTO, offset, payload))
@@ -306,7 +312,7 @@ def _datagram(plain: bytes, position: int) -> Fields:
 
 
 def _ack_frequency(plain: bytes, start: int) -> Fields:
-    """Sequence number in the value; all four fields, as they were sent, in the payload."""
+    """Read ACK_FREQUENCY: the sequence number becomes the value, all four fields as sent the payload."""
     sequence, position = varint(plain, start)
     for _ in range(3):  # Ack-Eliciting Threshold, Requested Max Ack Delay, Reordering Threshold
         _, position = varint(plain, position)

@@ -1,4 +1,4 @@
-"""TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4): what a connection offered and agreed on."""
+"""TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4): offers and agreements of a connection."""
 
 import struct
 from dataclasses import dataclass, field
@@ -22,12 +22,14 @@ _SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _SUPPORTED_VERSIONS, _QUIC_TR
     0, 16, 41, 42, 43, 57
 )  # fmt: skip
 
+_READ = frozenset((_SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _SUPPORTED_VERSIONS, _QUIC_TRANSPORT_PARAMETERS))
+
 # The random of a ServerHello that is a HelloRetryRequest (RFC 8446 §4.1.3).
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
-# No stack sends more handshake data than this on one level; what a forged offset asks for is not kept.
+# No stack sends more handshake data on one level. Data at a larger, forged offset is not kept.
 _MAX_BUFFERED = 1 << 20
-_MAX_WAITING = 4096  # pieces that came too early
+_MAX_WAITING = 4096  # pieces behind a gap
 
 
 class CryptoStream:
@@ -39,7 +41,7 @@ class CryptoStream:
         self.restart()
 
     def restart(self) -> None:
-        """Begin again at offset 0: after a Retry (RFC 9000 §17.2.5.2)."""
+        """Begin again at offset 0, as after a Retry (RFC 9000 §17.2.5.2)."""
         self._assembled = bytearray()
         self._consumed = 0
         self._waiting: dict[int, bytes] = {}
@@ -47,9 +49,15 @@ class CryptoStream:
         """Heap of the offsets in `_waiting`."""
 
     def feed(self, offset: int, data: bytes) -> list[tuple[int, bytes]]:
-        """Type and body of the messages that are complete with this frame. Repeated data is ignored."""
+        """Type and body of the messages that this frame completes. Repeated data and frames without data are
+        ignored."""
         end = self._end
-        if offset + len(data) <= end or offset > end + _MAX_BUFFERED or len(self._assembled) > _MAX_BUFFERED:
+        if (
+            not data
+            or offset + len(data) <= end
+            or offset > end + _MAX_BUFFERED
+            or len(self._assembled) > _MAX_BUFFERED
+        ):
             return []
         if offset > end:
             if offset not in self._waiting:
@@ -81,50 +89,26 @@ class CryptoStream:
         return messages
 
 
-class _Reader:
-    """Reads TLS vectors; IndexError past the end."""
+def _vector(data: bytes, position: int, size: int) -> tuple[bytes, int]:
+    """The TLS vector at `position` whose length takes `size` bytes, and the position after it. IndexError when `data`
+    ends before the vector."""
+    start = position + size
+    end = start + int.from_bytes(data[position:start])
+    if end > len(data):
+        raise IndexError
+    return data[start:end], end
 
-    __slots__ = ("_data", "_position")
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def __bool__(self) -> bool:
-        return self._position < len(self._data)
-
-    def take(self, size: int) -> bytes:
-        data = self._data[self._position : self._position + size]
-        if len(data) < size:
-            raise IndexError
-        self._position += size
-        return data
-
-    def number(self, size: int) -> int:
-        start = self._position
-        self._position = end = start + size
-        if end > len(self._data):
-            raise IndexError
-        return int.from_bytes(self._data[start:end])
-
-    def vector(self, size: int) -> "_Reader":
-        """A vector whose length takes `size` bytes."""
-        return _Reader(self.take(self.number(size)))
-
-    def pairs(self) -> list[int]:
-        """All that is left as numbers of two bytes. Raises IndexError for an odd length."""
-        data = self.rest()
-        if len(data) % 2:
-            raise IndexError
-        return list(struct.unpack(f">{len(data) // 2}H", data))
-
-    def rest(self) -> bytes:
-        return self._data[self._position :]
+def _numbers(data: bytes) -> list[int]:
+    """`data` as numbers of two bytes each. IndexError when a byte is left over."""
+    if len(data) % 2:
+        raise IndexError
+    return list(struct.unpack(f">{len(data) // 2}H", data))
 
 
 @dataclass(slots=True)
 class Hello:
-    """What was read from a ClientHello, or from ServerHello and EncryptedExtensions."""
+    """The content of a ClientHello, ServerHello or EncryptedExtensions message."""
 
     random: bytes = b""
     suites: list[int] = field(default_factory=list)
@@ -134,7 +118,7 @@ class Hello:
     pre_shared_key: bool = False
     session_id_length: int = 0
     versions: list[int] = field(default_factory=list)
-    """That a ClientHello offers."""
+    """TLS versions that a ClientHello offers."""
     transport_parameters: bytes | None = None
 
     @property
@@ -145,79 +129,86 @@ class Hello:
 
 @lru_cache(maxsize=4)
 def parse_client_hello(body: bytes) -> Hello | None:
-    """RFC 8446 §4.1.2; None when the message is malformed. The same object for the same message: don't change it."""
+    """A ClientHello (RFC 8446 §4.1.2); None when it is malformed. The same bytes give the same object: don't change
+    it."""
     try:
-        reader = _Reader(body)
-        reader.take(2)
-        hello = Hello(random=reader.take(32))
-        hello.session_id_length = len(reader.vector(1).rest())
-        hello.suites = reader.vector(2).pairs()
-        reader.vector(1)
-        _extensions(reader.vector(2), hello)
+        hello = Hello(random=body[2:34])
+        session_id, position = _vector(body, 34, 1)
+        hello.session_id_length = len(session_id)
+        suites, position = _vector(body, position, 2)
+        hello.suites = _numbers(suites)
+        _, position = _vector(body, position, 1)
+        _extensions(_vector(body, position, 2)[0], hello)
     except IndexError:
         return None
     return hello
 
 
 def parse_server_hello(body: bytes) -> Hello | None:
-    """RFC 8446 §4.1.3; None when the message is malformed."""
+    """A ServerHello (RFC 8446 §4.1.3); None when it is malformed."""
     try:
-        reader = _Reader(body)
-        reader.take(2)
-        hello = Hello(random=reader.take(32))
-        reader.vector(1)
-        hello.suites.append(reader.number(2))
-        reader.take(1)
-        _extensions(reader.vector(2), hello)
+        hello = Hello(random=body[2:34])
+        _, position = _vector(body, 34, 1)
+        hello.suites = _numbers(body[position : position + 2])
+        _extensions(_vector(body, position + 3, 2)[0], hello)
     except IndexError:
         return None
     return hello
 
 
 def parse_encrypted_extensions(body: bytes) -> Hello | None:
-    """RFC 8446 §4.3.1; None when the message is malformed."""
+    """EncryptedExtensions (RFC 8446 §4.3.1); None when the message is malformed."""
     hello = Hello()
     try:
-        _extensions(_Reader(body).vector(2), hello)
+        _extensions(_vector(body, 0, 2)[0], hello)
     except IndexError:
         return None
     return hello
 
 
 def early_data_size(body: bytes) -> int | None:
-    """max_early_data_size of a NewSessionTicket (RFC 8446 §4.6.1); None when it has none, or is malformed."""
+    """max_early_data_size of a NewSessionTicket (RFC 8446 §4.6.1); None when it is absent or the message malformed."""
     try:
-        reader = _Reader(body)
-        reader.take(8)
-        reader.vector(1)
-        reader.vector(2)
-        extensions = reader.vector(2)
-        while extensions:
-            kind, extension = extensions.number(2), extensions.vector(2)
+        _, position = _vector(body, 8, 1)
+        _, position = _vector(body, position, 2)
+        extensions = _vector(body, position, 2)[0]
+        position = 0
+        while position < len(extensions):
+            kind = int.from_bytes(extensions[position : position + 2])
+            value, position = _vector(extensions, position + 2, 2)
             if kind == _EARLY_DATA:
-                return extension.number(4)
+                return int.from_bytes(value[:4]) if len(value) >= 4 else None
     except IndexError:
         return None
     return None
 
 
-def _extensions(reader: _Reader, hello: Hello) -> None:
-    while reader:
-        kind = reader.number(2)
-        body = reader.vector(2)
-        if kind == _SERVER_NAME and body:
-            names = body.vector(2)
-            names.take(1)
-            hello.sni = names.vector(2).rest().decode("ascii", "replace")
+def _extensions(data: bytes, hello: Hello) -> None:
+    """Write the extensions of a message into `hello`. IndexError when a length contradicts the data."""
+    position, end = 0, len(data)
+    while position < end:
+        kind = data[position] << 8 | data[position + 1]
+        start = position + 4
+        position = start + (data[position + 2] << 8 | data[position + 3])
+        if position > end:
+            raise IndexError
+        if kind not in _READ:
+            continue
+        value = data[start:position]
+        if kind == _SERVER_NAME and value:
+            names, _ = _vector(value, 0, 2)
+            hello.sni = _vector(names, 1, 2)[0].decode("ascii", "replace")
         elif kind == _ALPN:
-            names = body.vector(2)
-            while names:
-                hello.alpn.append(names.vector(1).rest().decode("ascii", "backslashreplace"))
-        elif kind == _SUPPORTED_VERSIONS and len(body.rest()) > 2:  # ServerHello has a single version
-            hello.versions = body.vector(1).pairs()
+            names, _ = _vector(value, 0, 2)
+            at = 0
+            while at < len(names):
+                name, at = _vector(names, at, 1)
+                hello.alpn.append(name.decode("ascii", "backslashreplace"))
+        elif kind == _SUPPORTED_VERSIONS and len(value) > 2:  # a ServerHello has a single version
+            hello.versions = _numbers(_vector(value, 0, 1)[0])
         elif kind == _EARLY_DATA:
             hello.early_data = True
         elif kind == _PRE_SHARED_KEY:
             hello.pre_shared_key = True
         elif kind == _QUIC_TRANSPORT_PARAMETERS:
-            hello.transport_parameters = body.rest()
+            hello.transport_parameters = value

@@ -1,22 +1,23 @@
-"""Packets of an Ethernet capture of ours as plain records, with where their headers are in the file."""
+"""The IP packets of an Ethernet capture as plain records, with the positions of their headers in the file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.decode.capture import CaptureFile, open_capture
+from runner.decode.file_bytes import Data
 
 TCP, UDP = 6, 17
 _SYN, _ACK = 0x02, 0x10
-_ETHERNET = 14  # bytes of its header
+_ETHERNET = 14  # bytes of the Ethernet header
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
     """One IP packet. `number` as Wireshark counts, `time_ns` since 1970, `payload` above TCP or UDP, in bytes.
 
-    `ip_at`, `upper_at` and `payload_at` are where the headers and the payload begin in the file; ports are 0 where
-    there are none.
+    `ip_at`, `upper_at` and `payload_at` are the positions of the headers and the payload in the file. Ports are 0 in
+    protocols without ports.
     """
 
     number: int
@@ -28,12 +29,12 @@ class Packet:
     destination_port: int
     sequence: int
     flags: int
-    length: int  # of the IP packet
-    payload: int  # by the headers; a capture may have kept less
+    length: int  # bytes of the IP packet
+    payload: int  # bytes by the headers; the capture may have fewer
     ip_at: int
     upper_at: int
     payload_at: int
-    end: int  # of what was captured
+    end: int  # position after the captured bytes
     ecn: int  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
 
     @property
@@ -43,42 +44,42 @@ class Packet:
 
     @property
     def is_ipv4(self) -> bool:
-        """Whether it has a header of IPv4."""
+        """Whether the packet is IPv4."""
         return len(self.source) == 4
 
     @property
     def syn(self) -> bool:
-        """A first segment of TCP, of either side."""
+        """Whether the packet is the first TCP segment of either side."""
         return self.protocol == TCP and bool(self.flags & _SYN)
 
     @property
     def answers(self) -> bool:
-        """A SYN that acknowledges another."""
+        """Whether the packet is a SYN that acknowledges another SYN."""
         return self.syn and bool(self.flags & _ACK)
 
 
 def offsets(segments: Sequence[Packet]) -> list[int]:
-    """Where each segment of one TCP stream begins, in bytes from 2 GiB before the first one.
+    """Offset of each segment in one TCP stream, in bytes; the first segment has offset 2 GiB.
 
-    Sequence numbers wrap (RFC 9293 §3.4), and the first one that was captured need not be the stream's first. No
-    stream has more than 2 GiB here.
+    Sequence numbers wrap (RFC 9293 §3.4), and the first captured segment need not be the first of the stream, so
+    offsets below 2 GiB occur. No stream has more than 2 GiB.
     """
     base = segments[0].sequence - (1 << 31)
-    return [(one.sequence - base) % (1 << 32) for one in segments]
+    return [(segment.sequence - base) % (1 << 32) for segment in segments]
 
 
-def read_packets(path: Path) -> tuple[bytes, list[Packet]]:
-    """The file's bytes and its IP packets. Raises CaptureError when it is no capture."""
+def read_packets(path: Path) -> tuple[Data, list[Packet]]:
+    """The bytes of the file and its IP packets. Raises CaptureError when the file is no capture."""
     file, _ = open_capture(path)
     return file.data, packets_of(file)
 
 
 def packets_of(file: CaptureFile) -> list[Packet]:
-    """The IP packets of a capture, in the file's order."""
+    """The IP packets of a capture, in the order of the file."""
     return list(_packets(file.data, file.records()))
 
 
-def _packets(data: bytes, records: Iterator[tuple[int, int, int, int, int]]) -> Iterator[Packet]:
+def _packets(data: Data, records: Iterator[tuple[int, int, int, int, int]]) -> Iterator[Packet]:
     for number, (time_ns, _, start, end, _) in enumerate(records, start=1):
         ip = start + _ETHERNET
         if end - ip < 20:

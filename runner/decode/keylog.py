@@ -11,17 +11,18 @@ APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
 EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
 _LABELS = frozenset((*HANDSHAKE, *APPLICATION, EARLY))
 
-MOST_SECRETS = 4  # different secrets of one label and session that are taken from one key log
+MOST_SECRETS = 4  # different secrets of one label and session that are read from one key log
 
-LARGEST_KEY_LOG = 1 << 20  # bytes that are read of one; a connection has five lines, of 200 bytes at most
+LARGEST_KEY_LOG = 1 << 20  # bytes that are read of a key log; a connection has five lines of at most 200 bytes
 
 Session = dict[str, tuple[bytes, ...]]
-"""Label of the secret → the secret: 32 bytes for the SHA-256 suites, 48 for SHA-384. Several where key logs disagree:
-what one endpoint writes must not hide what the other one wrote, and only packets show which one is right."""
+"""Label of the secret → the secrets: 32 bytes for the SHA-256 suites, 48 for SHA-384. There are several secrets where
+key logs disagree: an endpoint must not hide the secrets of its peer by false ones, and only packets show which secret
+is right."""
 
 
 def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict[bytes, Session]:
-    """The sessions of several key logs, merged, by client random. Lines that are no secrets of QUIC are skipped."""
+    """Client random → session, from several key logs together. Lines without a secret of QUIC are skipped."""
     sessions: dict[bytes, Session] = {}
     for path in paths:
         try:
@@ -29,7 +30,7 @@ def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict
         except OSError as error:
             raise CaptureError(f"{path} can't be read ({error.strerror}): give the path of a key log.") from error
     for text in embedded:
-        _merge(text[: 2 * LARGEST_KEY_LOG], sessions, most=2 * MOST_SECRETS)  # those of both endpoints
+        _merge(text[: 2 * LARGEST_KEY_LOG], sessions, most=2 * MOST_SECRETS)  # the secrets of both endpoints
     return sessions
 
 

@@ -1,9 +1,13 @@
-"""From captured frames to UDP datagrams: link layers, IPv4, IPv6, UDP."""
+"""Captured frames → UDP datagrams: link layers, IPv4, IPv6, UDP."""
 
 import ipaddress
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from runner.decode.capture import CaptureFile
+from runner.decode.columns import Bools, Integers, no_integers
+from runner.decode.file_bytes import Data, NumbersAt, release
 
 # tcpdump.org/linktypes.html
 _ETHERNET, _PPP, _LOOP, _SLL, _SLL2 = 1, 9, 108, 113, 276
@@ -20,6 +24,9 @@ LINK_TYPES = {
     229: "IPV6",
     _SLL2: "LINUX_SLL2",
 }
+_ETHERNET_HEADER = 14  # bytes
+_ROWS = 1 << 13  # records whose headers are read at once
+
 _VLAN_TAGS = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")
 _UDP = 17
 _IPV6_FRAGMENT, _IPV6_AUTHENTICATION = 44, 51
@@ -42,83 +49,139 @@ class Flow:
 
 @dataclass(slots=True)
 class Datagrams:
-    """UDP datagrams of a capture as parallel lists, one entry per datagram in file order."""
+    """UDP datagrams of a capture as parallel columns, one entry per datagram in file order."""
 
-    data: bytes
+    data: Data
     """The file; `start` and `end` point into it."""
     flows: list[Flow] = field(default_factory=list)
-    record: list[int] = field(default_factory=list)
+    record: Integers = field(default_factory=no_integers)
     """Number of the record in the file, from 1."""
-    time_ns: list[int] = field(default_factory=list)
-    flow: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    payload_length: list[int] = field(default_factory=list)
-    """As the UDP header says; longer than `end - start` when the capture kept only the beginning."""
-    ip_length: list[int] = field(default_factory=list)
-    ecn: list[int] = field(default_factory=list)
+    time_ns: Integers = field(default_factory=no_integers)
+    flow: Integers = field(default_factory=no_integers)
+    start: Integers = field(default_factory=no_integers)
+    end: Integers = field(default_factory=no_integers)
+    payload_length: Integers = field(default_factory=no_integers)
+    """Bytes as the UDP header says; more than `end - start` when the capture kept only the beginning."""
+    ip_length: Integers = field(default_factory=no_integers)
+    ecn: Integers = field(default_factory=no_integers)
     records: int = 0
     fragments: int = 0
     snapped: int = 0
     link_types: set[int] = field(default_factory=set)
     first_time_ns: int | None = None
     skipped: dict[str, int] = field(default_factory=dict)
-    """Why UDP packets are not among the datagrams → how many."""
+    """Reason why UDP packets are not among the datagrams → number of packets."""
 
     def skip(self, why: str, count: int = 1) -> None:
-        """Count UDP packets that are not read."""
-        self.skipped[why] = self.skipped.get(why, 0) + count
+        """Count UDP packets that are not read, by reason."""
+        if count:
+            self.skipped[why] = self.skipped.get(why, 0) + count
 
 
 def read_datagrams(file: CaptureFile) -> Datagrams:
-    """All UDP datagrams of a capture. Never raises: what is no UDP over IP is only counted in `records`."""
-    result = Datagrams(file.data)
-    data = file.data
-    flow_of: dict[bytes, int] = {}
-    for time_ns, link_type, frame, end, wire_length in file.records():
-        if result.records == 0:
-            result.first_time_ns = time_ns
-        result.records += 1
-        result.link_types.add(link_type)
-        result.snapped += end - frame < wire_length
-        ip = _network_layer(data, frame, end, link_type)
-        if ip < 0 or ip + 28 > end:
-            continue
-        if data[ip] >> 4 == 4:
-            udp, ip_length = _ipv4(data, ip, result)
-            key = data[ip + 12 : ip + 20] + data[udp : udp + 4]
-            ecn = data[ip + 1] & 3
-        else:
-            udp, ip_length = _ipv6(data, ip, end, result)
-            key = data[ip + 8 : ip + 40] + data[udp : udp + 4]
-            ecn = data[ip + 1] >> 4 & 3
+    """All UDP datagrams of a capture. Never raises: packets without UDP over IP are only counted in `records`."""
+    return _Reader(file).read()
+
+
+class _Reader:
+    """Reads the headers of one capture: of many records at once where they are usual, one by one elsewhere."""
+
+    def __init__(self, file: CaptureFile) -> None:
+        self._data = file.data
+        self._records = file.read(file)
+        self._numbers_at = NumbersAt(file.data)
+        self._result = Datagrams(file.data)
+        self._flow_of: dict[bytes, int] = {}
+
+    def read(self) -> Datagrams:
+        records, result = self._records, self._result
+        result.records = len(records.start)
+        result.first_time_ns = int(records.time_ns[0]) if result.records else None
+        result.link_types = set(np.unique(records.link_type).tolist())
+        result.snapped = int((records.end - records.start < records.wire_length).sum())
+        pieces = [np.empty((7, 0), dtype=np.int64)]
+        for first in range(0, result.records, _ROWS):
+            pieces.append(self._piece(np.arange(first, min(first + _ROWS, result.records))))
+            release(self._data)
+        columns = np.concatenate(pieces, axis=1)
+        row, *_ = columns
+        result.record, result.time_ns = row + 1, records.time_ns[row]
+        _, result.flow, result.start, result.end, result.payload_length, result.ip_length, result.ecn = columns
+        return result
+
+    def _piece(self, rows: Integers) -> Integers:
+        """The datagrams in these records: rows with row of the record, flow, start, end, payload length, IP length and
+        ECN codepoint."""
+        ip = self._network_layer(rows)
+        rows, ip = rows[ip >= 0], ip[ip >= 0]
+        end = self._records.end[rows]
+        whole = ip + 28 <= end
+        rows, ip, end = rows[whole], ip[whole], end[whole]
+        is_v4: Bools = self._numbers_at(ip) >> 4 == 4
+        udp, ip_length = self._udp(ip, end, is_v4)
+        cut = (udp >= 0) & (udp + 8 > end)
+        self._result.skip("cut off within the UDP header", int(cut.sum()))
+        kept = (udp >= 0) & ~cut
+        rows, ip, end, udp, ip_length = (column[kept] for column in (rows, ip, end, udp, ip_length))
+        is_v4 = is_v4[kept]
+        flow = self._flows(ip, udp, is_v4)
+        ecn = np.where(is_v4, self._numbers_at(ip + 1), self._numbers_at(ip + 1) >> 4) & 3
+        # Segmentation offload of very large packets leaves the length fields at 0.
+        length = self._numbers_at(udp + 4, 2) - 8
+        self._result.skip("without payload", int((length == 0).sum()))
+        self._result.skip("with a wrong UDP length", int((length < 0).sum()))
         start = udp + 8
-        if udp < 0:
-            continue
-        if start > end:
-            result.skip("cut off within the UDP header")
-            continue
-        flow = flow_of.get(key)
-        if flow is None:
-            flow = _add_flow(key, flow_of, result.flows)
-        # Segmentation offload of very large packets leaves the length fields 0.
-        length = int.from_bytes(data[udp + 4 : udp + 6]) - 8
-        if length <= 0:
-            result.skip("without payload" if length == 0 else "with a wrong UDP length")
-            continue
-        result.record.append(result.records)
-        result.time_ns.append(time_ns)
-        result.flow.append(flow)
-        result.start.append(start)
-        result.end.append(min(start + length, end))
-        result.payload_length.append(length)
-        result.ip_length.append(ip_length)
-        result.ecn.append(ecn)
-    return result
+        columns = np.stack((rows, flow, start, np.minimum(start + length, end), length, ip_length, ecn))
+        return columns[:, length > 0]
+
+    def _network_layer(self, rows: Integers) -> Integers:
+        """Per record: position of the IP header; -1 when the frame carries no IP."""
+        frame, end, link_type = (
+            column[rows] for column in (self._records.start, self._records.end, self._records.link_type)
+        )
+        ip = frame + _ETHERNET_HEADER
+        usual = (link_type == _ETHERNET) & (ip < end)
+        ethertype, version = self._numbers_at(ip - 2, 2), self._numbers_at(ip) >> 4
+        usual &= np.isin(ethertype, (0x0800, 0x86DD)) & ((version == 4) | (version == 6))
+        ip[~usual] = -1
+        for at in np.flatnonzero(~usual).tolist():
+            ip[at] = _network_layer(self._data, int(frame[at]), int(end[at]), int(link_type[at]))
+        return ip
+
+    def _udp(self, ip: Integers, end: Integers, is_v4: Bools) -> tuple[Integers, Integers]:
+        """Per packet: position of the UDP header (-1: no whole UDP datagram), length of the IP packet in bytes."""
+        numbers_at = self._numbers_at
+        protocol = np.where(is_v4, numbers_at(ip + 9), numbers_at(ip + 6))
+        # IPv4: more fragments, or an offset (RFC 791).
+        fragment = is_v4 & (protocol == _UDP) & (numbers_at(ip + 6, 2) & 0x3FFF != 0)
+        self._result.fragments += int(fragment.sum())
+        self._result.skip("IP fragments", int(fragment.sum()))
+        udp = ip + np.where(is_v4, (numbers_at(ip) & 15) * 4, 40)
+        ip_length = np.where(is_v4, numbers_at(ip + 2, 2), numbers_at(ip + 4, 2) + 40)
+        udp[(protocol != _UDP) | fragment] = -1
+        extended = ~is_v4 & np.isin(protocol, (*_IPV6_EXTENSIONS, _IPV6_FRAGMENT))
+        for at in np.flatnonzero(extended).tolist():
+            udp[at], ip_length[at] = _ipv6(self._data, int(ip[at]), int(end[at]), self._result)
+        return udp, ip_length
+
+    def _flows(self, ip: Integers, udp: Integers, is_v4: Bools) -> Integers:
+        """Per datagram: the number of its flow. Flows are numbered in the order of their first datagrams."""
+        keys = np.empty(len(ip), dtype=object)
+        for chosen, offset, size in ((is_v4, 12, 8), (~is_v4, 8, 32)):
+            if chosen.any():
+                addresses = self._numbers_at.rows(ip[chosen] + offset, size)
+                ports = self._numbers_at.rows(udp[chosen], 4)
+                key = np.ascontiguousarray(np.concatenate((addresses, ports), axis=1))
+                keys[chosen] = key.view(f"V{size + 4}").ravel().tolist()
+        names = keys.tolist()
+        for name in dict.fromkeys(names):
+            if name not in self._flow_of:
+                _add_flow(name, self._flow_of, self._result.flows)
+        return np.fromiter(map(self._flow_of.__getitem__, names), dtype=np.int64, count=len(names))
 
 
-def _network_layer(data: bytes, frame: int, end: int, link_type: int) -> int:
-    """Where the IP header starts in a frame; -1 when the frame carries no IP."""
+def _network_layer(data: Data, frame: int, end: int, link_type: int) -> int:
+    """Position of the IP header of a frame; -1 when the frame carries no IP."""
     if link_type == _ETHERNET:
         position = frame + 14
         while data[position - 2 : position] in _VLAN_TAGS and position < end:
@@ -142,25 +205,16 @@ def _network_layer(data: bytes, frame: int, end: int, link_type: int) -> int:
     return position if position < end and data[position] >> 4 in (4, 6) else -1
 
 
-def _after_ppp_header(data: bytes, frame: int) -> int:
-    """RFC 1661, 1662: address and control may be there or not, the protocol may be compressed to one byte."""
+def _after_ppp_header(data: Data, frame: int) -> int:
+    """Position after a PPP header (RFC 1661, 1662): address and control may be absent, the protocol may have one
+    byte."""
     position = frame + 2 if data[frame : frame + 2] == b"\xff\x03" else frame
     return position + 1 if data[position : position + 1] in (b"\x21", b"\x57") else position + 2
 
 
-def _ipv4(data: bytes, ip: int, result: Datagrams) -> tuple[int, int]:
-    """Where the UDP header starts (-1: no whole UDP datagram) and the length of the IP packet (RFC 791)."""
-    if data[ip + 9] != _UDP:
-        return -1, 0
-    if data[ip + 6] & 0x3F or data[ip + 7]:  # more fragments, or an offset
-        result.fragments += 1
-        result.skip("IP fragments")
-        return -1, 0
-    return ip + (data[ip] & 15) * 4, int.from_bytes(data[ip + 2 : ip + 4])
-
-
-def _ipv6(data: bytes, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
-    """The same for IPv6 with its extension headers (RFC 8200 §4)."""
+def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
+    """Position of the UDP header (-1: no whole UDP datagram) and length of an IPv6 packet with extension headers (RFC
+    8200 §4) in bytes."""
     length = int.from_bytes(data[ip + 4 : ip + 6]) + 40
     header, position = data[ip + 6], ip + 40
     while (header in _IPV6_EXTENSIONS or header == _IPV6_FRAGMENT) and position + 8 <= end:
@@ -185,12 +239,12 @@ def _add_flow(key: bytes, flow_of: dict[bytes, int], flows: list[Flow]) -> int:
     src, dst, ports = key[:size], key[size:-4], key[-4:]
     opposite = dst + src + ports[2:] + ports[:2]
     number = len(flows)
-    for way, own in ((key, number), (opposite, number + 1)):
-        flow_of.setdefault(way, own)
+    for way, flow in ((key, number), (opposite, number + 1)):
+        flow_of.setdefault(way, flow)
         flows.append(
             Flow(
-                number=own,
-                reverse=number + 1 if own == number else number,
+                number=flow,
+                reverse=number + 1 if flow == number else number,
                 src=str(ipaddress.ip_address(way[:size])),
                 dst=str(ipaddress.ip_address(way[size:-4])),
                 src_port=int.from_bytes(way[-4:-2]),

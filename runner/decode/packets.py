@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
+from runner.decode.file_bytes import Data
 from runner.decode.frames import varint
 from runner.decode.protection import TAG_LENGTH, VERSION_1, VERSION_2
 
@@ -33,19 +34,19 @@ class LongHeader:
     version: int
     start: int
     end: int
-    """First byte after this packet: after its Length in the types that have one, else the datagram's end."""
+    """First byte after this packet, by its Length field; in types without that field the end of the datagram."""
     dcid: bytes = b""
     scid: bytes = b""
     token: bytes | None = None
     number_at: int = 0
-    """Where the packet number starts; 0 in types without one."""
+    """Position of the packet number; 0 in types without packet number."""
     supported_versions: list[int] | None = None
-    """What a Version Negotiation packet lists (RFC 9000 §17.2.1), None in other types."""
+    """The versions that a Version Negotiation packet lists (RFC 9000 §17.2.1); None in other types."""
     complete: bool = True
     """False when the capture has only the beginning of the packet, or the header contradicts itself."""
 
 
-def parse_long_header(data: bytes, start: int, end: int) -> LongHeader:
+def parse_long_header(data: Data, start: int, end: int) -> LongHeader:
     """The long header at `start` of a datagram that ends at `end`. Never raises."""
     header = LongHeader(PacketType.UNKNOWN, int.from_bytes(data[start + 1 : start + 5]), start, end)
     try:
@@ -61,7 +62,7 @@ def parse_long_header(data: bytes, start: int, end: int) -> LongHeader:
     return header
 
 
-def _connection_ids(data: bytes, position: int, end: int, header: LongHeader) -> int:
+def _connection_ids(data: Data, position: int, end: int, header: LongHeader) -> int:
     size = data[position]
     header.dcid = data[position + 1 : position + 1 + size]
     position += 1 + size
@@ -74,7 +75,7 @@ def _connection_ids(data: bytes, position: int, end: int, header: LongHeader) ->
     return position
 
 
-def _rest(data: bytes, position: int, end: int, header: LongHeader) -> None:
+def _rest(data: Data, position: int, end: int, header: LongHeader) -> None:
     if header.type is PacketType.RETRY:
         if end - position < TAG_LENGTH:
             raise IndexError

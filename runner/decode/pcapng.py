@@ -1,4 +1,4 @@
-"""pcap + key logs → pcapng with the secrets inside, which Wireshark decrypts without being told where the keys are.
+"""pcap + key logs → pcapng with the secrets inside. Wireshark decrypts such a file without further settings.
 
 Format: draft-ietf-opsawg-pcapng; the secrets are a Decryption Secrets Block. Written by hand: python-pcapng has had no
 release since 2022, and `editcap --inject-secrets` would have to be installed.
@@ -24,8 +24,8 @@ _TAIL = struct.Struct("<I")
 def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
     """Replace a pcap file by a pcapng file beside it that begins with the secrets of the key logs; returns its path.
 
-    Packets keep their order, times and lengths. What is missing, no pcap file, cut off, or without secrets stays as it
-    is, and its path is returned: a reader has to see the damage. Reads and writes packet by packet.
+    Packets keep their order, times and lengths. A file that is missing, no pcap file, cut off, or without secrets stays
+    unchanged, and its path is returned, so that readers see the damage. Reads and writes packet by packet.
     """
     secrets = _secrets(key_logs)
     if not secrets or not capture.is_file():
@@ -43,17 +43,17 @@ def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
 
 
 def _secrets(key_logs: Iterable[Path]) -> bytes:
-    """The lines of all key logs that are secrets, each once: client and server mostly wrote the same.
+    """The lines with secrets of all key logs, each line once: client and server usually write the same lines.
 
-    Of each log the beginning alone: what one endpoint writes must not make the captures of both large.
+    Only the beginning of each log is read: the log of one endpoint must not make both captures large.
     """
     logs = (read_head(path, size=LARGEST_KEY_LOG) for path in key_logs)
     return b"".join(dict.fromkeys(line + b"\n" for log in logs for line in _lines(log)))
 
 
 def _lines(log: bytes) -> Iterator[bytes]:
-    """The secrets of one key log, of each label and session as many as a reader takes of one log: false ones of one
-    endpoint must not take the places of the other's."""
+    """The secrets of one key log, at most as many of each label and session as a reader takes from one log: false
+    secrets of one endpoint must not displace those of its peer."""
     counts: dict[bytes, int] = {}
     for line in map(bytes.strip, log.splitlines()):
         if _SECRET.fullmatch(line):
@@ -64,7 +64,7 @@ def _lines(log: bytes) -> Iterator[bytes]:
 
 
 def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:
-    """Write the packets of `source` to `file`, behind the secrets. False when the source is no whole pcap file."""
+    """Write the secrets and the packets of `source` to `file`. False when the source is no whole pcap file."""
     header = source.read(24)
     if len(header) < 24 or header[:4] not in PCAP_MAGIC:
         return False

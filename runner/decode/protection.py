@@ -1,6 +1,6 @@
 """Packet protection (RFC 9001 §5, RFC 9369 §3.3): keys, header protection, AEAD, Retry integrity."""
 
-import hmac
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,7 +8,8 @@ from functools import lru_cache
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256, SHA384, HashAlgorithm
+
+from runner.decode.file_bytes import Data
 
 VERSION_1 = 0x00000001
 VERSION_2 = 0x6B3343CF
@@ -18,20 +19,47 @@ TAG_LENGTH = 16
 SAMPLE_LENGTH = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Hash:
+    """A hash function as TLS 1.3 uses it. Two of these are equal only when they are the same object."""
+
+    new: Callable[[bytes], "hashlib._Hash"]
+    block_length: int
+    """Bytes."""
+    length: int
+    """Bytes of a digest."""
+
+    def hmac(self, key: bytes, message: bytes) -> bytes:
+        """HMAC (RFC 2104) with a key of at most one block. `hmac.digest` needs three times as long, and a flood of
+        Initial packets needs five of these for each packet."""
+        padded = key.ljust(self.block_length, b"\0")
+        inner = self.new(padded.translate(_INNER_PAD) + message).digest()
+        return self.new(padded.translate(_OUTER_PAD) + inner).digest()
+
+    def expand_label(self, secret: bytes, label: bytes, length: int) -> bytes:
+        """HKDF-Expand-Label with an empty context (RFC 8446 §7.1); `length` is at most one digest."""
+        return self.hmac(secret, _label_info(label, length))[:length]
+
+
+_INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
+_ECB = modes.ECB()
+_SHA256, _SHA384 = Hash(hashlib.sha256, 64, 32), Hash(hashlib.sha384, 128, 48)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Suite:
-    """A TLS 1.3 cipher suite as QUIC uses it."""
+    """A TLS 1.3 cipher suite as QUIC uses it. Two of these are equal only when they are the same object."""
 
     code: int
     name: str
     key_length: int
-    hash: type[HashAlgorithm]
+    hash: Hash
     aead: type[AESGCM] | type[ChaCha20Poly1305]
 
 
-AES_128 = Suite(0x1301, "TLS_AES_128_GCM_SHA256", 16, SHA256, AESGCM)
-AES_256 = Suite(0x1302, "TLS_AES_256_GCM_SHA384", 32, SHA384, AESGCM)
-CHACHA20 = Suite(0x1303, "TLS_CHACHA20_POLY1305_SHA256", 32, SHA256, ChaCha20Poly1305)
+AES_128 = Suite(0x1301, "TLS_AES_128_GCM_SHA256", 16, _SHA256, AESGCM)
+AES_256 = Suite(0x1302, "TLS_AES_256_GCM_SHA384", 32, _SHA384, AESGCM)
+CHACHA20 = Suite(0x1303, "TLS_CHACHA20_POLY1305_SHA256", 32, _SHA256, ChaCha20Poly1305)
 SUITES = {suite.code: suite for suite in (AES_128, AES_256, CHACHA20)}
 
 
@@ -59,10 +87,11 @@ _CONSTANTS = {
 }
 
 
-def _expand_label(algorithm: type[HashAlgorithm], secret: bytes, label: bytes, length: int) -> bytes:
-    """HKDF-Expand-Label with an empty context (RFC 8446 §7.1); `length` is at most one hash."""
+@lru_cache(maxsize=32)
+def _label_info(label: bytes, length: int) -> bytes:
+    """The message that HKDF-Expand authenticates: HkdfLabel (RFC 8446 §7.1) and the number of the block."""
     full = b"tls13 " + label
-    return hmac.digest(secret, length.to_bytes(2) + bytes((len(full),)) + full + b"\0\1", str(algorithm.name))[:length]
+    return length.to_bytes(2) + bytes((len(full),)) + full + b"\0\1"
 
 
 class Protection:
@@ -75,27 +104,26 @@ class Protection:
         self.suite = suite
         self.secret = secret
         self.version = version
-        key = _expand_label(suite.hash, secret, prefix + b"key", suite.key_length)
-        self.iv = int.from_bytes(_expand_label(suite.hash, secret, prefix + b"iv", 12))
+        key = suite.hash.expand_label(secret, prefix + b"key", suite.key_length)
+        self.iv = int.from_bytes(suite.hash.expand_label(secret, prefix + b"iv", 12))
         self.open: Callable[[bytes, bytes, bytes], bytes] = suite.aead(key).decrypt
         """(nonce, ciphertext with tag, associated data) → plaintext; InvalidTag when any of them is wrong."""
         self.mask: Callable[[bytes], bytes] = mask or _header_protection(
-            suite, _expand_label(suite.hash, secret, prefix + b"hp", suite.key_length)
+            suite, suite.hash.expand_label(secret, prefix + b"hp", suite.key_length)
         )
-        """Sample of 16 bytes → header protection mask of 5 bytes or more."""
+        """Sample of 16 bytes → header protection mask of at least 5 bytes."""
 
     def next_generation(self) -> "Protection":
-        """The keys after a key update; the header protection key stays (RFC 9001 §6.1)."""
+        """The keys after a key update; the header protection key stays the same (RFC 9001 §6.1)."""
         label = _CONSTANTS[self.version].label_prefix + b"ku"
-        secret = _expand_label(self.suite.hash, self.secret, label, len(self.secret))
+        secret = self.suite.hash.expand_label(self.secret, label, len(self.secret))
         return Protection(self.suite, self.version, secret, self.mask)
 
-    def open_long(self, data: bytes, start: int, at: int, end: int, largest: int) -> tuple[int, bytes, int] | None:
+    def open_long(self, data: Data, start: int, at: int, end: int, largest: int) -> tuple[int, bytes, int] | None:
         """Packet number, payload and unprotected first byte of a long header packet at data[start:end].
 
-        None when these aren't its keys.
-
-        `at` is the position of the packet number, `largest` the highest packet number of the space so far, or -1.
+        None when these keys are wrong for it. `at`: position of the packet number. `largest`: the highest packet number
+        of the space so far, or -1.
         """
         if end - at < 4 + SAMPLE_LENGTH:
             return None
@@ -119,16 +147,16 @@ class RecordProtection:
     def __init__(self, suite: Suite, secret: bytes) -> None:
         self._suite = suite
         self._secret = secret
-        self._decrypt = suite.aead(_expand_label(suite.hash, secret, b"key", suite.key_length)).decrypt
-        self._iv = int.from_bytes(_expand_label(suite.hash, secret, b"iv", 12))
+        self._decrypt = suite.aead(suite.hash.expand_label(secret, b"key", suite.key_length)).decrypt
+        self._iv = int.from_bytes(suite.hash.expand_label(secret, b"iv", 12))
 
     def open(self, sequence: int, ciphertext: bytes, header: bytes) -> bytes:
-        """The plaintext with its content type and padding. Raises InvalidTag when these aren't its keys."""
+        """The plaintext with its content type and padding. Raises InvalidTag when these keys are wrong for it."""
         return self._decrypt((self._iv ^ sequence).to_bytes(12), ciphertext, header)
 
     def next_generation(self) -> "RecordProtection":
         """The keys after a KeyUpdate (RFC 8446 §7.2)."""
-        secret = _expand_label(self._suite.hash, self._secret, b"traffic upd", len(self._secret))
+        secret = self._suite.hash.expand_label(self._secret, b"traffic upd", len(self._secret))
         return RecordProtection(self._suite, secret)
 
 
@@ -136,11 +164,11 @@ def _header_protection(suite: Suite, key: bytes) -> Callable[[bytes], bytes]:
     if suite is CHACHA20:
 
         def chacha20_mask(sample: bytes) -> bytes:
-            # The sample is block counter and nonce in the order in which `cryptography` takes them (RFC 9001 §5.4.4).
+            # The sample has block counter and nonce in the order that `cryptography` expects (RFC 9001 §5.4.4).
             return Cipher(algorithms.ChaCha20(key, sample), None).encryptor().update(bytes(5))
 
         return chacha20_mask
-    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update
+    return Cipher(algorithms.AES(key), _ECB).encryptor().update
 
 
 def reconstruct(encoded: int, size: int, largest: int) -> int:
@@ -158,21 +186,21 @@ def reconstruct(encoded: int, size: int, largest: int) -> int:
 @lru_cache(maxsize=4096)
 def initial_protection(version: int, dcid: bytes, sender: int) -> Protection:
     """Initial keys of the client (0) or the server (1) for the client's destination connection ID (RFC 9001 §5.2)."""
-    secret = hmac.digest(_CONSTANTS[version].initial_salt, dcid, "sha256")
+    secret = _SHA256.hmac(_CONSTANTS[version].initial_salt, dcid)
     label = b"server in" if sender else b"client in"
-    return Protection(AES_128, version, _expand_label(SHA256, secret, label, 32))
+    return Protection(AES_128, version, _SHA256.expand_label(secret, label, 32))
 
 
 def candidates(secrets: Iterable[bytes], version: int, suite: Suite | None) -> list[Protection]:
-    """The protections that a key log's secrets for one label can mean, likeliest first: the suites with the hash of
-    each, both versions."""
+    """The keys that a key log's secrets of one label can give, likeliest first: with every suite of the right hash
+    length and with both versions."""
     return [protection for secret in secrets for protection in _candidates(secret, version, suite)]
 
 
 @lru_cache(maxsize=256)
 def _candidates(secret: bytes, version: int, suite: Suite | None) -> tuple[Protection, ...]:
-    """The same for both captures of a job."""
-    suites = [each for each in SUITES.values() if each.hash().digest_size == len(secret)]
+    """`candidates` of one secret; cached, because both captures of a job need them."""
+    suites = [each for each in SUITES.values() if each.hash.length == len(secret)]
     suites.sort(key=lambda each: each is not suite)
     versions = sorted(VERSIONS, key=lambda each: each != version)
     return tuple(Protection(suite, version, secret) for version in versions for suite in suites)

@@ -1,4 +1,4 @@
-"""The connections of a capture, and how handshake and connection ID frames add to what is known of them."""
+"""The connections of a capture, and what they learn from handshake messages and connection ID frames."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ from runner.decode.network import Flow
 from runner.decode.packets import LongHeader, PacketType
 from runner.decode.protection import SUITES, VERSION_1
 from runner.decode.schema import CLIENT, SERVER
-from runner.decode.transport_parameters import parse_transport_parameters, raw_transport_parameters
+from runner.decode.transport_parameters import parse_transport_parameters
 
-_MOST_MESSAGES = 64  # that are kept of a connection; a forged one may have thousands
+_MOST_MESSAGES = 64  # TLS messages kept per connection; a forged connection may have thousands
 
 
 RECENT = 8
-"""Senders of a flow with whose keys a packet is tried when its connection ID says nothing."""
-_CREDIT, _CREDIT_OF_PACKET = 50_000, 4
+"""Senders of a flow whose keys are tried for a packet with an unknown connection ID."""
+_CREDIT, _CREDIT_OF_PACKET = 16_384, 4
 
 
 class FlowState:
@@ -46,8 +46,8 @@ class FlowState:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.sides: list[Side] = []
-        """The last senders on this flow, the one that was heard last first: packets of others are found by their
-        connection IDs, so that a flow with thousands of connections costs no more than one with a few."""
+        """The last senders on this flow, the latest first. Packets of other senders are found by their connection IDs,
+        so that a flow with thousands of connections costs no more than one with a few."""
         self.history: dict[Side, None] = {}
         """All senders on this flow."""
         self.pending: list[Packet] = []
@@ -57,14 +57,20 @@ class FlowState:
         self.unsplit = 0
         """Super-datagrams in a row that could not be split."""
         self.segment_size = 0
-        """Of super-datagrams (generic segmentation offload)."""
+        """Bytes of the datagrams in super-datagrams (generic segmentation offload); 0 while unknown."""
         self.attempts = 32
-        """How many packets may still be tried with the keys of connections on other flows."""
+        """Number of packets that may still be tried with the keys of connections on other flows."""
+
+
+Failures = dict[tuple[Hashable, ...], Hashable]
+"""Side and keys that did not open a packet → the circumstances. In the same circumstances they fail again."""
+
+_NO_FAILURES: Failures = {}  # of most packets: stays empty
 
 
 @dataclass(slots=True, eq=False)
 class Packet:
-    """Where a packet is in the file and in the rows."""
+    """The place of a packet in the file and in the rows."""
 
     row: int
     datagram: int
@@ -74,9 +80,25 @@ class Packet:
     missing: int
     """Bytes after `end` that the capture did not keep."""
     header: LongHeader | None = None
-    failed: set[tuple[Hashable, ...]] = field(default_factory=set)
-    """With which keys of which side it was tried in vain: a damaged packet waits until the end of the file, and on a
-    4-tuple with many connections each of them brings news."""
+    failed: Failures = field(default_factory=lambda: _NO_FAILURES)
+    """Attempts to open the packet in this pass over the waiting packets. A damaged packet waits until the end of the
+    file, and on a 4-tuple with many connections each of them would cause further attempts."""
+    failed_before: Failures = field(default_factory=lambda: _NO_FAILURES)
+    """The attempts of the pass before."""
+    first_failed: int | None = None
+    """The highest packet number at the last attempt to open the packet as the first of a connection."""
+
+    def note(self, keys: tuple[Hashable, ...], circumstances: Hashable) -> bool:
+        """Note an attempt. False: it fails, as it did in the pass before."""
+        if self.failed is _NO_FAILURES:
+            self.failed = {keys: circumstances}
+        else:
+            self.failed[keys] = circumstances
+        return self.failed_before.get(keys, self) != circumstances
+
+    def begin_pass(self) -> None:
+        """Allow all attempts again: the highest packet numbers may have changed."""
+        self.failed_before, self.failed = self.failed, _NO_FAILURES
 
 
 class Registry:
@@ -90,9 +112,12 @@ class Registry:
         """Connection ID → the side that puts it into its packets."""
         self.cid_lengths: set[int] = set()
         self.credit = _CREDIT + _CREDIT_OF_PACKET * packets
-        """How many attempts are left beyond the first ones of each packet: what hostile captures cost stays linear."""
+        """Attempts that are left, not counting the first attempts for each packet. This keeps the time for hostile
+        captures linear."""
         self.news = False
-        """Whether something was learnt since this was last set to False that may open waiting packets."""
+        """Whether new knowledge may open waiting packets; the decoder sets it back to False."""
+        self.short_news = False
+        """Whether it may open those with short headers, too."""
 
     def reverse(self, state: FlowState) -> FlowState:
         """The opposite direction of a flow."""
@@ -108,14 +133,21 @@ class Registry:
         self.link(state, connection.sides[sender])
         return connection
 
+    def release(self) -> None:
+        """End the use of this registry: connections and their sides no longer refer to each other. Their memory is then
+        free at once. Python's search for unused cycles would take a quarter of the time of a flood of connections."""
+        for connection in self.connections:
+            del connection.sides
+
     def link(self, state: FlowState, side: Side) -> None:
-        """Note that `side` sends on this flow, and its counterpart on the reverse one."""
+        """Note that `side` sends on this flow, and its peer on the reverse flow."""
         for flow, each in ((state, side), (self.reverse(state), side.connection.sides[1 - side.sender])):
             if each in flow.sides:
                 flow.sides.remove(each)
             flow.sides.insert(0, each)
             del flow.sides[RECENT:]
             flow.history[each] = None
+            self.short_news = self.short_news or each.has_short_keys
         self.news = True
 
     def issue(self, cid: bytes, issuer: Side) -> None:
@@ -127,9 +159,10 @@ class Registry:
         if user.cid_length < 0:
             user.cid_length = len(cid)
             self.news = True
+            self.short_news = self.short_news or user.has_short_keys
 
     def accept_header(self, side: Side, header: LongHeader) -> None:
-        """Learn from the header of a packet that was authenticated."""
+        """Learn from the header of a decrypted packet."""
         connection = side.connection
         connection.version = header.version
         if connection.original_version is None and side.sender == CLIENT:
@@ -140,7 +173,8 @@ class Registry:
         self.issue(header.scid, side)
 
     def learn(self, side: Side, space: int, events: list[Event], row: int) -> None:
-        """Learn from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`, which is in this row."""
+        """Learn from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`; `row` is the row of the
+        packet."""
         connection = side.connection
         first_flight = False
         for kind, number, payload in events:
@@ -167,7 +201,7 @@ class Registry:
                 side.connection.certificate = True
 
     def _note(self, side: Side, space: int, row: int, kind: int, body: bytes) -> None:
-        """Keep what rules ask of a TLS message; `packet` is the row of the packet that completed it."""
+        """Keep the parts of a TLS message that rules need; `row` is the row of the packet that completed it."""
         if len(side.connection.messages) >= _MOST_MESSAGES:
             return
         message: dict[str, Any] = {"sender": side.sender, "space": space, "type": kind, "packet": row}
@@ -179,7 +213,7 @@ class Registry:
                 message["session_id"] = hello.session_id_length
                 message["versions"] = hello.versions
                 data = hello.transport_parameters
-                message["parameters"] = None if data is None else raw_transport_parameters(data)
+                message["parameters"] = None if data is None else parse_transport_parameters(data).sent
         elif kind == Message.SERVER_HELLO and (hello := parse_server_hello(body)) is not None:
             message["suite"] = hello.suites[0]
         elif kind == Message.NEW_SESSION_TICKET:
@@ -197,8 +231,10 @@ class Registry:
         self._transport_parameters(connection, CLIENT, hello.transport_parameters)
         if connection.client_random != hello.random:
             connection.client_random = hello.random
-            connection.use_session(self.sessions.get(hello.random, {}), connection.version or VERSION_1)
+            session = self.sessions.get(hello.random, {})
+            connection.use_session(session, connection.version or VERSION_1)
             self.news = True
+            self.short_news = self.short_news or bool(session)
 
     def _server_hello(self, connection: Connection, body: bytes) -> None:
         hello = parse_server_hello(body)
@@ -214,7 +250,7 @@ class Registry:
         connection.alpn = hello.alpn[0] if hello.alpn else None
         connection.early_data_accepted = hello.early_data
         self._transport_parameters(connection, SERVER, hello.transport_parameters)
-        # The IDs that the Initial keys were made from: a capture that lost the first flight can only learn them here.
+        # The Initial keys are made from these IDs. A capture without the first flight shows them only here.
         parameters = connection.transport_parameters[SERVER] or {}
         for name in ("retry_source_connection_id", "original_destination_connection_id"):
             cid = parameters.get(name)
@@ -228,7 +264,7 @@ class Registry:
     def _transport_parameters(self, connection: Connection, sender: int, data: bytes | None) -> None:
         if data is None:
             return
-        parameters = parse_transport_parameters(data)
+        parameters = parse_transport_parameters(data).values
         connection.transport_parameters[sender] = parameters
         preferred = parameters.get("preferred_address")
         tokens = [parameters.get("stateless_reset_token")]

@@ -1,4 +1,4 @@
-"""A trace as one JSON object: what `bentpipe decode --json` prints."""
+"""A trace as one JSON object, which `bentpipe decode --json` prints."""
 
 from dataclasses import asdict
 from typing import Any
@@ -38,7 +38,7 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _streams(frames: pa.Table) -> list[dict[str, int]]:
-    """Unique bytes of every stream and direction."""
+    """Distinct bytes of every stream and direction."""
     return [
         {"connection": connection, "sender": sender, "stream_id": stream, "bytes": unique}
         for (connection, sender, stream), unique in unique_bytes_by_stream(frames).items()

@@ -1,12 +1,13 @@
-"""Keys for packets of a connection whose handshake is not in the capture: try what the key logs have.
+"""Finds keys for packets of a connection whose handshake is not in the capture: tries all secrets of the key logs.
 
-It happens when a capture starts late or lost the first flight. Which session, which direction, which suite, which
-version, how long the connection ID is, which key generation, which upper bits of the packet number: all unknown.
+This happens when a capture starts late or lost the first flight. Then session, direction, suite, version, length of the
+connection ID, key generation and upper bits of the packet number are all unknown.
 """
 
 from collections.abc import Iterator
 
 from runner.decode.connection import APPLICATION_SPACE, Connection, KeyRing
+from runner.decode.file_bytes import Data
 from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE, Session
 from runner.decode.packets import LongHeader, PacketType
 from runner.decode.protection import VERSION_1, Protection, candidates
@@ -16,17 +17,17 @@ from runner.decode.schema import CLIENT, SERVER
 _MAX_CID_LENGTH = 20  # RFC 9000 §17.2
 _FEW_WINDOWS, _MANY_WINDOWS = 2, 256
 _ATTEMPTS = 300_000
-"""Per capture, about half a second: what is not found until then are damaged packets."""
+"""The most attempts per capture, about half a second. Packets that are still unread then are damaged."""
 _FAILURES_PER_FLOW = 24
 
 _Target = tuple[Connection | None, bytes, Session, int]
-"""Connection if it is known already, client random, secrets, sender"""
+"""connection (None while unknown), client random, secrets, sender"""
 
 
 class Rescue:
-    """The search for one capture. What it finds is put into the registry, where the decoder finds it."""
+    """The search for one capture. It writes the keys into the registry, which the decoder reads."""
 
-    def __init__(self, data: bytes, registry: Registry) -> None:
+    def __init__(self, data: Data, registry: Registry) -> None:
         self._data = data
         self._registry = registry
         self._attempts = _ATTEMPTS
@@ -34,22 +35,22 @@ class Rescue:
         self._rings: dict[tuple[bytes, int], list[KeyRing]] = {}
 
     def search(self, packet: Packet, flow: FlowState, time_ns: int) -> bool:
-        """Whether keys were found that open this packet; they belong to a connection on `flow` from then on."""
+        """Whether the search found keys for this packet; they belong to a connection on `flow` from now on."""
         number = flow.flow.number
         self._attempts -= (len(self._registry.sessions) + len(self._registry.connections)) // 64
         if self._attempts <= 0 or self._failures.get(number, 0) >= _FAILURES_PER_FLOW:
             return False
         if packet.header is None:
-            found = any(self._short(packet, flow, time_ns, windows) for windows in (_FEW_WINDOWS, _MANY_WINDOWS))
+            opened = any(self._short(packet, flow, time_ns, windows) for windows in (_FEW_WINDOWS, _MANY_WINDOWS))
         else:
-            found = self._long(packet, packet.header, flow, time_ns)
-        if not found:
+            opened = self._long(packet, packet.header, flow, time_ns)
+        if not opened:
             self._failures[number] = self._failures.get(number, 0) + 1
-        return found
+        return opened
 
     def _has_another_session(self, packet: Packet, flow: FlowState) -> bool:
-        """Whether the packet belongs to a connection whose ClientHello was read: another session's secrets that open it
-        stand under a wrong name in the key log."""
+        """Whether the packet belongs to a connection whose ClientHello was read. Secrets of another session that open
+        it have a wrong client random in the key log."""
         header, cids = packet.header, self._registry.cids
         known = [cids.get(header.dcid), cids.get(header.scid)] if header is not None else []
         if header is None:
@@ -64,13 +65,13 @@ class Rescue:
         on_flow = {each.connection.client_random: each.sender for each in flow.sides}
         has_keys = any(side.ring is not None for side in flow.sides)
         nameless = next((side for side in flow.sides if side.connection.client_random is None), None)
-        # What is known to be on this flow first, sessions without a connection next.
+        # Sessions of connections on this flow first, then sessions without a connection.
         order = sorted(self._registry.sessions.items(), key=lambda item: (item[0] not in on_flow, item[0] in by_random))
         for client_random, session in order:
             if client_random in by_random:
                 known = on_flow.get(client_random)
                 if known is None and has_keys:
-                    continue  # the packet is a damaged one, rather than of a connection that is known elsewhere
+                    continue  # more likely a damaged packet than a packet of a connection on another flow
                 for sender in (CLIENT, SERVER) if known is None else (known,):
                     yield by_random[client_random], client_random, session, sender
             elif nameless is not None:
@@ -97,17 +98,18 @@ class Rescue:
                     self._attempts -= attempts
                     if opened is None:
                         continue
-                    found = self._adopt(flow, target, time_ns, ring.version)
-                    side = found.sides[sender]
+                    adopted = self._adopt(flow, target, time_ns, ring.version)
+                    side = adopted.sides[sender]
                     side.ring, side.cid_length = ring, length
                     side.largest[APPLICATION_SPACE] = opened[0] - 1
-                    found.suite = ring.suite
+                    adopted.suite = ring.suite
                     self._registry.link(flow, side)
                     return True
         return False
 
     def _long(self, packet: Packet, header: LongHeader, flow: FlowState, time_ns: int) -> bool:
-        """Handshake and 0-RTT packets; Initial packets need what the client's first one said, and no key log has it."""
+        """Search for Handshake and 0-RTT packets. Initial packets need the client's first connection ID, which no key
+        log has."""
         if header.type is PacketType.INITIAL:
             return False
         for target in self._targets(packet, flow):
@@ -119,8 +121,8 @@ class Rescue:
             options = candidates(secrets, header.version, None)
             self._attempts -= len(options)
             if any(self._opens(each, header) for each in options):
-                found = self._adopt(flow, target, time_ns, header.version)
-                self._registry.link(flow, found.sides[sender])
+                adopted = self._adopt(flow, target, time_ns, header.version)
+                self._registry.link(flow, adopted.sides[sender])
                 return True
         return False
 
@@ -128,7 +130,7 @@ class Rescue:
         return protection.open_long(self._data, header.start, header.number_at, header.end, -1) is not None
 
     def _adopt(self, flow: FlowState, target: _Target, time_ns: int, version: int) -> Connection:
-        """The target's connection, with the secrets of its session from now on."""
+        """The connection of the target, which gets the secrets of its session."""
         connection, client_random, session, sender = target
         if connection is None:
             connection = self._registry.add_connection(flow, sender, time_ns)

@@ -1,6 +1,7 @@
-"""The rows of a capture while they are collected: flat lists of integers, which `tables` reshapes into columns."""
+"""The rows of a capture while it is read, which `tables` makes into columns."""
 
 from runner.decode.frames import NONE, FrameRows
+from runner.decode.integer_rows import IntegerRows
 
 (
     DATAGRAM,
@@ -22,6 +23,7 @@ from runner.decode.frames import NONE, FrameRows
     KEY_VERSION,
 ) = range(17)
 PACKET_COLUMNS = 17
+_NONE = (NONE,) * 4
 
 
 class Rows:
@@ -30,7 +32,7 @@ class Rows:
     __slots__ = ("_cid_numbers", "cids", "frames", "packets", "supported_versions", "tokens")
 
     def __init__(self) -> None:
-        self.packets: list[int] = []
+        self.packets = IntegerRows(PACKET_COLUMNS)
         self.frames = FrameRows()
         self.cids: list[bytes] = []
         """Distinct connection IDs; the packets hold positions in this list."""
@@ -41,7 +43,12 @@ class Rows:
         self._cid_numbers: dict[bytes, int] = {}
 
     def __len__(self) -> int:
-        return len(self.packets) // PACKET_COLUMNS
+        return len(self.packets)
+
+    def settle(self) -> None:
+        """Store the rows so far with less memory."""
+        self.packets.settle()
+        self.frames.settle()
 
     def cid(self, cid: bytes) -> int:
         """The number of a connection ID."""
@@ -51,19 +58,21 @@ class Rows:
             self.cids.append(cid)
         return number
 
-    def add(self, datagram: int, index: int, kind: int, length: int) -> int:
-        """A packet of which only the type and length are known so far; gives its row number."""
-        row = len(self)
-        self.packets += (
-            datagram, index, NONE, NONE, kind, NONE, NONE, NONE, NONE, NONE, NONE, length, 0, NONE, NONE,
+    def add(self, datagram: int, index: int, kind: int, length: int, header: tuple[int, int, int, int] = _NONE) -> int:
+        """Add a packet with only its type and length, and version, connection IDs and token length of its `header`;
+        gives its row number."""
+        row = len(self.packets)
+        version, dcid, scid, token = header
+        self.packets.tail += (
+            datagram, index, NONE, NONE, kind, version, dcid, scid, NONE, NONE, NONE, length, 0, token, NONE,
             NONE, NONE,
         )  # fmt: skip
         return row
 
     def set(self, row: int, column: int, value: int) -> None:
         """Fill in one field of a packet."""
-        self.packets[row * PACKET_COLUMNS + column] = value
+        self.packets[row, column] = value
 
     def get(self, row: int, column: int) -> int:
         """One field of a packet."""
-        return self.packets[row * PACKET_COLUMNS + column]
+        return self.packets[row, column]

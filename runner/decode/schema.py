@@ -1,7 +1,7 @@
-"""The tables of one capture: what the decoder writes and `runner.trace` reads.
+"""The tables of one capture, which the decoder writes and `runner.trace` reads.
 
 Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for the client of the connection, 1 for its
-server and -1 when the connection is unknown. Packet numbers are full ones, reconstructed after RFC 9000 appendix A.3.
+server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix A.3.
 """
 
 from dataclasses import dataclass, field
@@ -10,17 +10,18 @@ import pyarrow as pa
 
 DECODER_VERSION = 7
 READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
-"""Of tables: what the older ones lack is null. 2 added `record` and `supported_versions`, 3 connections that
-never left an unknown version, 4 flows of preferred addresses, 5 `token`, `data` and `early_data_accepted`,
-6 `first_byte`, `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`,
-7 `secrets`, and packets that could not be read are attributed by their connection IDs."""
+"""Versions of tables that can be read; columns that older versions lack are null. 2 added `record` and
+`supported_versions`, 3 connections that never left an unknown version, 4 flows of preferred addresses, 5 `token`,
+`data` and `early_data_accepted`, 6 `first_byte`, `key_version`, `reset_token`, `type_length`, `messages`, and Retire
+Prior To in `offset`, 7 `secrets` and the attribution of unread packets by their connection IDs."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
-"""Bytes from the beginning of a stream that `data` keeps: enough for the frames of HTTP/3 that precede content, and for
+"""Bytes at the beginning of a stream that `data` keeps: enough for the frames of HTTP/3 that precede content, and for
 control streams (RFC 9114 §6.2, §7)."""
 
 MTU = 1500
-"""Bytes of an IP packet on the emulated and the real links; above are super-datagrams of segmentation offload."""
+"""Bytes of an IP packet on the emulated and the real links; larger packets are super-datagrams of segmentation
+offload."""
 
 CLIENT = 0
 SERVER = 1
@@ -29,7 +30,7 @@ UNKNOWN = -1
 _NAME = pa.dictionary(pa.int8(), pa.string())
 _ADDRESS = pa.dictionary(pa.int32(), pa.string())
 
-# The columns by which every frame table can be read without a join; repeated from `packets` for speed.
+# Columns of the packet, repeated in every frame table so that readers need no join.
 _OF_THE_PACKET = [("time_ns", pa.int64()), ("connection", pa.int32()), ("sender", pa.int8())]
 
 DATAGRAMS = pa.schema(
@@ -43,8 +44,8 @@ DATAGRAMS = pa.schema(
         ("dst_port", pa.uint16()),
         ("connection", pa.int32()),  # -1: no connection of this capture
         ("sender", pa.int8()),
-        ("payload_length", pa.int32()),  # of the UDP datagram, without its header
-        ("ip_length", pa.int32()),  # of the IP packet with its header
+        ("payload_length", pa.int32()),  # bytes of the UDP datagram, without its header
+        ("ip_length", pa.int32()),  # bytes of the IP packet with its header
         ("ecn", pa.int8()),  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
         ("ip_version", pa.int8()),
     ]
@@ -64,11 +65,11 @@ PACKETS = pa.schema(
         ("packet_number", pa.int64()),  # null when the packet has none or was not decrypted
         ("key_phase", pa.int8()),  # 1-RTT only
         ("key_generation", pa.int16()),  # 1-RTT only: 0 until the first key update
-        ("length", pa.int32()),  # of this QUIC packet with header and tag
+        ("length", pa.int32()),  # bytes of this QUIC packet with header and tag
         ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
         ("token_length", pa.int32()),  # Initial and Retry only
-        ("suite", _NAME),  # of the packet protection, IANA name
-        ("first_byte", pa.int16()),  # without header protection; null where the packet was not opened
+        ("suite", _NAME),  # cipher suite of the packet protection, IANA name
+        ("first_byte", pa.int16()),  # first byte without header protection; null when the packet was not opened
         ("key_version", pa.uint32()),  # QUIC version whose keys opened it
         ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
         ("token", pa.binary()),  # Initial and Retry only; null where it is empty, and in tables before version 5
@@ -85,7 +86,7 @@ STREAM_FRAMES = pa.schema(
         ("fin", pa.bool_()),
         *_OF_THE_PACKET,
         ("packet_number", pa.int64()),
-        ("data", pa.binary()),  # as far as it is in the head of the stream; else null, as in tables before version 5
+        ("data", pa.binary()),  # the part in the head of the stream; null elsewhere and in tables before version 5
     ]
 )
 
@@ -114,12 +115,12 @@ FRAMES = pa.schema(
         ("name", _NAME),  # runner.decode.frames.FRAME_NAMES, `unknown`
         ("stream_id", pa.int64()),
         ("offset", pa.int64()),  # also: final size of RESET_STREAM, Retire Prior To of NEW_CONNECTION_ID
-        ("length", pa.int32()),  # of the data; of a run of PADDING, which is one row
+        ("length", pa.int32()),  # bytes of the data, or of a run of PADDING, which is one row
         ("value", pa.int64()),  # limit, sequence number or error code
         ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
         *_OF_THE_PACKET,
         ("reset_token", pa.binary()),  # NEW_CONNECTION_ID only
-        ("type_length", pa.int8()),  # bytes of the type, where they are more than needed; else null
+        ("type_length", pa.int8()),  # bytes of the type, where it has more than needed; else null
     ]
 )
 
@@ -131,7 +132,7 @@ CONNECTIONS = pa.schema(
         ("server_ip", pa.string()),
         ("server_port", pa.uint16()),
         ("first_time_ns", pa.int64()),
-        ("version", pa.uint32()),  # the one of the last long header
+        ("version", pa.uint32()),  # version in the last long header
         ("original_version", pa.uint32()),
         ("client_random", pa.binary()),
         ("suite", pa.string()),  # negotiated, IANA name
@@ -143,7 +144,7 @@ CONNECTIONS = pa.schema(
         ("retry", pa.bool_()),
         ("resumed", pa.bool_()),  # null until a ServerHello was read
         ("early_data_offered", pa.bool_()),
-        ("early_data_accepted", pa.bool_()),  # the server's word (RFC 8446 §4.2.10); null until EncryptedExtensions
+        ("early_data_accepted", pa.bool_()),  # by the server (RFC 8446 §4.2.10); null until EncryptedExtensions
         ("client_hello_count", pa.int32()),  # Initial packets from the client with CRYPTO data at offset 0
         ("certificate", pa.bool_()),  # the server sent a Certificate message
         ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
@@ -160,7 +161,7 @@ SPACES = ("initial", "handshake", "application")
 
 @dataclass(frozen=True, slots=True)
 class CaptureMeta:
-    """What is true of the capture file as a whole."""
+    """Facts of the capture file as a whole."""
 
     file_name: str
     sha256: str
@@ -173,22 +174,22 @@ class CaptureMeta:
     fragments: int
     """IP fragments, which are counted and not reassembled: QUIC forbids them (RFC 9000 §14)."""
     snapped: int
-    """Records of which the capture kept only the beginning."""
+    """Records with only the beginning of their packet."""
     truncated: bool
     """The file ends within a record."""
     kernel_drops: int | None
-    """Packets dropped by the kernel while capturing; None when nobody stored it."""
+    """Packets that the kernel dropped while capturing; None when the number is unknown."""
     first_time_ns: int | None
     decoder_version: int
     skipped_udp: dict[str, int] = field(default_factory=dict)
-    """Why UDP packets were not read as QUIC → how many."""
+    """Reason why UDP packets were not read as QUIC → number of packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceCheck:
-    """Something that holds on every sound trace, as a count. `holds` is None when the evidence is missing.
+    """A count that has its expected value in every sound trace. `holds` is None when the evidence is missing.
 
-    It is about the capture and the decoder; what an endpoint must do is an invariant of the judge.
+    It checks the capture and the decoder; the duties of endpoints are invariants of the judge.
     """
 
     name: str
@@ -199,7 +200,7 @@ class TraceCheck:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One decoded capture: the tables of the schemas above, the file's facts and its checks."""
+    """One decoded capture: the tables of the schemas above, the facts of the file and the checks."""
 
     datagrams: pa.Table
     packets: pa.Table

@@ -1,4 +1,4 @@
-"""What must hold on every sound trace, and what a job's two traces must say of each other."""
+"""Checks that hold on every sound trace, and checks between the two traces of a job."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,10 +24,10 @@ def trace_checks(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[TraceCh
 
 
 def _undecrypted(packets: pa.Table) -> int:
-    """Packets that should have been opened.
+    """Number of unread packets that should have been decrypted.
 
-    Excepted: 0-RTT, whose secret no server has that refused it, and no key log of a stack that doesn't write it; and
-    packets of a version without known keys on a connection that negotiated another one.
+    0-RTT packets don't count: a server that refused them has no secret, and some stacks don't log it. Packets of a
+    version without known keys don't count on a connection that negotiated another version.
     """
     failed = ~packets["decrypted"].to_numpy()
     if not failed.any():
@@ -40,11 +40,11 @@ def _undecrypted(packets: pa.Table) -> int:
 
 
 def job_checks(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[TraceCheck]:
-    """What the traces of both vantage points of one job must say together.
+    """Checks between the traces of both vantage points of one job.
 
-    `expected_bytes`: sizes of the files that were transferred; they are compared, sorted, with what each stream of
-    the server's delivered to the client. None: the job has no such files, or their framing is not the plain one of
-    HTTP/0.9, in which the response's stream data is the file (HTTP/3 adds frames of its own).
+    `expected_bytes`: sizes of the transferred files. They are compared, sorted, with the bytes that each stream of the
+    server delivered to the client. None: the job has no files, or its stream data is not the plain file as in HTTP/0.9
+    (HTTP/3 adds frames).
     """
     checks = [
         _zero("arrived_at_client_never_sent", _not_contained(client_side, server_side, SERVER)),
@@ -73,9 +73,10 @@ def _take(sizes: list[int], size: int) -> bool:
 
 
 def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
-    """How many packets of `sender` are in `arrived`, at the far side of the link, but not in `sent`, at its own side.
+    """Number of packets of `sender` that are in `arrived`, at the far end of the link, but not in `sent`, at its own
+    end.
 
-    Packets are known by connection, type and number; connections by client random, as their numbers differ.
+    Connection, type and number identify a packet; the client random identifies a connection in both captures.
     """
     known = _packet_numbers(sent, sender)
     nothing = np.empty(0, dtype=np.int64)
@@ -86,7 +87,7 @@ def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
 
 
 def _packet_numbers(trace: Trace, sender: int) -> dict[tuple[bytes, str], Integers]:
-    """Client random and type of packet → the packet numbers of one sender."""
+    """(client random, packet type) → the packet numbers of one sender."""
     packets = trace.packets
     randoms = trace.connections["client_random"].to_pylist()
     connection, number = integers(packets["connection"]), integers(packets["packet_number"])
@@ -101,7 +102,7 @@ def _packet_numbers(trace: Trace, sender: int) -> dict[tuple[bytes, str], Intege
 
 
 def unique_bytes_by_stream(frames: pa.Table) -> dict[tuple[int, int, int], int]:
-    """(connection, sender, stream id) → bytes of the union of the byte ranges."""
+    """(connection, sender, stream id) → number of distinct bytes."""
     connection, sender, stream, offset, length = (
         integers(frames[name]) for name in ("connection", "sender", "stream_id", "offset", "length")
     )
@@ -119,7 +120,7 @@ def unique_bytes_by_stream(frames: pa.Table) -> dict[tuple[int, int, int], int]:
 
 
 def final_sizes(trace: Trace, sender: int) -> list[int]:
-    """The final sizes of the streams that `sender` finished: where their FIN is (RFC 9000 §4.5)."""
+    """The final sizes (RFC 9000 §4.5) of the streams that `sender` ended with a FIN."""
     frames = trace.stream_frames
     last = np.flatnonzero((integers(frames["sender"]) == sender) & frames["fin"].to_numpy())
     columns = [integers(frames[name])[last].tolist() for name in ("connection", "stream_id", "offset", "length")]

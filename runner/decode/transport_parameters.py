@@ -3,17 +3,23 @@
 import ipaddress
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 from runner.decode.frames import varint
 
+# json.dumps would make a new encoder for every call. No value here contains itself, so that check is off.
+to_json = json.JSONEncoder(sort_keys=True, check_circular=False).encode
 Value = int | str | bool | list[str] | dict[str, str | int]
 
 
 def _integer(value: bytes) -> Value:
-    number, position = varint(value, 0)
-    if position > len(value):
+    size = 1 << (value[0] >> 6)  # RFC 9000 §16
+    if size == 1:
+        return value[0]
+    if size > len(value):
         raise IndexError
-    return number
+    return int.from_bytes(value[:size]) & ((1 << 8 * size - 2) - 1)
 
 
 def _flag(_: bytes) -> Value:
@@ -40,9 +46,7 @@ def _version_information(value: bytes) -> Value:
 
 
 _PARAMETERS: dict[int, tuple[str, Callable[[bytes], Value]]] = {
-    0x00: ("original_destination_connection_id", bytes.hex),
     0x01: ("max_idle_timeout", _integer),
-    0x02: ("stateless_reset_token", bytes.hex),
     0x03: ("max_udp_payload_size", _integer),
     0x04: ("initial_max_data", _integer),
     0x05: ("initial_max_stream_data_bidi_local", _integer),
@@ -55,8 +59,6 @@ _PARAMETERS: dict[int, tuple[str, Callable[[bytes], Value]]] = {
     0x0C: ("disable_active_migration", _flag),
     0x0D: ("preferred_address", _preferred_address),
     0x0E: ("active_connection_id_limit", _integer),
-    0x0F: ("initial_source_connection_id", bytes.hex),
-    0x10: ("retry_source_connection_id", bytes.hex),
     0x11: ("version_information", _version_information),  # RFC 9368
     0x20: ("max_datagram_frame_size", _integer),  # RFC 9221
     0x2AB2: ("grease_quic_bit", _flag),  # RFC 9287
@@ -64,50 +66,70 @@ _PARAMETERS: dict[int, tuple[str, Callable[[bytes], Value]]] = {
 }
 
 
-def parse_transport_parameters(data: bytes) -> dict[str, Value]:
-    """Name → value: integers, hexadecimal strings for IDs and tokens. Unknown ones are named `0x…`, in hexadecimal.
+_IDENTIFIERS = {
+    0x00: "original_destination_connection_id",
+    0x02: "stateless_reset_token",
+    0x0F: "initial_source_connection_id",
+    0x10: "retry_source_connection_id",
+}
+"""Parameters whose value is text in hexadecimal."""
 
-    A parameter that is cut off or contradicts its length ends the list; one with a malformed value is left out.
-    """
-    parameters: dict[str, Value] = {}
-    position = 0
-    while position < len(data):
+
+@dataclass(frozen=True, slots=True)
+class TransportParameters:
+    """The transport parameters of one TLS message."""
+
+    values: dict[str, Value]
+    """Name → value: integers, hexadecimal strings for IDs and tokens. An unknown parameter is named by its number,
+    `0x…`. A parameter that is cut off or contradicts its length ends the list; a malformed value is left out."""
+    sent: list[list[int | str]]
+    """Every parameter as it was sent, repeated ones too: number, value in hexadecimal. The last pair has number -1 when
+    the list is cut off."""
+
+
+@lru_cache(maxsize=8)
+def parse_transport_parameters(data: bytes) -> TransportParameters:
+    """Read the body of the extension. The same bytes give the same object: don't change it. Never raises."""
+    values: dict[str, Value] = {}
+    sent: list[list[int | str]] = []
+    position, size = 0, len(data)
+    while position < size:
         try:
-            code, position = varint(data, position)
-            length, position = varint(data, position)
+            # Most numbers and lengths take one byte.
+            if (code := data[position]) < 0x40:
+                position += 1
+            else:
+                code, position = varint(data, position)
+            if (length := data[position]) < 0x40:
+                position += 1
+            else:
+                length, position = varint(data, position)
         except IndexError:
+            sent.append([-1, ""])
             break
         value = data[position : position + length]
         position += length
-        if len(value) < length:
+        if position > size:
+            sent.append([-1, ""])
             break
-        name, read = _PARAMETERS.get(code, (f"0x{code:x}", bytes.hex))
+        text = value.hex()
+        sent.append([code, text])
+        name = _IDENTIFIERS.get(code)
+        if name is not None:
+            values[name] = text
+            continue
+        known = _PARAMETERS.get(code)
+        if known is None:
+            values[f"0x{code:x}"] = text
+            continue
+        name, read = known
         try:
-            parameters[name] = read(value)
+            values[name] = read(value)
         except IndexError:
             continue
-    return parameters
-
-
-def raw_transport_parameters(data: bytes) -> list[list[int | str]] | None:
-    """Every parameter as it was sent: its number and its value in hexadecimal, repeated ones too. The last pair has
-    number -1 when the list is cut off."""
-    parameters: list[list[int | str]] = []
-    position = 0
-    while position < len(data):
-        try:
-            code, position = varint(data, position)
-            length, position = varint(data, position)
-        except IndexError:
-            return [*parameters, [-1, ""]]
-        value = data[position : position + length]
-        position += length
-        if len(value) < length:
-            return [*parameters, [-1, ""]]
-        parameters.append([code, value.hex()])
-    return parameters
+    return TransportParameters(values, sent)
 
 
 def to_text(parameters: dict[str, Value] | None) -> str | None:
     """The JSON text of the connections table."""
-    return None if parameters is None else json.dumps(parameters, sort_keys=True)
+    return None if parameters is None else to_json(parameters)

@@ -1,23 +1,26 @@
-"""Facts and packets → why the transfer was as slow as it was. One detector a file, in `detectors`; none is listed.
+"""Facts and packets → the reasons why a transfer took its time. `detectors` has one file per detector; there is no
+list.
 
-A detector is a module with a function `detect(course: Course) -> Iterator[Diagnosis]`: pure, without a loop over
-packets. It says nothing when its evidence is missing.
+A detector is a module with its `PATTERNS`, which declare the codes of its diagnoses, and a function
+`detect(course: Course) -> Iterator[Diagnosis]`: pure, without a loop over packets. It yields nothing when its evidence
+is missing.
 """
 
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 
 from runner.diagnose import detectors
 from runner.diagnose.limits import Course, shares
 from runner.diagnose.panels import Panels
 from runner.diagnose.view import View
-from runner.model.diagnosis import Diagnosis, Span
+from runner.model.diagnosis import Diagnosis, Pattern, Span
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
 from runner.model.link_record import LinkParameters
 from runner.model.result import LinkTruth, Sample
-from runner.trace.nouns import TraceFacts
+from runner.trace.trace_facts import TraceFacts
 from runner.trace.transfer import Transfer
 
 Detector = Callable[[Course], Iterator[Diagnosis]]
@@ -25,22 +28,32 @@ Detector = Callable[[Course], Iterator[Diagnosis]]
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why one transfer took its time."""
+    """The reasons why one transfer took its time."""
 
     spans: tuple[Span, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
-    panels: Panels | None = None  # what was under way meanwhile, for the plots
+    panels: Panels | None = None  # packets in flight, RTT and queue over time, for the plots
 
     @property
     def limits(self) -> dict[str, float]:
-        """The part of the time that each limit had, 0…1; they sum to 1. Empty when nothing could be told."""
+        """Limit → its share of the time, 0…1; the shares sum to 1. Empty when the captures show no reason."""
         return shares(self.spans)
 
 
-def find_detectors() -> dict[str, Detector]:
-    """By module name, in alphabetical order."""
+def _modules() -> dict[str, ModuleType]:
+    """Module name → module of a detector, in alphabetical order."""
     names = sorted(module.name for module in pkgutil.iter_modules(detectors.__path__))
-    return {name: import_module(f"{detectors.__name__}.{name}").detect for name in names}
+    return {name: import_module(f"{detectors.__name__}.{name}") for name in names}
+
+
+def find_detectors() -> dict[str, Detector]:
+    """Module name → detector, in alphabetical order."""
+    return {name: module.detect for name, module in _modules().items()}
+
+
+def find_patterns() -> dict[str, tuple[Pattern, ...]]:
+    """Module name → what its detector can find."""
+    return {name: module.PATTERNS for name, module in _modules().items()}
 
 
 def explain(
@@ -53,11 +66,11 @@ def explain(
     path: PathImpairments = NO_PATH_IMPAIRMENTS,
     truth: LinkTruth | None = None,
 ) -> Explanation:
-    """The partition of the time and all diagnoses, in order of time. Empty without response data in both captures."""
+    """The limits over the time and all diagnoses, in order of time. Empty without response data in both captures."""
     view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth)
     if view is None:
         return Explanation()
     course = Course.of(view)
-    found = [one for detect in find_detectors().values() for one in detect(course)]
-    ordered = tuple(sorted(found, key=lambda one: (one.start, one.code)))
+    diagnoses = [diagnosis for detect in find_detectors().values() for diagnosis in detect(course)]
+    ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
     return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))

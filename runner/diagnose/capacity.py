@@ -1,9 +1,9 @@
-"""What the forward link can carry: of an emulated link as it was set, of a real one as the trace shows.
+"""The capacity of the forward link: as configured for an emulated link, as the trace shows for a real link.
 
-A contract's data rate isn't a capacity: a link sold with 50 Mbit/s may deliver 20. Where all packets of a window of one
-RTT waited longer than on the empty path, a queue stood in front of the link, so the link was full, and the rate at
-which packets arrived is what it carries. Pairs of packets that came further apart than they left show the same for a
-moment only; that suffices to name a size, not to call the link full. Without either the capacity is unknown.
+The advertised data rate is no capacity: a link sold with 50 Mbit/s may deliver 20. Where all packets in a window of one
+RTT waited longer than on the empty path, there was a queue in front of the link; then the link was full, and the rate
+of arrivals is its capacity. Pairs of packets that arrived further apart than they were sent show the capacity for a
+moment only: enough to state a size, but not to call the link full. Without either the capacity is unknown.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from runner.diagnose.flight import Floats
 from runner.model.link_record import LinkParameters
 from runner.trace.intervals import Bools, Ints
 
-_WAITED = (0.003, 0.03)  # s, and RTTs: less is jitter
-_LEAST_PACKETS = 8  # of a window
+_WAITED = (0.003, 0.03)  # s, and RTTs; shorter waits are jitter
+_LEAST_PACKETS = 8  # share of a window
 _LEAST_WINDOWS = 2
-_LONGEST_GAP = 0.25  # windows: a queue that stands delivers without a pause
-_APART = 2.0  # times further apart than they left
+_LONGEST_GAP = 0.25  # windows; a standing queue delivers without a pause
+_APART = 2.0  # ratio of the distances at arrival and at departure
 _LEAST_PAIRS = 30
 
 
@@ -32,13 +32,13 @@ class Capacity:
     start: Floats
     rate: Floats
     known: float
-    """Bit/s of the beginning, or of a real link's full windows or pairs of packets; infinity: the trace doesn't tell,
-    and `rate` is the highest that was seen."""
+    """Bit/s at the beginning, or from full windows or pairs of packets of a real link. Infinity: the trace doesn't show
+    it, and `rate` is the highest rate seen."""
     by_queue: bool
     """Whether arrivals at this rate mean that the link is full."""
 
     def bits(self, low: Floats, high: Floats) -> Floats:
-        """What the link can carry between moments."""
+        """Bytes that the link can carry between the moments `begin` and `end`."""
         return self._carried(high) - self._carried(low)
 
     def _carried(self, at: Floats) -> Floats:
@@ -50,15 +50,15 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a trace shows of a link, in seconds and bytes."""
+    """The arrivals over a link in a trace. Times in seconds, sizes in bytes."""
 
     time: Floats
     size: Ints
-    """Of all IP packets that reached the client."""
+    """Times and sizes of all IP packets that reached the client."""
     sent: Floats
     arrived: Floats
     length: Ints
-    """Of each packet of the connection that arrived, in the order of departure."""
+    """Times and sizes of the packets of the connection that arrived, in the order of departure."""
     waited: Floats
     rtt: float
     window: float
@@ -68,22 +68,22 @@ class Arrivals:
         return max(_WAITED[0], _WAITED[1] * self.rtt)
 
     def rates(self, starts: Floats) -> Floats:
-        """Bit/s that arrived in the window after each moment."""
+        """Per moment: bit/s that arrived in the window after it."""
         order = np.argsort(self.time, kind="stable")
         time, total = self.time[order], np.append(0, np.cumsum(self.size[order]))
         low, high = np.searchsorted(time, starts), np.searchsorted(time, starts + self.window)
-        found: Floats = 8 * (total[high] - total[low]) / self.window
-        return found
+        bits_per_second: Floats = 8 * (total[high] - total[low]) / self.window
+        return bits_per_second
 
     @cached_property
     def starts(self) -> Floats:
-        """Windows, each half of its length after the one before."""
+        """Beginnings of windows; each begins half a window after the previous one."""
         if not len(self.arrived):
             return np.empty(0)
         return np.arange(self.arrived.min(), self.arrived.max() - self.window, self.window / 2)
 
     def paused(self, at: Floats) -> Bools:
-        """Whether no packet came for a quarter of a window around these moments."""
+        """Per moment: whether no packet arrived for a quarter of a window around it."""
         time = np.concatenate(([-np.inf], np.sort(self.time), [np.inf]))
         after = np.searchsorted(time, at, side="right")
         paused: Bools = time[after] - time[after - 1] > _LONGEST_GAP * self.window
@@ -91,18 +91,18 @@ class Arrivals:
 
     @cached_property
     def full(self) -> Bools:
-        """Per window: whether all of its packets had waited."""
+        """Per window: whether all its packets had waited."""
         order = np.argsort(self.arrived, kind="stable")
         time, waited = self.arrived[order], self.waited[order] > self.threshold
         waited &= np.diff(time, append=np.inf) <= _LONGEST_GAP * self.window
         total = np.append(0, np.cumsum(waited))
         low, high = np.searchsorted(time, self.starts), np.searchsorted(time, self.starts + self.window)
         count = high - low
-        found: Bools = (count >= _LEAST_PACKETS) & (total[high] - total[low] == count)
-        return found
+        whole: Bools = (count >= _LEAST_PACKETS) & (total[high] - total[low] == count)
+        return whole
 
     def capacity(self) -> Capacity:
-        """Of a real link."""
+        """The capacity of a real link, as the trace shows it."""
         rates = self.rates(self.starts)
         highest = float(rates.max(initial=1.0))
         always = np.array([-1e9])
@@ -114,15 +114,16 @@ class Arrivals:
         return Capacity(always, np.array([highest]), max(known, highest), by_queue=False)
 
     def _pairs(self) -> Floats:
-        """Bit/s of each packet that waited behind the one before it."""
+        """Bit/s of each packet that waited behind the previous packet."""
         left, came = np.diff(self.sent), np.diff(self.arrived)
         chosen = (came > 0) & (came > _APART * left)
-        found: Floats = 8 * self.length[1:][chosen] / came[chosen]
-        return found
+        rates: Floats = 8 * self.length[1:][chosen] / came[chosen]
+        return rates
 
 
 def as_set(forward: LinkParameters, shift: float) -> Capacity:
-    """Of an emulated link, whose data rate may change with time. `shift`: from the link's input to the client, in s."""
+    """The capacity of an emulated link, whose data rate may change with time. `shift`: seconds from the link's input to
+    the client."""
     changes = forward.impairments.changes
     start = np.array([-1e9, *(change.time + shift for change in changes)])
     rate = np.array([forward.data_rate, *(change.data_rate for change in changes)], dtype=np.float64)
@@ -130,7 +131,7 @@ def as_set(forward: LinkParameters, shift: float) -> Capacity:
 
 
 def least_around(values: Floats, cells: int) -> Floats:
-    """Per cell: the least of `values` in so many cells around it."""
+    """Per cell: the smallest of `values` in so many cells around it."""
     padded = np.pad(values, (cells // 2, cells - 1 - cells // 2), constant_values=np.inf)
     least: Floats = sliding_window_view(padded, cells).min(axis=1)
     return least

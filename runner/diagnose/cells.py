@@ -1,4 +1,4 @@
-"""A response's time cut into short cells, with what was true of the connection in each."""
+"""The time of a response in short slices of equal length (cells), with the state of the connection in each."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,23 +18,23 @@ _CELLS_PER_RTT = 16
 _MOST_CELLS = 4000
 _ROOM_PACKETS = 2
 _FULL = 0.9
-_REST_SHARE = 8  # a rest is a gap between packets of more than 1/8 window
+_REST_SHARE = 8  # a rest is a gap of more than 1/8 window between packets
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The response's time in equal cells, with what was true in the middle of each."""
+    """The time of a response in cells of equal length. Properties hold for the middle of each cell."""
 
     view: View
 
     @cached_property
     def window(self) -> float:
-        """Seconds."""
+        """Length of a cell in seconds."""
         return self.view.window
 
     @cached_property
     def edges(self) -> Floats:
-        """Seconds on the client's axis."""
+        """Middles of the cells, in seconds by the client's clock."""
         begin, end = self.view.first_byte, self.view.last_byte
         count = int(np.clip(np.ceil((end - begin) / self.window * _CELLS_PER_RTT), 16, _MOST_CELLS))
         return np.linspace(begin, end, count + 1)
@@ -64,7 +64,8 @@ class Cells:
 
     @cached_property
     def utilisation(self) -> Floats:
-        """Per cell: arrived bytes of the window around it / what the link carries in it (`View.capacity`)."""
+        """Per cell: arrived bytes in the window around it, divided by the bytes that the link can carry
+        (`View.capacity`)."""
         time, size = self.view.arrivals
         begin, end = float(self.edges[0]), float(self.edges[-1])
         low = np.clip(self.middle - self.window / 2, begin, end)
@@ -72,13 +73,13 @@ class Cells:
         total = np.append(0, np.cumsum(size))
         arrived = total[np.searchsorted(time, high, side="right")] - total[np.searchsorted(time, low)]
         capacity = self.view.capacity.bits(low, high) / 8 * (1 - self.view.forward.loss)
-        found: Floats = arrived / np.maximum(capacity, 1.0)
-        return found
+        shares: Floats = arrived / np.maximum(capacity, 1.0)
+        return shares
 
     @cached_property
     def full(self) -> Bools:
-        """The forward link was full: arrivals fill 90 % of the window at its capacity, or, on a real link, each packet
-        of the window had waited."""
+        """Per cell: whether the forward link was full. Arrivals fill 90 % of the window at its capacity, or, on a real
+        link, each packet of the window had waited."""
         full: Bools = (self.utilisation >= _FULL) & self.view.capacity.by_queue
         if self.view.forward.is_real:
             full |= self._standing
@@ -86,8 +87,8 @@ class Cells:
 
     @cached_property
     def return_use(self) -> Floats:
-        """Per cell: bytes that the client sent in the window around it / what the return link carries in it; 0 where
-        that is unknown, or without a capture at the client."""
+        """Per cell: bytes that the client sent in the window around it, divided by the bytes that the return link can
+        carry; 0 where that is unknown, or without a capture at the client."""
         client = self.view.transfer.recording.client
         if client is None or not np.isfinite(self.view.return_rate):
             return np.zeros(len(self.middle))
@@ -101,7 +102,7 @@ class Cells:
 
     @cached_property
     def least_waited(self) -> Floats:
-        """Per cell: seconds that the packet with the shortest wait had waited; infinity without any."""
+        """Per cell: the shortest wait of a packet in seconds; infinity without packets."""
         time, waited = self.view.waiting
         cell = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.middle) - 1)
         least = np.full(len(self.middle), np.inf)
@@ -121,21 +122,21 @@ class Cells:
 
     @cached_property
     def starved(self) -> Bools:
-        """The server's buffer ran empty again and again, twice in a window at least, or was empty."""
+        """Per cell: whether the server's buffer was empty, or ran empty at least twice in the window."""
         return self.supply.empty(self.sending, self.window / 2)
 
     @cached_property
     def out(self) -> Bools:
-        """The path carried nothing, or nothing of what was sent."""
-        found = np.zeros(len(self.middle), dtype=bool)
+        """Per cell: whether the path carried no packet, or no packet of the sent size."""
+        silent = np.zeros(len(self.middle), dtype=bool)
         for silence in (self.view.outage, self.view.black_hole):
             if silence is not None:
-                found |= (self.middle >= silence.start) & (self.middle < silence.over)
-        return found
+                silent |= (self.middle >= silence.start) & (self.middle < silence.over)
+        return silent
 
     @cached_property
     def blocked(self) -> Bools:
-        """The client's flow control allows less than two packets."""
+        """Per cell: whether the client's flow control allows less than two packets."""
         packet = float(np.median(self.view.flight.length))
         left: Bools = (self.view.room.left(self.sending) < _ROOM_PACKETS * packet) & self.pending
         return left
@@ -147,12 +148,12 @@ class Cells:
 
     @cached_property
     def in_flight(self) -> Floats:
-        """Bytes at the server."""
+        """Per cell: bytes in flight at the server."""
         return self.view.flight.in_flight(self.sending)
 
     @cached_property
     def peak(self) -> Floats:
-        """The most in flight within the last one and a half windows."""
+        """Per cell: the most bytes in flight within the last one and a half windows."""
         width = self.per_window + self.per_window // 2
         padded = np.append(np.zeros(width - 1), self.in_flight)
         peak: Floats = sliding_window_view(padded, width).max(axis=1)
@@ -160,7 +161,7 @@ class Cells:
 
     @cached_property
     def resting(self) -> Bools:
-        """The server sends nothing for longer than 1/8 window."""
+        """Per cell: whether the server sends nothing for longer than 1/8 window."""
         times = np.concatenate(([-np.inf], self.view.flight.time, [np.inf]))
         after = np.searchsorted(times, self.sending, side="right")
         resting: Bools = times[after] - times[after - 1] > self.window / _REST_SHARE
@@ -168,9 +169,9 @@ class Cells:
 
     @cached_property
     def after_loss(self) -> Bools:
-        """The server learnt of a loss, or of CE, within the last two windows."""
+        """Per cell: whether the server learnt of a loss, or of CE, within the last two windows."""
         signals = self.view.flight.signals
-        found: Bools = np.searchsorted(signals, self.sending, side="right") > np.searchsorted(
+        later: Bools = np.searchsorted(signals, self.sending, side="right") > np.searchsorted(
             signals, self.sending - 2 * self.window
         )
-        return found
+        return later

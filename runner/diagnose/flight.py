@@ -1,4 +1,4 @@
-"""What the server had under way at any moment: each packet with the time when it counted no longer as in flight."""
+"""The server's packets in flight at any moment: for each packet the time from which on it is no longer in flight."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,25 +21,25 @@ _NEVER = np.inf
 
 @dataclass(frozen=True)
 class Flight:
-    """The ack-eliciting 1-RTT packets of a connection's server, in the order in which they left. Times are seconds
+    """The ack-eliciting 1-RTT packets of a connection's server, in the order of sending. Times are seconds
     since the origin by the clock of the server's capture."""
 
     row: Ints
-    """Of the packet in the server-side capture."""
+    """Row of the packet in the server-side capture."""
     time: Floats
     number: Ints
     length: Ints
-    """Bytes of the QUIC packet, which is what a congestion window counts (RFC 9002 §B.2)."""
+    """Bytes of the QUIC packet, as a congestion window counts them (RFC 9002 §B.2)."""
     arrived: Bools
-    """Seen at the client; all true without a capture there."""
+    """Whether the packet was seen at the client; all True without a capture there."""
     acked: Floats
-    """When the first ACK of it reached the server, infinity: never."""
+    """When the first ACK of the packet reached the server; infinity: never."""
     lost: Floats
-    """When an ACK of a packet at least three numbers higher reached the server before one of it did (RFC 9002
-    §6.1.1), infinity: never. The time threshold of §6.1.2 is not applied."""
+    """When the server had to take the packet for lost: an ACK of a packet at least three numbers higher arrived before
+    an ACK of this packet (RFC 9002 §6.1.1); infinity: never. The time threshold of §6.1.2 is not applied."""
 
     marked: Floats
-    """When the client's reported count of CE rose, sorted."""
+    """When ACKs with a higher count of CE reached the server, sorted."""
 
     @cached_property
     def _left(self) -> tuple[Floats, Floats]:
@@ -52,14 +52,14 @@ class Flight:
         return np.append(0, np.cumsum(self.length)).astype(np.float64)
 
     def sent(self, at: Floats) -> Floats:
-        """Bytes that had left by each moment."""
+        """Per moment: bytes sent until then."""
         return self._entered[np.searchsorted(self.time, at, side="right")]
 
     def in_flight(self, at: Floats) -> Floats:
-        """Bytes that were neither acknowledged nor to be taken for lost at each moment."""
+        """Per moment: bytes that were neither acknowledged nor taken for lost."""
         gone, total = self._left
-        found: Floats = self.sent(at) - total[np.searchsorted(gone, at, side="right")]
-        return np.maximum(found, 0.0)
+        outstanding: Floats = self.sent(at) - total[np.searchsorted(gone, at, side="right")]
+        return np.maximum(outstanding, 0.0)
 
     @cached_property
     def losses(self) -> Floats:
@@ -68,12 +68,12 @@ class Flight:
 
     @cached_property
     def signals(self) -> Floats:
-        """When the server learnt of losses or of CE, to both of which it has to answer (RFC 9002 §7.1), sorted."""
+        """When the server learnt of losses or of CE, sorted. It must reduce its window for both (RFC 9002 §7.1)."""
         return np.sort(np.concatenate([self.losses, self.marked]))
 
 
 def flight(recording: Recording, connection: int) -> Flight | None:
-    """None without a capture at the server or at the client, or when nothing of the kind was sent."""
+    """The flight of a connection; None without captures at both ends, or without such packets."""
     server, origin = recording.server, recording.origin_ns
     if server is None or origin is None:
         return None
@@ -107,7 +107,7 @@ def _marked(server: Vantage, connection: int, origin: int) -> Floats:
 
 
 def _outcome(server: Vantage, connection: int, number: Ints, time: Floats, origin: int) -> tuple[Floats, Floats]:
-    """Per packet: when it was acknowledged and when it had to be taken for lost."""
+    """Per packet: when it was acknowledged, and when it had to be taken for lost."""
     acks = server.ack_frames
     mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
     rows = np.flatnonzero(mine)
@@ -124,7 +124,7 @@ def _outcome(server: Vantage, connection: int, number: Ints, time: Floats, origi
 
 
 def ack_ranges(vantage: Vantage, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """The ranges of these ACK frames one after the other: first and last number, and the frame's place in `rows`."""
+    """All ranges of these ACK frames: first and last number, and the index of the frame in `rows`."""
     column = vantage.trace.ack_frames.column("ranges").take(pa.array(rows)).combine_chunks()
     flat, owner = pc.list_flatten(column), pc.list_parent_indices(column)
     first, last = (np.asarray(pc.struct_field(flat, name), dtype=np.int64) for name in ("first", "last"))
@@ -134,12 +134,12 @@ def ack_ranges(vantage: Vantage, rows: Ints) -> tuple[Ints, Ints, Ints]:
 def first_cover(points: Ints, first: Ints, last: Ints, time: Floats) -> Floats:
     """Per point (sorted, distinct): the `time` of the first range that covers it, infinity when none does.
 
-    Ranges include both ends and come in order of time. Each is laid over the points as two overlapping runs of a power
-    of two, which then are split downwards: O((n + m) log n) without a loop over packets.
+    Ranges include both ends and are in order of time. Each range covers the points by two overlapping runs whose length
+    is a power of two; the runs are then split downwards: O((n + m) log n), without a loop over packets.
     """
     count = len(points)
     low, high = np.searchsorted(points, first), np.searchsorted(points, last, side="right") - 1
-    chosen = np.flatnonzero(low <= high)[::-1]  # NumPy keeps the last value for one index: here the earliest
+    chosen = np.flatnonzero(low <= high)[::-1]  # NumPy keeps the last value for an index: here the earliest
     low, high, time = low[chosen], high[chosen], time[chosen]
     level = np.frexp((high - low + 1).astype(np.float64))[1] - 1
     levels = int(level.max(initial=0)) + 1
@@ -151,5 +151,5 @@ def first_cover(points: Ints, first: Ints, last: Ints, time: Floats) -> Floats:
         half = 1 << (size - 1)
         table[size - 1] = np.minimum(table[size - 1], table[size])
         table[size - 1][half:] = np.minimum(table[size - 1][half:], table[size][:-half])
-    found: Floats = table[0]
-    return found
+    times: Floats = table[0]
+    return times

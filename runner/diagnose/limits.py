@@ -1,23 +1,25 @@
-"""Which limit held the transfer back in which share of its time: a partition from the first Initial to the last byte.
+"""The limit that held the transfer back at each moment, from the first Initial packet to the last byte.
 
-The axis is the client's: a moment of the server counts when what it then sent would have arrived over an empty link.
-Until the first response byte it is the handshake and the request, but for the time that the server took to answer.
-From there on the time is cut into cells of 1/16 RTT at most. Around each lies a window of one RTT, the time in which a
-sender's feedback loop turns once (RFC 9002 §7). In this order:
+Times are those of the client: a moment of the server is moved to the arrival, over an empty link, of a packet sent at
+that moment. Until the first response byte the limit is HANDSHAKE, except for the time that the server took to answer.
+From there on the time is cut into cells of at most 1/16 RTT, each with a window of one RTT around it: one turn of a
+sender's feedback loop (RFC 9002 §7). The first of these that holds is the limit of a cell:
 
-1. OUTAGE: the path carried nothing, by what was set and by the simulator's count.
-2. LINK: arrivals fill 90 % of the window at the forward link's capacity (less what the loss model takes behind it);
-   on a real link also where each packet of the window had waited. The capacity is never what was advertised.
+1. OUTAGE: the path carried nothing, as configured and as the simulator counted.
+2. LINK: arrivals fill 90 % of the window at the forward link's capacity (less the losses of the loss model behind it);
+   on a real link also where each packet of the window had waited. The advertised rate is never the capacity.
 3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA leave less than two packets, here or in 40 % of the window.
-4. RECOVERY or HANDSHAKE: no response is pending; sent bytes are missing at the client, or a request is awaited.
-5. PACING or APPLICATION: the server rests, though less is in flight than half of what was a moment ago, and it learnt
-   of no loss for two RTTs, so that its window has room. At least three such rests about once per RTT are PACING.
-   APPLICATION, too, where datagrams that aren't full show that its buffer ran empty again and again (`supply.py`).
-6. CONGESTION_WINDOW: at least half of what was in flight a moment ago still is, so that the sender waits for ACKs or
-   spreads its window over the RTT; or it learnt of a loss, or of CE, within two RTTs, and answers to it.
+4. RECOVERY or HANDSHAKE: no response has unsent bytes. Sent bytes are missing at the client, or the server waits for a
+   request.
+5. PACING or APPLICATION: the server rests although its window has room: less than half of the recent bytes are in
+   flight, and it learnt of no loss for two RTTs. At least three such rests, about one per RTT, are PACING, others
+   APPLICATION. APPLICATION also holds where datagrams that aren't full show that the buffer ran empty again and again
+   (`supply.py`).
+6. CONGESTION_WINDOW: at least half of the recent bytes are in flight, so that the sender waits for ACKs or spreads its
+   window over the RTT; or it learnt of a loss, or of CE, within two RTTs, and reacts to it.
 
-A majority over half a window removes flicker. UNKNOWN is all else, and everything where the server's capture lacks
-packets.
+Single cells take the limit of the majority in half a window. All other time is UNKNOWN, and all time where the server's
+capture lacks packets.
 """
 
 from dataclasses import dataclass
@@ -38,7 +40,7 @@ _ORDER = tuple(Limit)
 
 @dataclass(frozen=True)
 class Course:
-    """A transfer with its time cut up: what a detector gets."""
+    """A transfer with the limits over its time; detectors read this."""
 
     view: View
     cells: Cells
@@ -73,16 +75,16 @@ def partition(cells: Cells) -> tuple[Span, ...]:
 
 
 def shares(spans: tuple[Span, ...]) -> dict[str, float]:
-    """The part of the time that each limit had; empty without any time."""
+    """Limit → its share of the time; empty for a transfer without duration."""
     whole = sum(span.end - span.start for span in spans)
-    found: dict[str, float] = {}
+    by_limit: dict[str, float] = {}
     for span in spans:
-        found[span.limit.value] = found.get(span.limit.value, 0.0) + (span.end - span.start) / whole
-    return found
+        by_limit[span.limit.value] = by_limit.get(span.limit.value, 0.0) + (span.end - span.start) / whole
+    return by_limit
 
 
 def _beginning(view: View) -> list[Span]:
-    """Up to the first response byte: handshake and request, the server's time to answer, a first byte sent in vain."""
+    """Spans up to the first response byte: handshake and request, the server's time to answer, a lost first byte."""
     moments = np.array([view.room.busy[0].min(), view.seconds(view.sent.time_ns[view.own[:1]])[0]]) + view.shift
     asked, answered = np.clip(moments, view.begin, view.first_byte).tolist()
     return [
@@ -93,11 +95,11 @@ def _beginning(view: View) -> list[Span]:
 
 
 def _classify(cells: Cells) -> Ints:
-    """Per cell: the place of its limit in `_ORDER`."""
+    """Per cell: the index of its limit in `_ORDER`."""
     idle = ~cells.pending
     room = (cells.in_flight < _SPARE * cells.peak) | (cells.in_flight <= 0)
     spare = cells.resting & room & ~cells.after_loss & ~idle & (cells.in_flight < cells.view.bdp)
-    spare |= cells.resting & (cells.in_flight <= 0) & ~idle  # no window is below nothing
+    spare |= cells.resting & (cells.in_flight <= 0) & ~idle  # a window has at least one byte
     blocked = cells.blocked | (cells.around(cells.blocked, cells.per_window) >= _BLOCKED_SHARE)
     conditions = [
         cells.out,
@@ -125,7 +127,7 @@ def _classify(cells: Cells) -> Ints:
 
 
 def _whole(cells: Cells) -> Bools:
-    """No new byte will leave any more: all that is awaited had been sent before."""
+    """Whether the server has no new byte left to send: all bytes still missing at the client had been sent."""
     _, end = cells.view.room.busy
     whole: Bools = cells.sending >= end.max()
     return whole

@@ -1,27 +1,25 @@
-"""The diagnoses that hold for TCP, too, with the sections that are about it; all others are about QUIC."""
+"""Diagnoses of transfers over TCP: the patterns of QUIC alone are left out, the others cite TCP's RFCs."""
 
 from dataclasses import replace
 
-from runner.diagnose import Explanation
-
-SECTIONS = {
-    "application-idle": "RFC 9293 §3.8.6.2",
-    "outage": "RFC 6298 §5",
-    "queue-overflow": "RFC 7567 §2",
-    "rate-collapse": "RFC 5681 §3.1",
-    "receive-window": "RFC 9293 §3.8.6",
-    "retransmitted-tail": "RFC 8985 §7",
-    "return-link-full": "RFC 3449 §2",
-    "slow-start-left-early": "RFC 9406",
-    "spurious-retransmissions": "RFC 8985 §6",
-    "standing-queue": "RFC 7567 §1",
-    "window-after-loss": "RFC 5681 §3.2",
-    "window-never-grew": "RFC 5681 §3.1",
-}
-"""Code → section. A code is here when its detector rests on bytes, times, arrivals and acknowledgements alone."""
+from runner.diagnose import Explanation, find_patterns
 
 
-def over_tcp(found: Explanation) -> Explanation:
-    """The same explanation without what no fact of TCP supports."""
-    kept = (one for one in found.diagnoses if one.code in SECTIONS)
-    return replace(found, diagnoses=tuple(replace(one, section=SECTIONS[one.code]) for one in kept))
+def over_tcp(explanation: Explanation) -> Explanation:
+    """The explanation, with only the diagnoses that hold for TCP, which use nothing but bytes, times, arrivals and
+    acknowledgements."""
+    sections = sections_of_tcp()
+    kept = (diagnosis for diagnosis in explanation.diagnoses if diagnosis.code in sections)
+    return replace(
+        explanation, diagnoses=tuple(replace(diagnosis, section=sections[diagnosis.code]) for diagnosis in kept)
+    )
+
+
+def sections_of_tcp() -> dict[str, str]:
+    """Code → section of TCP's RFCs, for the patterns that hold for TCP."""
+    return {
+        pattern.code: pattern.over_tcp
+        for patterns in find_patterns().values()
+        for pattern in patterns
+        if pattern.over_tcp
+    }

@@ -1,4 +1,4 @@
-"""What was under way at each moment, thinned to what a screen can show: packets, bytes in flight, RTT, queue."""
+"""Packets, bytes in flight, RTT and queue over time, reduced to the resolution of a screen."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,12 @@ from runner.trace.rtt import rtt_samples
 _MOST_PACKETS = 20_000
 _MOST_POINTS = 1_500
 _MOMENTS = 600
-_NO_LIMIT = 2.0**34  # bytes: a client that allows that much holds nothing back
+_NO_LIMIT = 2.0**34  # bytes; a client that allows so much holds nothing back
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panels:
-    """Of the connection with most of the response data. Times are seconds since the origin."""
+    """The curves of the connection with most of the response data. Times are seconds since the origin."""
 
     packet_time: Floats
     """When each ack-eliciting 1-RTT packet of the server passed its own capture."""
@@ -26,28 +26,28 @@ class Panels:
     packet_length: Ints
     """Bytes of the QUIC packet."""
     interval: float
-    """Seconds between the moments of the next two, the first of them 0."""
+    """Seconds between the moments for which the next two lists hold; the first moment is at 0."""
     in_flight: Floats
-    """Bytes that were neither acknowledged nor to be taken for lost."""
+    """Bytes that were neither acknowledged nor taken for lost."""
     ceiling: Floats
-    """Bytes that could have been in flight without breaking the client's flow control; infinity: not known."""
+    """Bytes in flight that the client's flow control allows; infinity: unknown."""
     rtt_time: Floats
     rtt: Floats
     """Seconds from a packet of the server to its ACK, at the server's capture; ACK delay included."""
     queue_time: Floats
     queue: Floats
-    """By how many seconds a packet took longer to the client than the fastest did: what it waited in queues."""
+    """Seconds that a packet waited in queues: the difference to the fastest packet to the client."""
 
     @classmethod
     def of(cls, view: View) -> "Panels":
-        """Of any transfer that a view exists of."""
+        """The panels of a transfer."""
         flight = view.flight
         every = -(-len(flight.time) // _MOST_PACKETS)
         end = max(view.last_byte, float(flight.time[-1]))
         moments = np.linspace(0.0, end, _MOMENTS)
         in_flight = flight.in_flight(moments)
         server = view.transfer.recording.server
-        assert server is not None  # Flight exists only with this capture
+        assert server is not None  # a Flight exists only with this capture
         samples = rtt_samples(server)
         mine = samples.connection == view.connection
         rtt_time, rtt = _highest(view.seconds(samples.time_ns[mine]), samples.rtt[mine])
@@ -66,9 +66,9 @@ class Panels:
         )
 
     def document(self) -> dict[str, Any]:
-        """Of `series.json`. `t_us` delta-coded; `number` and `length` as value, repetitions, value, …, the numbers
-        delta-coded before that; bytes, and µs."""
-        ceiling = [round(one) if one < _NO_LIMIT else None for one in self.ceiling.tolist()]
+        """The panels for `series.json`, in bytes and µs. `t_us` is delta-coded; `number` and `length` are lists of
+        value, repetitions, value, …; numbers are delta-coded before that."""
+        ceiling = [round(value) if value < _NO_LIMIT else None for value in self.ceiling.tolist()]
         return {
             "packets": {
                 "t_us": _delta(_us(self.packet_time)),
@@ -78,7 +78,7 @@ class Panels:
             "in_flight": {
                 "interval_s": round(self.interval, 9),
                 "bytes": np.rint(self.in_flight).astype(np.int64).tolist(),
-                "ceiling": ceiling if any(one is not None for one in ceiling) else [],
+                "ceiling": ceiling if any(limit is not None for limit in ceiling) else [],
             },
             "rtt": {"t_us": _delta(_us(self.rtt_time)), "us": _us(self.rtt).tolist()},
             "queue": {"t_us": _delta(_us(self.queue_time)), "us": _us(self.queue).tolist()},
@@ -86,7 +86,7 @@ class Panels:
 
 
 def _highest(time: Floats, value: Floats) -> tuple[Floats, Floats]:
-    """In order of time; of more than can be shown the highest of each few neighbours."""
+    """The points in order of time; where there are too many, the highest of each few neighbours."""
     order = np.argsort(time, kind="stable")
     time, value = time[order], value[order]
     every = -(-len(time) // _MOST_POINTS)
@@ -98,8 +98,8 @@ def _highest(time: Floats, value: Floats) -> tuple[Floats, Floats]:
 
 
 def _us(seconds: Floats) -> Ints:
-    found: Ints = np.rint(1e6 * seconds).astype(np.int64)
-    return found
+    microseconds: Ints = np.rint(1e6 * seconds).astype(np.int64)
+    return microseconds
 
 
 def _delta(values: Ints) -> list[int]:
@@ -108,10 +108,10 @@ def _delta(values: Ints) -> list[int]:
 
 
 def _runs(values: Ints) -> list[int]:
-    """Each value with how often it follows itself."""
+    """Each value, followed by the length of its run."""
     if not len(values):
         return []
     heads = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     counts = np.diff(np.append(heads, len(values)))
-    found: list[int] = np.column_stack([values[heads], counts]).ravel().tolist()
-    return found
+    runs: list[int] = np.column_stack([values[heads], counts]).ravel().tolist()
+    return runs

@@ -1,4 +1,4 @@
-"""The response's time in rounds of one RTT: how much the server had in flight in each, and what limited it."""
+"""The time of a response in slices of one RTT (rounds): the bytes in flight in each, and their limit."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from runner.trace.intervals import Bools
 
 @dataclass(frozen=True)
 class Rounds:
-    """Per round: its start on the client's axis, the most in flight, whether the congestion window was the limit in
-    most of it, and whether the server had learnt of a loss or of CE before its end, or taken something for lost: what
-    it sends again lowered its window, even if the first copy arrives."""
+    """Per round: its start in the client's time, the most bytes in flight, whether the congestion window was the limit
+    in most of it, and whether the server had learnt of a loss or of CE before its end. A retransmission counts as a
+    loss: it lowered the window even if the first copy arrived."""
 
     start: Floats
     length: float
@@ -41,8 +41,8 @@ class Rounds:
         )
 
     def flat(self, growth: float) -> tuple[int, int]:
-        """The longest run [first, last) of rounds that the window limited before any loss and in which the peak grew
-        by less than `growth` from each round to the next. Empty: (0, 0)."""
+        """The longest run [first, last) of rounds before any loss in which the window was the limit and the peak grew
+        by less than `growth` per round; (0, 0) without any."""
         calm = self.by_window & ~self.after_loss
         slow = np.append(self.peak[1:] < growth * self.peak[:-1], False)
         steady = calm & np.append(calm[1:], False) & slow
@@ -50,7 +50,7 @@ class Rounds:
 
 
 def longest(chosen: Bools) -> tuple[int, int]:
-    """The longest run of true values as [first, last); (0, 0) without any."""
+    """The longest run of True values as [first, last); (0, 0) without any."""
     turns = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
     if not len(turns):
         return 0, 0

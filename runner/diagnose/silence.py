@@ -1,4 +1,4 @@
-"""When the path carried nothing, or nothing of the size that was sent."""
+"""When the path carried no packet, or no packet of the sent size."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ from runner.trace.intervals import Ints
 from runner.trace.vantage import Recording
 
 _EVERY_PATH = 1200  # bytes of UDP payload (RFC 9000 §14)
-_LEAST_SILENCE = 0.4  # s in which all packets of the server vanished; and one RTT at least
-_LEAST_DROPS = 3  # a single probe that vanishes is how a sender finds the path's MTU (RFC 8899 §5.1)
+_LEAST_SILENCE = 0.4  # s in which all packets of the server were lost, and at least one RTT
+_LEAST_DROPS = 3  # single probes get lost when a sender searches for the path's MTU (RFC 8899 §5.1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """In seconds since the origin, as the client would have seen it. `over` is when a packet arrived again, at `end` at
-    the earliest: until one does, a sender can't know (RFC 9002 §6.2); infinity when none did."""
+    """A silence in seconds since the origin, in the client's time. `over`: when a packet arrived again, not before
+    `end`, because a sender can't know the end earlier (RFC 9002 §6.2); infinity when none arrived."""
 
     start: float
     end: float
     over: float
     swallowed: Ints
-    """Rows of the server-side capture's packets, empty where they aren't known."""
+    """Rows of the lost packets in the server-side capture; empty where they are unknown."""
 
 
 def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None, delay: float) -> Silence | None:
-    """What was set, if the simulator's count says that it hit.
+    """The configured outage, if the simulator's count shows that packets were lost in it; None otherwise.
 
-    It counts from the first datagram that begins with a short header, in either direction (sim/README.md); `delay` is
-    that of the forward link in seconds.
+    Its time counts from the first datagram that begins with a short header, in either direction (sim/README.md).
+    `delay`: delay of the forward link in seconds.
     """
     asked, client, origin = path.outage, recording.client, recording.origin_ns
     if asked is None or truth is None or client is None or origin is None:
@@ -53,8 +53,8 @@ def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None,
 
 
 def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: float) -> Silence | None:
-    """The longest stretch, of an RTT and 0.4 s at least, in which every packet of the server vanished: what the trace
-    of a real link shows of an outage. A few datagrams that are lost together are no stretch."""
+    """The outage that the trace of a real link shows: the longest time, at least one RTT and 0.4 s, in which every
+    packet of the server was lost. A few datagrams that are lost together are no outage."""
     client, origin = recording.client, recording.origin_ns
     if client is None or origin is None or not flight.arrived.any():
         return None
@@ -67,14 +67,14 @@ def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: flo
     best = int(np.where(chosen, lasted, 0.0).argmax())
     start, end = float(flight.time[first[best]]) + shift, float(flight.time[last[best]]) + shift
     came = (client.datagrams["time_ns"][client.datagrams["sender"] == SERVER] - origin) / 1e9
-    # Datagrams that had left before may still arrive at its beginning.
+    # Datagrams sent before may still arrive at the beginning of the outage.
     swallowed = flight.row[first[best] : last[best] + 1]
     return Silence(start=start, end=end, over=_next(came, end), swallowed=swallowed)
 
 
 def black_hole(recording: Recording, flight: Flight, truth: LinkTruth | None, shift: float) -> Silence | None:
-    """The server's datagrams of more than 1200 B vanished from some moment on, and the simulator says that they were
-    too long. `shift` is the empty path's time from the server to the client, in seconds."""
+    """The time in which all datagrams of the server above 1200 B were lost and the simulator counted them as too long;
+    None without such a time. `shift`: seconds from the server to the client over the empty path."""
     server = recording.server
     if truth is None or truth.forward.dropped_mtu < _LEAST_DROPS or server is None:
         return None

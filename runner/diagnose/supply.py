@@ -1,8 +1,8 @@
-"""Whether the server's application supplied less than the path carries, told by datagrams that aren't full.
+"""Whether the server's application supplied less than the path carries. Datagrams that aren't full show it.
 
-A stack that has data fills its datagrams. A shorter one, after which the server rests until something else than an ACK
-lets it go on, was all that there was: the buffer had run empty. An application that writes a little every few
-milliseconds leaves such a datagram after each write, where its data rate alone can't be told from a small window's.
+A stack that has data fills its datagrams. When the server sends a shorter datagram and then rests until something other
+than an ACK lets it continue, its buffer had run empty. An application that writes a little every few milliseconds
+leaves such a datagram after each write; its data rate alone looks like that of a small window.
 """
 
 from dataclasses import dataclass
@@ -15,39 +15,39 @@ from runner.diagnose.flight import Floats
 from runner.diagnose.view import View
 from runner.trace.intervals import Bools, Ints
 
-_FULL = 0.97  # of the largest datagrams
+_FULL = 0.97  # share of the size of the largest datagrams
 _MEDIAN = 50
 _LEAST_REST = 0.001  # s
-_BY_ACK = 0.0005  # s from an ACK to what it lets go
+_BY_ACK = 0.0005  # s from an ACK to the packets that it allows
 _ROOM_PACKETS = 2
 _LEAST_TIMES = 4
-_LEAST_CALM = 0.6  # of the short datagrams
-_LEAST_CALM_AS_WRITTEN = 0.3  # an ACK of two packets that comes in step with the application precedes every other one
-_LEAST_VARIED = 4  # datagrams with another size, or with another number of stream bytes, than most have
-_USUAL = 0.3  # of the datagrams have one size, or one number of stream bytes
+_LEAST_CALM = 0.6  # share of the short datagrams
+_LEAST_CALM_AS_WRITTEN = 0.3  # ACKs of two packets may arrive in step with the application
+_LEAST_VARIED = 4  # number of datagrams whose size or number of stream bytes differs from that of most
+_USUAL = 0.3  # share of the datagrams with the same size, or the same number of stream bytes
 _OFTEN = 0.15  # of the datagrams
-_REGULAR = 0.7  # of the steps from one short datagram to the next
+_REGULAR = 0.7  # share of the distances between short datagrams
 _LONG_REST = 0.125  # windows
 _LEAST_RESTS = 30
 _MOST = 75  # per cent
 _SLOWEST = 0.004  # s
 _OF_REST = 0.25
 _MOSTLY = 0.4  # of the datagrams
-_LONGER = 2.5  # times the rest after other datagrams
-_ABOVE_PACER = 2.0  # times the median of the rests
+_LONGER = 2.5  # ratio to the rest after other datagrams
+_ABOVE_PACER = 2.0  # ratio to the median of the rests
 
 
 @dataclass(frozen=True)
 class Supply:
-    """The datagrams with response data of one connection, in the order in which they left."""
+    """The datagrams with response data of one connection, in the order of sending."""
 
     view: View
 
     @cached_property
     def packets(self) -> Ints:
         """Rows of the server-side capture's packets."""
-        found: Ints = np.unique(self.view.sent.packet[self.view.own])
-        return found
+        rows: Ints = np.unique(self.view.sent.packet[self.view.own])
+        return rows
 
     @cached_property
     def _datagram(self) -> Ints:
@@ -72,24 +72,24 @@ class Supply:
 
     @cached_property
     def blocked(self) -> Bools:
-        """The client's flow control left less than two packets after it."""
+        """Per datagram: whether the client's flow control allowed less than two packets after it."""
         packet = float(np.median(self.view.flight.length))
-        found: Bools = self.view.room.left(self.time + 1e-6) < _ROOM_PACKETS * packet
-        return found
+        full: Bools = self.view.room.left(self.time + 1e-6) < _ROOM_PACKETS * packet
+        return full
 
     @cached_property
     def _stream_bytes(self) -> Ints:
-        """Of response data in each datagram."""
+        """Per datagram: bytes of response data."""
         sent = self.view.sent
         place = np.searchsorted(self.packets, sent.packet[self.view.own])
         length = (sent.end - sent.start)[self.view.own]
-        found: Ints = np.bincount(place, weights=length, minlength=len(self.packets)).astype(np.int64)
-        return found
+        sizes: Ints = np.bincount(place, weights=length, minlength=len(self.packets)).astype(np.int64)
+        return sizes
 
     @cached_property
     def _largest(self) -> Ints:
-        """Bytes of the largest datagram that had left with data, or that an ACK had shown to pass, by each departure.
-        A probe of the path's MTU (RFC 8899 §4.1) holds no data, and says what the next datagram may hold."""
+        """Per datagram: bytes of the largest earlier datagram that had data, or that an ACK had confirmed. A probe of
+        the path's MTU (RFC 8899 §4.1) has no data, but its ACK shows the possible size of the next datagrams."""
         flight, server = self.view.flight, self.view.transfer.recording.server
         assert server is not None
         passed = np.isfinite(flight.acked)
@@ -102,8 +102,8 @@ class Supply:
 
     @cached_property
     def _filled(self) -> Bools:
-        """A stack that fills its datagrams puts fewer stream bytes into one that also has an ACK, and keeps the size:
-        a frequent size with varying numbers of stream bytes is what the stack takes for full, now or for a while."""
+        """The sizes that the stack takes for full. A stack that fills its datagrams puts fewer stream bytes into a
+        datagram that also has an ACK, and keeps the size: such sizes are frequent, with varying stream bytes."""
         filled = np.zeros(len(self.size), dtype=bool)
         sizes, count = np.unique(self.size, return_counts=True)
         for size in sizes[count >= _USUAL * len(self.size)]:
@@ -115,21 +115,21 @@ class Supply:
 
     @cached_property
     def as_written(self) -> Bools:
-        """Whether a datagram ends a write of the application: what leaves from one rest to the next has the same number
-        of stream bytes again and again, and the stack could have put more into the last datagram."""
-        found = np.zeros(len(self.size), dtype=bool)
-        # A pacer may rest between any two datagrams: the application rests longer.
+        """Per datagram: whether it ends a write of the application. The datagrams between two rests then have the same
+        number of stream bytes again and again, and the stack could have put more into the last one."""
+        written = np.zeros(len(self.size), dtype=bool)
+        # A pacer may rest between any two datagrams; the rests of an application are longer.
         pacer = _ABOVE_PACER * float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
         for rest in (_LEAST_REST, max(_LEAST_REST, pacer), self.view.window * _LONG_REST):
-            found |= self._ends_of_writes(rest)
-        return found & ~self._filled
+            written |= self._ends_of_writes(rest)
+        return written & ~self._filled
 
     def _ends_of_writes(self, rest: float) -> Bools:
-        """`rest` in seconds: shorter ones are the pacer's."""
-        found = np.zeros(len(self.size), dtype=bool)
+        """Per datagram: whether it ends a write. `rest` in seconds: shorter rests are those of the pacer."""
+        write_ends = np.zeros(len(self.size), dtype=bool)
         ends = np.flatnonzero(np.diff(self.time) > rest)
         if len(ends) < _LEAST_TIMES:
-            return found
+            return write_ends
         written = np.diff(np.cumsum(self._stream_bytes)[ends], prepend=0)
         left = np.diff(np.cumsum(self.size)[ends], prepend=0)
         heads = np.append(0, ends[:-1] + 1)
@@ -137,23 +137,24 @@ class Supply:
         usual = np.bincount(written).argmax()
         mine = written == usual
         if mine.sum() < max(_LEAST_TIMES, _USUAL * len(ends)):
-            return found
-        # A datagram before it was larger; or an ACK in one makes it larger, and takes no room from the data.
+            return write_ends
+        # A datagram before it was larger, or datagrams with an ACK are larger and have as much data.
         could = float(np.mean(self.size[ends][mine] < largest[mine])) > _REGULAR
         sizes = np.bincount(left[mine])
         if could or sizes.sum() - sizes.max() >= _LEAST_VARIED:
-            found[ends[mine]] = True
-        return found
+            write_ends[ends[mine]] = True
+        return write_ends
 
     @cached_property
     def short(self) -> Bools:
-        """Less than the server could fill, and not for want of credit. The last ones end the response."""
+        """Per datagram: whether the server could have put more into it, and had credit. Datagrams at the end of a
+        response don't count."""
         if not len(self.size):
             return np.zeros(0, dtype=bool)
         largest = self._largest.astype(np.float64)
         hole = self.view.black_hole
         after = np.zeros(len(self.size), dtype=bool) if hole is None else self.time + self.view.shift >= hole.start
-        if after.any():  # no larger ones pass from there on
+        if after.any():  # larger datagrams don't pass from there on
             largest[after] = np.percentile(self.size[after], _MEDIAN)
         before_end = self.time < float(self.view.room.busy[1].max())
         less = ((self.size < _FULL * largest) & ~self._filled) | self.as_written
@@ -162,14 +163,16 @@ class Supply:
 
     @cached_property
     def emptied(self) -> Bools:
-        """Short, then rest, and no ACK ended it. Without at least four, and six of ten of all short ones, none: some
-        stacks fill the rest of a congestion window with a short datagram. Three of ten do where the writes themselves
-        can be seen. Where ACKs happen to come in step with the application, many short ones, each so many bytes after
-        the one before, show that it writes so many at a time."""
+        """Per datagram: whether the buffer ran empty with it: it is short, a rest follows, and no ACK ended the rest.
+
+        At least four datagrams, and 60 % of all short ones, must be like that, because some stacks fill the rest of a
+        congestion window with a short datagram; 30 % suffice where the writes themselves can be seen. Where ACKs arrive
+        in step with the application, many short datagrams at equal distances in bytes show the size of its writes.
+        """
         following = np.append(self.time[1:], np.inf)
         acks = self._acks
         rests = self.short & (following - self.time > _LEAST_REST)
-        # No ACK just before the next datagram, or an earlier one that let nothing go.
+        # No ACK just before the next datagram, or an earlier ACK that allowed no packet.
         reaction = self._reaction(following)
         earlier = np.searchsorted(acks, following - reaction) > np.searchsorted(acks, self.time + _BY_ACK)
         by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - reaction)
@@ -183,15 +186,15 @@ class Supply:
         return rests
 
     def doubtful(self, start: float, end: float) -> bool:
-        """Whether most datagrams that left between two moments of the server's clock are shorter than others before:
-        an application that writes less than a datagram at a time looks like that, and so does a small window."""
+        """Whether most datagrams between two moments of the server's clock are shorter than earlier ones. Both an
+        application that writes less than a datagram at a time and a small window look like that."""
         inside = (self.time >= start) & (self.time < end)
         less = (self.size < _FULL * self._largest) & ~self._filled
         return bool(inside.any()) and float(np.mean((less | self.as_written)[inside])) > 0.5
 
     def _reaction(self, following: Floats) -> float:
-        """Seconds that the server takes from an ACK to what it lets go: half a millisecond, or what rests after full
-        datagrams show of a slower stack or host. `following`: when the next datagram left."""
+        """Seconds that the server needs from an ACK to the packets that it allows: half a millisecond, or more where
+        the rests after full datagrams show a slower stack or host. `following`: when the next datagram was sent."""
         gap = following - self.time
         long = (gap > _LEAST_REST) & np.isfinite(gap)
         rests = ~self.short & long
@@ -199,15 +202,15 @@ class Supply:
         if rests.sum() < _LEAST_RESTS or (place < 0).any():
             return _BY_ACK
         since = following[rests] - self._acks[place]
-        # Within rests that are hardly longer than that, an ACK would always be found.
+        # Rests that are hardly longer would always contain an ACK.
         longest = (
             min(_SLOWEST, _OF_REST * float(np.median(gap[self.short & long]))) if (self.short & long).any() else 0.0
         )
         return float(np.clip(np.percentile(since, _MOST), _BY_ACK, max(_BY_ACK, longest)))
 
     def _rests_longer(self, gap: Floats) -> bool:
-        """Whether the server rests longer after short datagrams than after others. Where it doesn't, each write of the
-        application waits until the stack has taken the one before (quic-go: 32 KiB each), and nothing runs empty.
+        """Whether the server rests longer after short datagrams than after others. Otherwise each write of the
+        application waits until the stack has taken the previous one (quic-go: 32 KiB each), and no buffer runs empty.
         `gap`: seconds from each datagram to the next."""
         chosen = np.flatnonzero(self.short)
         if not len(chosen):
@@ -222,13 +225,13 @@ class Supply:
         if rests.sum() < max(_LEAST_TIMES, _OFTEN * len(rests)):
             return False
         steps = np.bincount(np.diff(np.cumsum(self.size)[rests]))
-        # A write of more than a datagram: datagrams that are all alike may be as large as the stack makes them.
+        # A write of more than a datagram: datagrams of equal size may be the largest that the stack makes.
         usual = int(steps.argmax())
         return usual > int(self.size.max()) and float(steps[usual]) >= _REGULAR * float(steps.sum())
 
     @cached_property
     def _acks(self) -> Floats:
-        """When the server got ACKs."""
+        """When ACKs reached the server."""
         server = self.view.transfer.recording.server
         assert server is not None
         acks = server.ack_frames
@@ -236,17 +239,17 @@ class Supply:
         return np.sort(self.view.seconds(acks["time_ns"][mine]))
 
     def empty(self, at: Floats, longest: float) -> Bools:
-        """Whether the buffer was empty at these moments of the server's clock, or ran empty within `longest` seconds
-        before and again within that time of it."""
-        found = np.zeros(len(at), dtype=bool)
+        """Per moment of the server's clock: whether the buffer was empty, or ran empty within `longest` seconds before
+        and again within that time after it."""
+        idle = np.zeros(len(at), dtype=bool)
         times = self.time[self.emptied]
         if not len(times):
-            return found
+            return idle
         until = np.append(self.time[1:], np.inf)[self.emptied]
         place = np.searchsorted(times, at, side="right")
         begun = place > 0
         last = np.maximum(place - 1, 0)
-        found = begun & (at < until[last])
+        idle = begun & (at < until[last])
         following = np.append(times, np.inf)[place]
-        empty: Bools = found | (begun & (following - times[last] <= longest))
+        empty: Bools = idle | (begun & (following - times[last] <= longest))
         return empty

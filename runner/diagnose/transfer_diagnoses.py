@@ -1,4 +1,4 @@
-"""Numbers and diagnoses of a job, as its result and its plots hold them."""
+"""Numbers and diagnoses of a job, for its result and its plots."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def explained(
     record: CaseRecord,
     truth: LinkTruth | None,
 ) -> Explanation:
-    """Why the job's transfer took its time; empty when its captures hold no response data."""
+    """The reasons why the transfer of a job took its time; empty when its captures have no response data."""
     transfer = Transfer(Recording(client_side, server_side))
     return explain(
         transfer, facts, numbers, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
@@ -46,15 +46,16 @@ def explained(
 
 
 def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
-    """The server's congestion window as its qlogs tell it; None when it sent nothing, or when none of them tells."""
+    """The server's congestion window from its qlogs; None when the server sent nothing, or no qlog has a window."""
     sent = server_side.datagrams.filter(pc.field("sender") == SERVER).column("time_ns")
     return congestion_window(qlogs, pc.min(sent).as_py()) if len(sent) else None
 
 
 def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow | None) -> dict[str, object]:
-    """What `series.json` carries of it: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence);
-    times in seconds since the origin, `origin_ns` of Unix time; and what was under way meanwhile (`Panels.document`),
-    with the server's congestion window, in bytes, at the moments of the bytes in flight; empty: no qlog tells it."""
+    """The explanation for `series.json`: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence),
+    and the curves of `Panels.document` with the server's congestion window in bytes at the moments of the bytes in
+    flight (empty without a window in a qlog). Times in seconds since the origin; `origin_ns`: the origin as Unix
+    time."""
     panels: dict[str, Any] = {}
     if explanation.panels is not None:
         panels = explanation.panels.document()
@@ -62,8 +63,9 @@ def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow 
         told = [] if window is None else window.at(origin_ns + np.rint(moments * 1e9).astype(np.int64))
         panels["in_flight"]["congestion_window"] = told
     return panels | {
-        "limits": [[round(one.start, 4), round(one.end, 4), one.limit.value] for one in explanation.spans],
+        "limits": [[round(span.start, 4), round(span.end, 4), span.limit.value] for span in explanation.spans],
         "diagnoses": [
-            [round(one.start, 4), round(one.end, 4), one.code, one.sentence] for one in explanation.diagnoses
+            [round(diagnosis.start, 4), round(diagnosis.end, 4), diagnosis.code, diagnosis.sentence]
+            for diagnosis in explanation.diagnoses
         ],
     }

@@ -1,4 +1,4 @@
-"""What every detector gets: one job's recording with everything that is known of it."""
+"""One job's recording with everything that is known of it; every detector reads this."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,20 +15,21 @@ from runner.model.link import IP_PACKET
 from runner.model.link_record import LinkParameters
 from runner.model.result import LinkTruth, Sample
 from runner.trace.intervals import Bools, Ints
-from runner.trace.nouns import ConnectionFacts, TraceFacts
 from runner.trace.scope import Scope
+from runner.trace.trace_facts import ConnectionFacts, TraceFacts
 from runner.trace.transfer import StreamData, Transfer
 from runner.trace.vantage import NULL, Vantage
 
 EVIDENCE = 20
-"""Packets that are named."""
+"""Number of packets that a diagnosis shows."""
 LEAST_WINDOW = 0.05
-"""Seconds: on short paths a window of one RTT would hold a few packets only."""
+"""Seconds; on short paths a window of one RTT would have too few packets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A recording whose captures both saw response data. Of several connections the one with most of it counts."""
+    """A recording with response data in both captures. Among several connections the one with most response data
+    counts."""
 
     transfer: Transfer
     facts: TraceFacts
@@ -55,7 +56,7 @@ class View:
         path: PathImpairments,
         truth: LinkTruth | None,
     ) -> "View | None":
-        """None when the captures can't tell why: one is missing, or no response was seen in both."""
+        """The view of a recording; None when a capture is missing, or no response was seen in both captures."""
         sent, received, origin = transfer.sent, transfer.received, transfer.recording.origin_ns
         if sent is None or received is None or origin is None or not sent.new.any() or not received.new.any():
             return None
@@ -86,28 +87,29 @@ class View:
 
     @cached_property
     def rtt(self) -> float:
-        """Seconds: that of the empty link; on a real one the smallest that was measured, 1 ms without any."""
+        """RTT of the empty link in seconds; for a real link the smallest measured RTT, 1 ms without a measurement."""
         return self.forward.delay + self.return_.delay or self.sample.rtt_min or 1e-3
 
     @property
     def window(self) -> float:
-        """Seconds in which a sender's feedback loop turns once: an RTT, and 50 ms at least."""
+        """Seconds of one turn of a sender's feedback loop: one RTT, at least 50 ms."""
         return max(self.rtt, LEAST_WINDOW)
 
     @cached_property
     def bdp(self) -> float:
-        """Bytes that fill the path: RTT × forward capacity. Infinity: unknown, for nothing ever filled it."""
+        """Bytes that fill the path: RTT × forward capacity. Infinity: unknown, because the path was never full."""
         return self.rtt * self.capacity.known / 8
 
     @cached_property
     def capacity(self) -> Capacity:
-        """Of the forward link: as it was set, or as the trace of a real one shows; never what was advertised."""
+        """Capacity of the forward link: as configured, or as the trace of a real link shows; never the advertised
+        rate."""
         return self.shown.capacity() if self.forward.is_real else as_set(self.forward, self.shift)
 
     @cached_property
     def return_rate(self) -> float:
-        """Bit/s that the return link carries: as it was set, or as the queue in front of a real one shows. Infinity:
-        unknown, for no queue stood; never what was advertised."""
+        """Capacity of the return link in bit/s: as configured, or as the queue in front of a real link shows; never the
+        advertised rate. Infinity: unknown, because there was no queue."""
         if not self.return_.is_real:
             return float(self.return_.data_rate)
         shown = self._shown_of_return
@@ -116,7 +118,7 @@ class View:
 
     @cached_property
     def _shown_of_return(self) -> Arrivals | None:
-        """What the trace shows of the return link; None without a packet that both captures saw."""
+        """The arrivals over the return link; None without a packet that both captures have."""
         recording = self.transfer.recording
         client, server, departure = recording.client, recording.server, recording.departure
         if client is None or server is None or departure is None:
@@ -142,7 +144,7 @@ class View:
 
     @cached_property
     def shown(self) -> Arrivals:
-        """What the trace shows of the forward link."""
+        """The arrivals over the forward link."""
         arrival = self.transfer.recording.arrival
         server = self.transfer.recording.server
         time, size = self.arrivals
@@ -168,8 +170,8 @@ class View:
 
     @cached_property
     def _crossing(self) -> tuple[Floats, Floats]:
-        """Per packet of the connection that arrived: when, and how long after it was sent. Those whose number was used
-        twice are left out: they could be taken for each other."""
+        """Per packet of the connection that arrived: time of arrival, and seconds since it was sent. Packets whose
+        number was used twice are left out, because they can't be distinguished."""
         client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
         if client is None or arrival is None:
             return np.empty(0), np.empty(0)
@@ -179,7 +181,7 @@ class View:
 
     @cached_property
     def _once(self) -> Bools:
-        """Per packet in flight: it arrived, and its number was used once."""
+        """Per packet in flight: whether it arrived and its number was used once."""
         _, place, count = np.unique(self.flight.number, return_inverse=True, return_counts=True)
         once: Bools = self.flight.arrived & (count[place] == 1)
         return once
@@ -237,7 +239,7 @@ class View:
 
     @cached_property
     def late_rows(self) -> Ints:
-        """Rows in `sent` with new data that follow data behind them in the stream."""
+        """Rows in `sent` whose new data was sent after data behind it in the stream."""
         sent, rows = self.sent, self.own[np.argsort(self.sent.stream[self.own], kind="stable")]
         reached = np.append(0, np.maximum.accumulate(sent.end[rows])[:-1])
         late: Ints = np.sort(rows[(sent.start[rows] < reached) & (sent.new[rows] > 0)])
@@ -245,25 +247,26 @@ class View:
 
     @cached_property
     def first_repeat(self) -> float:
-        """When the server first sent response data that it had sent before; infinity: never."""
+        """When the server first repeated response data; infinity: never."""
         sent, rows = self.sent, self.own
         again = rows[sent.new[rows] < sent.length[rows]]
         return float(self.seconds(sent.time_ns[again]).min(initial=np.inf))
 
     @cached_property
     def queue_seconds(self) -> float:
-        """How long a packet waits behind a full queue of the forward link as it was set; 0 on a real one."""
+        """Seconds that a packet waits behind the full configured queue of the forward link; 0 for a real link."""
         return self.forward.queue_packets * IP_PACKET * 8 / self.forward.data_rate
 
     @cached_property
     def waiting(self) -> tuple[Floats, Floats]:
-        """Per packet of the connection that arrived: when, and how much longer it took than the fastest."""
+        """Per packet of the connection that arrived: time of arrival, and seconds that it took longer than the
+        fastest."""
         time, took = self._crossing
         return time, took - self.shift
 
     def numbers_in(self, start: float, end: float) -> tuple[int, ...]:
-        """Packet numbers of the first few packets of the server that reached the client between two times of its axis,
-        or would have; when there are none, of the last few before and the first few after."""
+        """Packet numbers of the first few packets of the server that reached the client between two moments (lost
+        packets count as if they had arrived); without any, of the last few before and the first few after."""
         at = self.flight.time + self.shift
         first, last = np.searchsorted(at, start), np.searchsorted(at, end, side="right")
         if first < last:
@@ -277,8 +280,8 @@ class View:
         assert client is not None  # there is received data
         rows = self.numbered(client, CLIENT)
         at = self.seconds(client.packet_time[rows])
-        found: list[int] = client.packets["packet_number"][rows[(at >= start) & (at <= end)]][:EVIDENCE].tolist()
-        return tuple(found)
+        numbers: list[int] = client.packets["packet_number"][rows[(at >= start) & (at <= end)]][:EVIDENCE].tolist()
+        return tuple(numbers)
 
     def numbered(self, vantage: Vantage, sender: int) -> Ints:
         """Rows of the connection's 1-RTT packets with a known number that `sender` sent, at one vantage point."""
@@ -290,5 +293,5 @@ class View:
         """QUIC packet numbers of the first few of these rows of the server-side capture."""
         server = self.transfer.recording.server
         assert server is not None  # there is sent data
-        found: list[int] = server.packets["packet_number"][packets[:EVIDENCE]].tolist()
-        return tuple(found)
+        packet_numbers: list[int] = server.packets["packet_number"][packets[:EVIDENCE]].tolist()
+        return tuple(packet_numbers)

@@ -1,4 +1,4 @@
-"""What the client's flow control (RFC 9000 §4.1) left the server to send at any moment."""
+"""The bytes that the client's flow control (RFC 9000 §4.1) allowed the server at any moment."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,11 +8,11 @@ import numpy as np
 from runner.decode.schema import CLIENT
 from runner.diagnose.flight import Floats
 from runner.trace.intervals import Ints
-from runner.trace.nouns import ConnectionFacts
+from runner.trace.trace_facts import ConnectionFacts
 from runner.trace.transfer import StreamData, Transfer
 from runner.trace.vantage import Vantage
 
-_MOST_STREAMS = 16  # with more open at once the limits of single streams hold nothing back
+_MOST_STREAMS = 16  # with more open streams the limits of single streams hold nothing back
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Room:
-    """Limits and use of one connection's response data, by the clock of the server's capture."""
+    """Limits and use of flow control for the response data of one connection, in the time of the server's capture."""
 
     transfer: Transfer
     connection: int
@@ -39,7 +39,7 @@ class Room:
     @cached_property
     def _server(self) -> Vantage:
         server = self.transfer.recording.server
-        assert server is not None  # Flight exists only with this capture
+        assert server is not None  # a Flight exists only with this capture
         return server
 
     @cached_property
@@ -50,12 +50,12 @@ class Room:
 
     @cached_property
     def _streams(self) -> Ints:
-        """Those of the connection, as indices in the layout."""
+        """The streams of the connection, as indices in the layout."""
         return np.flatnonzero(self.transfer.layout.connection == self.connection)
 
     @cached_property
     def _gained(self) -> tuple[Ints, Floats, Ints]:
-        """Per frame that took its stream further than any before: stream, time, bytes gained; by stream, then time."""
+        """Per frame that extended its stream: stream, time, number of new bytes; by stream, then time."""
         sent, base = self._sent, self.transfer.layout.base
         rows = np.flatnonzero(sent.connection == self.connection)
         rows = rows[np.argsort(sent.stream[rows], kind="stable")]
@@ -72,7 +72,7 @@ class Room:
 
     @cached_property
     def used(self) -> Steps:
-        """Bytes of all streams together that count against MAX_DATA."""
+        """Bytes of all streams that count against MAX_DATA."""
         _, time, gain = self._gained
         order = np.argsort(time, kind="stable")
         return Steps(time[order], np.cumsum(gain[order]).astype(np.float64), 0.0)
@@ -109,15 +109,15 @@ class Room:
         return start, time[last]
 
     def pending(self, at: Floats) -> Floats:
-        """How many responses were asked for and not yet sent to their end."""
+        """Per moment: number of requested responses that were not yet sent completely."""
         start, end = (np.sort(times) for times in self.busy)
-        found: Floats = (np.searchsorted(start, at, side="right") - np.searchsorted(end, at, side="right")).astype(
+        count: Floats = (np.searchsorted(start, at, side="right") - np.searchsorted(end, at, side="right")).astype(
             float
         )
-        return found
+        return count
 
     def left(self, at: Floats) -> Floats:
-        """Bytes that the client's limits still allowed: of the connection, and of the streams that were not done."""
+        """Per moment: bytes that the client's limits still allowed, by the connection and by its unfinished streams."""
         connection = self.limit.at(at) - self.used.at(at)
         if self.facts.initial_max_stream_data is None or len(self._streams) > _MOST_STREAMS:
             return connection
@@ -126,10 +126,10 @@ class Room:
         raised &= frames["connection"] == self.connection
         stream, time, gain = self._gained
         streams = np.zeros(len(at))
-        for one, start, end in zip(np.unique(stream), *self.busy, strict=True):
-            mine = stream == one
+        for number, start, end in zip(np.unique(stream), *self.busy, strict=True):
+            mine = stream == number
             used = Steps(time[mine], np.cumsum(gain[mine]).astype(np.float64), 0.0)
-            rows = np.flatnonzero(raised & (frames["stream_id"] == layout.stream_id[one]))
+            rows = np.flatnonzero(raised & (frames["stream_id"] == layout.stream_id[number]))
             limit = self._steps(rows, self.facts.initial_max_stream_data)
             streams += np.where((at >= start) & (at < end), limit.at(at) - used.at(at), 0.0)
         return np.minimum(connection, np.where(self.pending(at) > 0, streams, np.inf))

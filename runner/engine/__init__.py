@@ -1,1 +1,1 @@
-"""The Docker Engine: how it is found, its containers, and who owns them."""
+"""The Docker Engine: connection, containers, and their owners."""

@@ -1,28 +1,86 @@
-"""Docker clients that read bounded answers: the engine of another host may be anybody's."""
+"""Docker clients that limit answers in size and time: the engine of another host is not trusted."""
 
+import select
+import socket
 import time
 from typing import Any
 
 import docker
 from docker.errors import DockerException
+from docker.transport import UnixHTTPAdapter
+from docker.transport.unixconn import UnixHTTPConnection, UnixHTTPConnectionPool
 from requests import PreparedRequest, Response
+from requests.exceptions import ConnectionError as BrokenConnectionError
+from urllib3.exceptions import HTTPError
 
 from runner.units import MIB, format_size
 
 LARGEST_ANSWER = 16 * MIB  # bytes of an answer that is no stream: a thousand containers are described in 5 MiB
 LONGEST_ANSWER = 60.0  # s from the first byte of such an answer to its last one
 _BLOCK = 1 << 16
+_LARGEST_HEAD = 1 << 16  # bytes of status line and headers
+_PAUSE_SECONDS = 0.01  # between looks at a head of which a part has come
+
+
+class _TimedConnection(UnixHTTPConnection):
+    """Gives up a head that takes too long. A time-out of the socket counts from byte to byte."""
+
+    def getresponse(self) -> Any:
+        """As of http.client. Raises ConnectionAbortedError."""
+        self._await_head()
+        return super().getresponse()
+
+    def _await_head(self) -> None:
+        assert self.sock is not None, "a request has been sent"
+        head = self.sock.recv(_LARGEST_HEAD, socket.MSG_PEEK)  # for as long as the call may take
+        hung_up = select.poll()
+        hung_up.register(self.sock, select.POLLRDHUP)
+        deadline = time.monotonic() + LONGEST_ANSWER
+        while head and b"\r\n\r\n" not in head and not hung_up.poll(0):
+            if len(head) == _LARGEST_HEAD:
+                raise ConnectionAbortedError("the head of the answer is too long")
+            if time.monotonic() > deadline:
+                raise ConnectionAbortedError("the answer takes too long")
+            time.sleep(_PAUSE_SECONDS)
+            head = self.sock.recv(_LARGEST_HEAD, socket.MSG_PEEK)
+
+
+class _TimedPool(UnixHTTPConnectionPool):
+    timeout: Any  # seconds: docker-py replaces what urllib3 keeps there
+
+    def _new_conn(self) -> Any:
+        return _TimedConnection(self.base_url, self.socket_path, self.timeout)
+
+
+class _TimedAdapter(UnixHTTPAdapter):
+    """Makes such connections to the engine's socket."""
+
+    def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:  # noqa: ARG002 - as requests calls it
+        with self.pools.lock:
+            pool: Any = self.pools.get(url)
+            if pool is None:
+                pool = self.pools[url] = _TimedPool(
+                    str(url), self.socket_path, self.timeout, maxsize=self.max_pool_size
+                )
+            return pool
 
 
 class BoundedApi(docker.APIClient):
-    """docker-py's client, which would read an answer to its end however long that is, and go where one sends it."""
+    """docker-py's client with limits. The original reads an answer of any length to its end and follows redirects."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.max_redirects = 0  # an engine sends nobody elsewhere
+        self.max_redirects = 0  # a Docker Engine never redirects
+
+    def mount(self, prefix: str | bytes, adapter: Any) -> None:
+        """As requests.Session.mount, which docker-py calls before its first request."""
+        if isinstance(adapter, UnixHTTPAdapter):
+            most = adapter.pools._maxsize
+            adapter = _TimedAdapter(adapter.socket_path, adapter.timeout, most, adapter.max_pool_size)
+        super().mount(prefix, adapter)
 
     def send(self, request: PreparedRequest, **options: Any) -> Response:
-        """As requests.Session.send. Raises DockerException for an answer beyond its limits; streams have none."""
+        """As requests.Session.send. Raises DockerException for an answer beyond its limits; streams have no limit."""
         if options.get("stream"):
             return super().send(request, **options)
         response = super().send(request, **{**options, "stream": True})
@@ -32,7 +90,7 @@ class BoundedApi(docker.APIClient):
 
 
 class BoundedDockerClient(docker.DockerClient):
-    """The same with docker-py's objects."""
+    """docker-py's object interface over `BoundedApi`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.api = BoundedApi(*arguments, **options)
@@ -48,6 +106,9 @@ def _read_body(response: Response) -> bytes:
                 raise DockerException(f"its answer has more than {format_size(LARGEST_ANSWER)}")
             if time.monotonic() > began + LONGEST_ANSWER:
                 raise DockerException(f"its answer took more than {LONGEST_ANSWER:.0f} s")
+    except HTTPError as error:  # requests does the same when it reads a body
+        response.close()
+        raise BrokenConnectionError(error) from error
     except BaseException:
         response.close()
         raise

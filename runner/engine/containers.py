@@ -1,17 +1,15 @@
-"""The engine calls that lanes need, and nothing else of the engine. Thread-safe; every failure is a LaneError."""
+"""The engine calls that lanes need. Thread-safe; every failure is a LaneError."""
 
 import io
 import queue
 import re
 import shutil
 import socket
-import struct
 import tarfile
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +19,19 @@ from docker.types import Mount
 from docker.utils import kwargs_from_env
 from docker.utils.socket import frames_iter
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
+from runner.engine.answers import Timed, identifier, understood, unframed, unix
 from runner.engine.client import BoundedApi
+from runner.engine.layers import BoundedLayer, bound_layer, may_bound
 from runner.engine.priority import cgroup_parent
 from runner.errors import LaneError
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
-WATCHDOG_ROLE = "watchdog"  # of the containers that remove what a dead runner left
+WATCHDOG_ROLE = "watchdog"  # role of the containers that remove the leftovers of a dead runner
 _CALL_SECONDS = 60
 _BLOCK = 1 << 20
-_FRAME = struct.Struct(">B3xI")
-# What Docker says for a storage without quotas: overlay2 has them on xfs mounted with pquota alone.
+# Docker's error for a storage without quotas. With overlay2, only xfs mounted with pquota has them.
 _NO_QUOTAS = re.compile(r"storage-opt|pquota", re.IGNORECASE)
 _LARGEST_LOG = 32 << 20  # bytes; twice what an endpoint may print
 
@@ -47,7 +47,7 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSpec:
-    """What a container is made of. `host` goes to the engine as its HostConfig, in the words of docker-py."""
+    """The parts of a container. `host` is the engine's HostConfig with docker-py's names."""
 
     image: str
     role: str
@@ -57,10 +57,10 @@ class ContainerSpec:
     volumes: tuple[Volume, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
     hostname: str | None = None
-    stdin: bool = False  # whether `follow` can write to it; it ends when that stream does
+    stdin: bool = False  # True: `follow` can write to the container, which ends when that stream ends
     user: str | None = None  # None: the image's
-    root_quota: int | None = None  # bytes that it may write to its root file system, where the engine can see to that
-    ports: tuple[tuple[int, str], ...] = ()  # that `port_bindings` in `host` publishes, such as (443, "udp")
+    root_quota: int | None = None  # bytes that it may write to its root file system, if the engine has quotas
+    ports: tuple[tuple[int, str], ...] = ()  # the ports that `port_bindings` in `host` publishes, such as (443, "udp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """CPU time of a container so far, and for how long its CPU limit held it back. Seconds."""
+    """CPU time of a container so far, and the time for which its CPU limit stopped it. Seconds."""
 
     cpu: float
     throttled: float
@@ -88,22 +88,22 @@ class Stream:
     def __init__(self, api: docker.APIClient, stream: Any) -> None:
         self._api = api
         self._stream = stream
-        self._socket: socket.socket = stream._sock  # what docker-py gives is open for reading alone
+        self._socket: socket.socket = stream._sock  # docker-py returns a file that is open for reading only
         self._writing = threading.Lock()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """1 for stdout or 2 for stderr, and what was printed there."""
+        """Yields pairs: 1 for stdout or 2 for stderr, and the printed bytes."""
         try:
             yield from frames_iter(self._stream, tty=False)  # type: ignore[no-untyped-call]
         except (DockerException, OSError, ValueError):
-            return  # the end of this stream proves nothing: whoever follows asks for the state
+            return  # the end of this stream doesn't prove that the container ended: the caller asks for its state
         finally:
             self.close()
 
     def close(self) -> None:
         """End reading and writing; a container that reads this as its stdin sees the end."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # a response of docker-py's keeps it open otherwise
+            self._socket.shutdown(socket.SHUT_RDWR)  # otherwise docker-py's response keeps it open
         self._stream.close()
         self._api.close()
 
@@ -117,39 +117,50 @@ class Stream:
 
 
 class Engine:
-    """Containers and volumes with the labels of one owner and run.
+    """Containers and volumes with the labels of one owner and run. Each call borrows its own docker-py client, because
+    docker-py is not thread-safe."""
 
-    docker-py's client is not made for several threads, so each call borrows a client of its own.
-    """
+    longest_look = 5.0  # s between two measurements of a container's root file system
 
-    def __init__(self, client: docker.DockerClient, labels: Mapping[str, str], *, url: str | None = None) -> None:
-        """`url`: where the engine of `client` listens; None: the environment names it."""
+    def __init__(
+        self,
+        client: docker.DockerClient,
+        labels: Mapping[str, str],
+        *,
+        url: str | None = None,
+        call_seconds: int = _CALL_SECONDS,
+    ) -> None:
+        """`url`: the address of the engine of `client`; None: the environment names it. `call_seconds`: the longest
+        wait for the next byte of an answer, and for the end of a command. Raises LaneError `not-an-engine`."""
+        self._call_seconds = call_seconds
         self._where = {"base_url": url} if url is not None else kwargs_from_env()
         self._version = client.api.api_version
         self._labels = dict(labels)
-        info = client.info()
-        self._cgroup_parent = cgroup_parent(info)
-        self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
-        self._is_overlay = str(info.get("Driver", "")).startswith("overlay")
-        self._has_quotas = True  # of root file systems, as long as the engine didn't say that it hasn't
+        with understood("describe itself"):
+            info = client.info()
+            self._cgroup_parent = cgroup_parent(info)
+            self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
+            self._is_overlay = str(info.get("Driver", "")).startswith("overlay")
+        self._has_quotas = True  # the engine supports quotas of root file systems, until it says that it doesn't
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
         self._images: dict[str, str] = {}
         self._inspected: dict[str, dict[str, Any]] = {}
 
     @contextmanager
-    def _call(self, what: str) -> Iterator[docker.APIClient]:
+    def _call(self, action: str) -> Iterator[docker.APIClient]:
         try:
             api = self._idle.get_nowait()
         except queue.Empty:
             # One connection at a time suffices: a stock client would keep one open for every URL.
-            api = BoundedApi(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
+            api = BoundedApi(version=self._version, timeout=self._call_seconds, num_pools=1, **self._where)
         try:
-            yield api
-        except (DockerException, RequestException, OSError) as error:
+            with understood(action):
+                yield api
+        except (DockerException, RequestException, HTTPError, OSError) as error:
             reason = getattr(error, "explanation", None) or error
-            # What the engine refuses may be the image's fault; that it doesn't answer never is.
+            # A refused call may be the image's fault; an engine that doesn't answer never is.
             code = "engine" if isinstance(error, APIError) else "engine-silent"
-            raise LaneError(code, f"The engine could not {what}: {reason}") from error
+            raise LaneError(code, f"The engine could not {action}: {reason}") from error
         finally:
             self._idle.put(api)
 
@@ -162,17 +173,15 @@ class Engine:
                 return
 
     def free_disk(self) -> int | None:
-        """Free bytes where the engine keeps containers; None when that can't be seen from here."""
+        """Free bytes of the file system with the engine's containers; None when this process can't see it."""
         try:
             return shutil.disk_usage(self._disk).free if self._disk is not None else None
         except OSError:
             return None
 
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Make a container, not started, from the image that the tag meant at its first use. Returns its id.
-
-        `spec.root_quota` is left out where the engine's storage has no quotas.
-        """
+        """Create a container, not started, from the image that the tag meant at its first use. Returns its id. An
+        engine whose storage has no quotas ignores `spec.root_quota`."""
         quota = spec.root_quota if self._has_quotas else None
         if quota is not None and not self._is_overlay:
             quota += int(self._inspect_image(spec.image).get("Size") or 0)  # btrfs and zfs count the image, too
@@ -207,7 +216,7 @@ class Engine:
                     mounts=mounts, cgroup_parent=self._cgroup_parent, **storage, **spec.host
                 ),
             )
-        return made["Id"]
+            return identifier(made)
 
     def start(self, container: str) -> None:
         """Start a container; returns when its first process runs."""
@@ -215,7 +224,7 @@ class Engine:
             api.start(container)
 
     def signal(self, container: str, name: str) -> bool:
-        """Send a signal to the first process. False when the container runs no more."""
+        """Send a signal to the first process. Returns False when the container has ended."""
         try:
             with self._call(f"send {name}") as api:
                 api.kill(container, name)
@@ -229,38 +238,46 @@ class Engine:
         """The engine's present record of a container."""
         with self._call("inspect a container") as api:
             state: dict[str, Any] = api.inspect_container(container)["State"]
-        ended = state["Status"] in ("exited", "dead")
-        return State(
-            pid=state["Pid"],
-            exit_code=state["ExitCode"] if ended else None,
-            oom_killed=state["OOMKilled"],
-            started=_unix(state["StartedAt"]),
-            ended=_unix(state["FinishedAt"]) if ended else None,
-        )
+            ended = state["Status"] in ("exited", "dead")
+            return State(
+                pid=int(state["Pid"]),
+                exit_code=int(state["ExitCode"]) if ended else None,
+                oom_killed=bool(state["OOMKilled"]),
+                started=unix(state["StartedAt"]),
+                ended=unix(state["FinishedAt"]) if ended else None,
+            )
+
+    def bound_layer(self, container: str, size: int) -> BoundedLayer | None:
+        """Bound the root file system of a container, not started, to `size` bytes; None where that is impossible."""
+        if self._has_quotas or not may_bound(self._disk):
+            return None
+        with self._call("inspect a container") as api:
+            upper = (api.inspect_container(container)["GraphDriver"].get("Data") or {}).get("UpperDir")
+        return bound_layer(Path(upper), size) if upper else None
 
     def layer_size(self, container: str) -> int:
-        """Bytes that a container has written to its root file system, as the engine counts them in its files."""
+        """Bytes that a container has written to its root file system, counted in the engine's files."""
         with self._call("measure a root file system") as api:
-            own: Any = api  # docker-py has no parameter for it
-            answer = own._get(own._url("/containers/{0}/json", container), params={"size": 1})
-            return int(own._result(answer, json=True).get("SizeRw") or 0)
+            client: Any = api  # docker-py has no parameter for it
+            answer = client._get(client._url("/containers/{0}/json", container), params={"size": 1})
+            return int(client._result(answer, json=True).get("SizeRw") or 0)
 
     def usage(self, container: str) -> Usage:
-        """CPU time of a running container; zeros when it runs no more. Raises LaneError when it ends meanwhile."""
+        """CPU time of a running container; zeros when it has ended. Raises LaneError when it ends during the call."""
         with self._call("measure a container") as api:
             cpu = api.stats(container, stream=False, one_shot=True).get("cpu_stats", {})
-        return Usage(
-            cpu=cpu.get("cpu_usage", {}).get("total_usage", 0) / 1e9,
-            throttled=cpu.get("throttling_data", {}).get("throttled_time", 0) / 1e9,
-        )
+            return Usage(
+                cpu=cpu.get("cpu_usage", {}).get("total_usage", 0) / 1e9,
+                throttled=cpu.get("throttling_data", {}).get("throttled_time", 0) / 1e9,
+            )
 
     def follow(self, container: str, *, stdin: bool = False) -> Stream:
         """Attach now; then iterate over what the container prints until it ends. Attach before the start."""
         params = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
         with self._call("attach to a container"):
             # The stream has a client of its own, so that no other call shares its connection.
-            own = BoundedApi(version=self._version, timeout=_CALL_SECONDS, num_pools=1, **self._where)
-            return Stream(own, own.attach_socket(container, params=params))
+            client = BoundedApi(version=self._version, timeout=self._call_seconds, num_pools=1, **self._where)
+            return Stream(client, client.attach_socket(container, params=params))
 
     def wait(self, container: str) -> None:
         """Wait, without limit, until a container has ended."""
@@ -268,27 +285,28 @@ class Engine:
             api.wait(container, timeout=None)
 
     def printed(self, container: str) -> str:
-        """What a container has printed, as far as its log driver keeps it; 32 MiB at most, whatever is sent."""
+        """The container's output as far as its log driver keeps it, 32 MiB at most."""
         params = {"stdout": 1, "stderr": 1, "follow": 0, "timestamps": 0, "tail": "all"}
         with self._call("read a log") as api:
             # Not `api.logs`, which reads a frame of any size that the engine announces.
-            own: Any = api
-            answer = own._get(own._url("/containers/{0}/logs", container), params=params, stream=True)
+            client: Any = api
+            answer = client._get(client._url("/containers/{0}/logs", container), params=params, stream=True)
             with closing(answer):
-                own._raise_for_status(answer)
-                return _unframed(answer.raw, _LARGEST_LOG).decode(errors="replace")
+                client._raise_for_status(answer)
+                return unframed(Timed(answer.raw.read1, self._call_seconds), _LARGEST_LOG).decode(errors="replace")
 
     def execute(self, container: str, command: list[str]) -> tuple[int, str]:
-        """Run a command in a running container. Returns exit code and what it printed, 32 MiB at most."""
+        """Run a command in a running container. Returns exit code and what it printed, 32 MiB at most. Raises LaneError
+        when it runs for more than `call_seconds`."""
         with self._call("run a command in a container") as api:
             made = api.exec_create(container, command)
-            with io.BufferedReader(api.exec_start(made["Id"], socket=True)) as answer:  # type: ignore[type-var]
-                output = _unframed(answer, _LARGEST_LOG)
-            exit_code: int = api.exec_inspect(made["Id"])["ExitCode"]
-        return exit_code, output.decode(errors="replace")
+            stream: Any = api.exec_start(made["Id"], socket=True)
+            with closing(stream):
+                output = unframed(Timed(stream.read, self._call_seconds, stream._sock), _LARGEST_LOG)
+            return int(api.exec_inspect(made["Id"])["ExitCode"]), output.decode(errors="replace")
 
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:  # noqa: ARG002
-        """A folder or file of a container as tar, in blocks. `limit`, in bytes, is for engines of other hosts."""
+        """A folder or file of a container as tar, in blocks. `limit` in bytes protects from engines of other hosts."""
         with self._call(f"read {path}") as api:
             blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
             yield from blocks
@@ -299,19 +317,20 @@ class Engine:
             yield from api.export(container, chunk_size=_BLOCK)
 
     def image_config(self, image: str) -> dict[str, Any]:
-        """The image's first process, in the engine's words."""
-        config: dict[str, Any] = self._inspect_image(image)["Config"] or {}
-        return config
+        """The configuration of the image's first process, with the engine's names."""
+        with understood(f"describe the image {image}"):
+            return dict(self._inspect_image(image)["Config"] or {})
 
     def _inspect_image(self, image: str) -> dict[str, Any]:
         if image not in self._inspected:
             with self._call(f"look at the image {image}") as api:
-                found: dict[str, Any] = api.inspect_image(self.image_id(image))  # type: ignore[no-untyped-call]
-            self._inspected[image] = found
+                inspected = dict(api.inspect_image(self.image_id(image)))  # type: ignore[no-untyped-call]
+            self._inspected[image] = inspected
         return self._inspected[image]
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
-        """Write files, readable by everyone, into a folder of a container, which needn't run; folders are made."""
+        """Write files, readable by everyone, into a folder of a container. Missing folders are made; the container need
+        not run."""
         with io.BytesIO() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 for name, content in files.items():
@@ -323,15 +342,15 @@ class Engine:
                 api.put_archive(container, path, archive)
 
     def remove(self, container: str) -> None:
-        """Kill and remove a container with its nameless volumes; nothing happens when it is gone."""
+        """Kill and remove a container with its anonymous volumes. A missing container is no error."""
         with self._call("remove a container") as api, _gone_is_fine():
             api.remove_container(container, force=True, v=True)
 
     def create_volume(self, name: str, *, role: str, quota: int | None = None) -> None:
-        """Make a volume. With `quota`, in bytes, it lies in memory, takes no more, and lasts while it is mounted."""
+        """Create a volume. With `quota` in bytes it is a tmpfs of that size, which lasts while it is mounted."""
         options = None
         if quota is not None:
-            # One inode for 4 KiB on average: files without content are to count too.
+            # One inode for each 4 KiB, so that empty files count, too.
             inodes = max(1024, quota // 4096)
             limits = f"size={quota},nr_inodes={inodes},mode=1777,nodev,nosuid"
             options = {"type": "tmpfs", "device": "tmpfs", "o": limits}
@@ -344,44 +363,31 @@ class Engine:
             api.remove_volume(name, force=True)
 
     def image_id(self, image: str) -> str:
-        """The content-addressed id of an image, `sha256:…`: the same for as long as this object lives.
-
-        A build in another terminal moves the tag, and a run must not go on with another image.
-        """
+        """The content-addressed id of an image, `sha256:…`, fixed for the life of this object. A build in another
+        terminal may move the tag, and a run must keep its image."""
         if image not in self._images:
             with self._call(f"find the image {image}") as api:
-                self._images[image] = api.inspect_image(image)["Id"]  # type: ignore[no-untyped-call]
+                self._images[image] = identifier(api.inspect_image(image))  # type: ignore[no-untyped-call]
         return self._images[image]
 
     def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
-        """Id and labels of every container that some bentpipe made, running or not."""
+        """Id and labels of every container of any bentpipe, running or not."""
         with self._call("list containers") as api:
-            found = api.containers(all=True, filters={"label": LABEL_OWNER})
-        return [(container["Id"], container["Labels"]) for container in found]
+            containers = api.containers(all=True, filters={"label": LABEL_OWNER})
+            return [(identifier(container), dict(container["Labels"])) for container in containers]
 
     def watched(self) -> frozenset[str]:
-        """The values of `LABEL_LANES` of the runners over which a watchdog runs."""
-        wanted = {"label": f"{LABEL_ROLE}={WATCHDOG_ROLE}", "status": "running"}
+        """The values of `LABEL_LANES` whose runner has a running watchdog."""
+        filters = {"label": f"{LABEL_ROLE}={WATCHDOG_ROLE}", "status": "running"}
         with self._call("list watchdogs") as api:
-            found = api.containers(filters=wanted)
-        return frozenset(container["Labels"].get(LABEL_LANES, "") for container in found)
+            containers = api.containers(filters=filters)
+            return frozenset(container["Labels"].get(LABEL_LANES, "") for container in containers)
 
     def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
-        """Name and labels of every volume that some bentpipe made."""
+        """Name and labels of every volume of any bentpipe."""
         with self._call("list volumes") as api:
-            found = api.volumes(filters={"label": LABEL_OWNER})["Volumes"] or []
-        return [(volume["Name"], volume["Labels"]) for volume in found]
-
-
-def _unframed(source: Any, limit: int) -> bytes:
-    """The first `limit` bytes of a stream of frames: kind, length, content (Docker Engine API, ContainerAttach)."""
-    output = bytearray()
-    while len(output) < limit and len(head := source.read(_FRAME.size)) == _FRAME.size:
-        left = _FRAME.unpack(head)[1]
-        while left and len(output) < limit and (part := source.read(min(left, limit - len(output), _BLOCK))):
-            output += part
-            left -= len(part)
-    return bytes(output)
+            volumes = api.volumes(filters={"label": LABEL_OWNER})["Volumes"] or []
+            return [(str(volume["Name"]), dict(volume["Labels"])) for volume in volumes]
 
 
 @contextmanager
@@ -390,9 +396,3 @@ def _gone_is_fine() -> Iterator[None]:
         yield
     except NotFound:
         return
-
-
-def _unix(text: str) -> float | None:
-    """Seconds since 1970 of the engine's time, which is the year 1 for what did not happen yet."""
-    moment = datetime.fromisoformat(text)
-    return moment.timestamp() if moment.year > 1 else None

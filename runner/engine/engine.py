@@ -1,4 +1,4 @@
-"""The Docker Engine of this host: find it, else install it from the distribution, else start it."""
+"""The Docker Engine of this host: connect to it, or install it from the distribution and start it."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ from runner.errors import SetupError
 
 SOCKET = Path("/var/run/docker.sock")
 LOG = Path("/var/log/bentpipe-dockerd.log")
-MINIMUM_API = (1, 41)  # Docker Engine 20.10, the oldest that this project was run on
+MINIMUM_API = (1, 41)  # Docker Engine 20.10 is the oldest version on which bentpipe was tried
 
 Progress = Callable[[str], None]
 Consent = Callable[[str], bool]
@@ -40,11 +40,10 @@ class SocketState(Enum):
 
 
 def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _: True) -> docker.DockerClient:
-    """Return a client of a Docker Engine that answers, installing and starting the engine where that is needed.
+    """A client of a running Docker Engine. Installs and starts the engine when needed, but not when DOCKER_HOST is set.
 
-    DOCKER_HOST is respected, and then nothing is installed or started. `progress` gets a sentence for each thing that
-    is done to the host, `consent` a question before something is installed; it answers whether to go on.
-    Raises SetupError.
+    `progress` is called with a sentence for each change of the host. `consent` is called with a question before an
+    installation and returns whether to continue. Raises SetupError.
     """
     if not os.environ.get("DOCKER_HOST") and socket_state(SOCKET) is SocketState.SILENT:
         if os.geteuid() != 0:
@@ -80,25 +79,25 @@ def forbidden(path: Path) -> str:
 
 
 def join_group() -> str:
-    """The mend for a user without the right to use the engine."""
+    """The sentence that says how a user gets the right to use the engine."""
     return f"run `sudo usermod -aG docker {user()}` and log in again, or run bentpipe as root"
 
 
 def daemon() -> str | None:
-    """The path of dockerd, None when it isn't installed. A user's PATH often lacks /usr/sbin, where it is."""
+    """The path of dockerd, or None when it isn't installed. Searches /usr/sbin, too, which many users lack in PATH."""
     return shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def install_packages(packages: Sequence[str], *, consent: Consent, progress: Progress, purpose: str) -> None:
     """Install distribution packages with apt-get. Raises SetupError without root, apt-get or consent."""
     names = " ".join(packages)
-    mend = f"run `sudo apt-get install {names}`, then this command again"
+    fix = f"run `sudo apt-get install {names}`, then this command again"
     if shutil.which("apt-get") is None:
         raise SetupError(f"{purpose} This is neither Debian nor Ubuntu: install it by hand, then run this again.")
     if os.geteuid() != 0:
-        raise SetupError(f"{purpose} Installing needs root: {mend}.")
+        raise SetupError(f"{purpose} Installing needs root: {fix}.")
     if not consent(f"{purpose} Install {names} with apt-get?"):
-        raise SetupError(f"{purpose} Nothing was installed: {mend}.")
+        raise SetupError(f"{purpose} Nothing was installed: {fix}.")
     progress(f"installing {names} (apt-get)")
     _apt("update")
     _apt("install", "-y", "--no-install-recommends", *packages)
@@ -141,7 +140,7 @@ def _start(progress: Progress) -> None:
             raise SetupError("docker.io is installed and yet there is no dockerd: reinstall docker.io.")
         progress(f"starting the Docker Engine (dockerd; its log is {LOG})")
         for program, pid_file in _PID_FILES.items():
-            if not _runs(program):  # dockerd would take any process of that number for it, and wait
+            if not _runs(program):  # dockerd would take any process with that number for another dockerd, and wait
                 pid_file.unlink(missing_ok=True)
         with LOG.open("ab") as log:
             process = subprocess.Popen(
@@ -166,10 +165,8 @@ def _answers() -> bool:
 
 
 def _runs(program: str) -> bool:
-    """True when the process of the pid file is that program. After a crash its number may belong to another
-    process.
-
-    A dead process that nobody waited for still has a name, but no executable.
+    """True when the pid file names a running process of this program. After a crash, another process may have the
+    number. A dead process whose parent has not waited for it still has a name, but no executable.
     """
     try:
         return program in Path(f"/proc/{int(_PID_FILES[program].read_text())}/exe").readlink().name
@@ -185,25 +182,26 @@ def _tail(path: Path, lines: int = 8) -> str:
 
 
 def client() -> docker.DockerClient:
-    """Return a client of the engine that answers now. Raises SetupError for no answer, no right, too old an engine."""
+    """A client of a running engine. Raises SetupError when no engine answers, when the user has no right, or when the
+    engine is too old."""
     path = socket_path()
     if path is not None and socket_state(path) is SocketState.FORBIDDEN:
         raise SetupError(forbidden(path))
     where = os.environ.get("DOCKER_HOST") or str(SOCKET)
     try:
-        found = docker.from_env(timeout=_CALL_SECONDS)
-        api = found.version()["ApiVersion"]
+        client = docker.from_env(timeout=_CALL_SECONDS)
+        api = client.version()["ApiVersion"]
     except (DockerException, OSError) as error:
         cause: BaseException = error
         while cause.__context__ is not None:
             cause = cause.__context__
-        mend = "start it, or mend DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "start it"
-        raise SetupError(f"No Docker Engine answers at {where} ({cause}): {mend}.") from error
+        fix = "start it, or fix DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "start it"
+        raise SetupError(f"No Docker Engine answers at {where} ({cause}): {fix}.") from error
     if tuple(int(part) for part in api.split(".")) < MINIMUM_API:
         raise SetupError(
             f"The Docker Engine at {where} speaks API {api}: Docker Engine 20.10 (API 1.41) or newer is needed."
         )
-    return found
+    return client
 
 
 def user() -> str:

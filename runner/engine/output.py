@@ -1,9 +1,9 @@
-"""What a container prints, read while it runs: its beginning and its end are kept, the amount is counted."""
+"""A container's output, read while it runs. Its beginning and its end are kept, and all bytes are counted."""
 
 from collections import deque
 
 HEAD = 512 * 1024  # bytes kept from the beginning
-TAIL = 512 * 1024  # and from the end
+TAIL = 512 * 1024  # bytes kept from the end
 
 
 class Output:
@@ -16,7 +16,7 @@ class Output:
         self._tail_size = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what was printed next."""
+        """Add output."""
         self.total += len(data)
         room = HEAD - len(self._head)
         self._head += data[:room]
@@ -32,7 +32,7 @@ class Output:
         return self.total - len(self._head) - self._tail_size
 
     def content(self) -> bytes:
-        """The kept output, with one line at the place where something was left out."""
+        """The kept output, with a line in place of the part that is left out."""
         gap = f"\n[bentpipe: {self.left_out} bytes left out]\n".encode() if self.left_out else b""
         return bytes(self._head) + gap + b"".join(self._tail)
 

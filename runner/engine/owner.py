@@ -1,5 +1,5 @@
-"""The owner of a container or volume, and whether its process still lives: a restarted runner removes only what
-dead runners left."""
+"""The owner of a container or volume, and whether its process still lives. A runner removes only what dead runners
+left."""
 
 import hashlib
 import os
@@ -14,8 +14,7 @@ _START_TIME = 21 - 2  # field 22 of /proc/<pid>/stat, counted after the name, wh
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A process, identified without ambiguity: process IDs are reused, but not with the same start time within one
-    boot."""
+    """A process. Its start time and boot tell it from later processes with the same number."""
 
     machine: str
     boot: str
@@ -31,7 +30,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> "Owner | None":
-        """The owner that a label names, None when the label isn't of that form."""
+        """The owner in a label, or None when the label has another form."""
         try:
             machine, boot, pid, start = text.split(":")
             return cls(machine=machine, boot=boot, pid=int(pid), start=int(start))
@@ -42,7 +41,7 @@ class Owner:
         return f"{self.machine}:{self.boot}:{self.pid}:{self.start}"
 
     def is_dead(self) -> bool:
-        """True when the process is known to have ended. Processes of other machines never are."""
+        """True when the process has certainly ended. Processes of other machines never count as dead."""
         if self.machine != _machine():
             return False
         return self.boot != _boot() or _start_time(self.pid) != self.start
@@ -50,14 +49,12 @@ class Owner:
 
 @cache
 def _machine() -> str:
-    """What tells this machine from all others, in 32 hexadecimal digits.
-
-    The machine-id alone doesn't: copies of a virtual machine keep it. They differ in their names or network cards.
-    """
+    """32 hexadecimal digits that identify this machine. Copies of a virtual machine share the machine-id, so host name
+    and network cards enter, too."""
     digest = hashlib.sha256(socket.gethostname().encode())
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
-        if path.is_file() and (found := path.read_text().strip()):
-            digest.update(found.encode())
+        if path.is_file() and (text := path.read_text().strip()):
+            digest.update(text.encode())
             break
     for card in sorted(Path("/sys/class/net").glob("*/device")):  # bridges and veths have no device
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""A CPU weight for everything that runs in lanes, above the host's other work.
+"""A higher CPU weight for the containers of lanes than for other work of this host.
 
-The weight of a container counts only inside the cgroup that holds it. Docker's own has that of a single process, so
-that the start of a container in a neighbouring lane makes a simulator late (sim/README.md, Measured).
+The weight of a container counts only inside its parent cgroup. Docker's own cgroup has the weight of a single process,
+so that a starting container in another lane makes a simulator late (sim/README.md, Measured).
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,14 @@ _WEIGHTS = ((_ROOT / "cpu" / "bentpipe" / "cpu.shares", "262144"), (_ROOT / "ben
 
 
 def cgroup_parent(engine: Mapping[str, Any]) -> str | None:
-    """The cgroup for containers of lanes, by the engine's `info`; None where systemd owns them, which wants a slice."""
+    """The cgroup for containers of lanes, from the engine's `info`. None where systemd manages cgroups and requires a
+    slice."""
     return PARENT if engine.get("CgroupDriver") == "cgroupfs" else None
 
 
 def raise_weight() -> bool:
-    """Once a container is in the cgroup, give it the highest weight. False where that isn't ours to do."""
+    """Give the cgroup the highest weight, after a container has joined it. Returns False when this process may not do
+    that."""
     for path, weight in _WEIGHTS:
         try:
             path.write_text(weight)

@@ -1,4 +1,4 @@
-"""Removes what runners left behind: dead runners at the start, this runner at the end."""
+"""Removes leftovers of runners: of dead runners at the start, of this runner at the end."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,10 +10,11 @@ Belongs = Callable[[Mapping[str, str]], bool]
 
 
 def sweep(engine: Engine) -> int:
-    """Remove containers and volumes of runners of this machine that are dead. Returns how many were removed.
+    """Remove containers and volumes of dead runners of this machine. Returns their number.
 
-    Those over which a watchdog still runs are left to it: it knows better whether the runner lives, which may be on a
-    copy of this machine. What can't be removed, perhaps because another runner sweeps too, is left to the next sweep.
+    A runner with a running watchdog is left to the watchdog, which knows whether the runner lives, even on a copy of
+    this machine. Objects that can't be removed, for example because another runner removes them now, are left to the
+    next sweep.
     """
     watched = engine.watched()
 
@@ -27,21 +28,22 @@ def sweep(engine: Engine) -> int:
 
 def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
     """Remove every container and volume with these labels. Returns their number; raises LaneError when one is left."""
-    removed, failures = _remove(engine, lambda found: all(found.get(name) == value for name, value in labels.items()))
+    removed, failures = _remove(engine, lambda made: all(made.get(name) == value for name, value in labels.items()))
     if failures:
         raise failures[0]
     return removed
 
 
 def _remove(engine: Engine, belongs: Belongs) -> tuple[int, list[LaneError]]:
-    """Containers first: a volume in use can't be removed. Returns how many were removed, and what failed."""
+    """Remove containers, then volumes, because a volume in use can't be removed. Returns the number of removed objects,
+    and the failures."""
     failures: list[LaneError] = []
     removed = 0
-    for found, remove in (
+    for listed, remove in (
         (engine.labelled_containers, engine.remove),
         (engine.labelled_volumes, engine.remove_volume),
     ):
-        for name, labels in found():
+        for name, labels in listed():
             if not belongs(labels):
                 continue
             try:

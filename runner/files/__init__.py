@@ -1,1 +1,1 @@
-"""Reading and writing files that others may have tampered with, and files that are stored compressed."""
+"""Reading and writing untrusted files, and compressed logs."""

@@ -1,7 +1,7 @@
-"""Logs of endpoints on disk: plain while a job runs, compressed with Zstandard (RFC 8878) once it is judged.
+"""Logs of endpoints on disk: plain while a job runs, compressed with Zstandard (RFC 8878) after it was judged.
 
-A qlog shrinks to about 8 % of its size. Captures stay as they are: they are encrypted, shrink by 7 % only, and
-Wireshark opens them with a double click.
+A qlog shrinks to about 8 % of its size. Captures stay as they are: they are encrypted, would shrink by 7 % only, and
+Wireshark opens plain ones with a double click.
 """
 
 import io
@@ -14,11 +14,11 @@ SUFFIX = ".zst"
 _PART = ".part"
 _CODEC = "zstd"
 _BLOCK = 1 << 20  # bytes
-MOST_BYTES = 1 << 30  # of a log after decompression: a few kilobytes of a stranger's file could unpack to terabytes
+MOST_BYTES = 1 << 30  # most bytes of a decompressed log: a few hostile kilobytes could unpack to terabytes
 
 
 class _Bounded(io.RawIOBase):
-    """The first `MOST_BYTES` of a compressed file. Damage ends it, as the end of the file would."""
+    """The first `MOST_BYTES` of a compressed file. A damaged file ends where the damage begins."""
 
     def __init__(self, path: Path) -> None:
         self._file = pa.OSFile(str(path))
@@ -48,7 +48,7 @@ class _Bounded(io.RawIOBase):
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A log for reading, as the endpoint wrote it. Can't be sought. Raises OSError when the file can't be opened."""
+    """Open a log for sequential reading, compressed or not. Raises OSError when the file can't be opened."""
     return io.BufferedReader(_Bounded(path)) if path.suffix == SUFFIX else path.open("rb")
 
 
@@ -60,7 +60,7 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def compress_logs(folder: Path) -> None:
-    """Compress every file below `folder` and remove the plain one. A kill at any moment loses nothing."""
+    """Compress every file below `folder` and remove the plain file. A kill at any moment loses nothing."""
     for path in log_files(folder):
         if path.suffix == _PART:
             path.unlink()  # an earlier call was killed; the plain file is still there

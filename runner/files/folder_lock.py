@@ -1,15 +1,16 @@
-"""One runner at a time in a folder: a lock that the kernel releases when its process ends, however that ends.
+"""Locks a folder for one runner. The kernel releases the lock when the runner's process ends in any way.
 
-It is a record lock (fcntl(2), F_SETLK): no child inherits it. A lock of flock(2) lives as long as any copy of its
-descriptor, so a forked child of a killed runner once kept a run folder locked.
+It is a record lock (fcntl(2), F_SETLK), which children don't inherit. With flock(2), a forked child of a killed runner
+would keep the folder locked.
 """
 
 import fcntl
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -24,10 +25,10 @@ _changing_held = threading.Lock()
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold `folder`, which is made where it is missing, for this process.
+    """Lock `folder` for this process; make it when it is missing.
 
-    Raises UsageError when a living process holds it (the sentence names that process and its host), or when the folder
-    can't be written.
+    Raises UsageError when a living process holds the lock (the sentence names the process and its host), or when the
+    folder can't be written.
     """
     place = folder.resolve()
     with _changing_held:
@@ -51,6 +52,13 @@ def locked_folder(folder: Path) -> Iterator[None]:
         with _changing_held:
             file.close()
             _held.discard(place)
+
+
+def remove_abandoned(scratch: Path) -> None:
+    """Remove the folders `scratch/bentpipe-*` whose processes were killed, so that no lock on them is left."""
+    for lock in scratch.glob(f"bentpipe-*/{LOCK_NAME}"):
+        with suppress(UsageError), locked_folder(lock.parent):
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _refusal(folder: Path, owner: str) -> UsageError:

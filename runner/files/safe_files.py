@@ -1,7 +1,6 @@
-"""Reads and removes files in a folder that somebody else may have made: up to a limit, never through a link, and
-only our own.
+"""Reads and removes files in untrusted folders: only up to a limit, never through a link, and never outside the folder.
 
-A run folder may come from anybody. Its names, links, pipes and sizes are input, as any other text is.
+A run folder may come from anywhere: its names, links, pipes and sizes are untrusted input.
 """
 
 import os
@@ -18,7 +17,7 @@ _MOST_ENTRIES = 20_000  # files and folders of a job; the runner copies at most 
 
 
 class RefusedFileError(OSError):
-    """A file that is not read: a link, a pipe, a device, or larger than its limit. The message says which of these."""
+    """A file that must not be read: a link, a pipe, a device, or a file above its limit. The message says which."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(why)
@@ -30,9 +29,10 @@ class RefusedFileError(OSError):
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor of the regular file `path`, for reading. Raises OSError; RefusedFileError for anything else.
+    """A descriptor of the regular file `path`, for reading. Raises OSError; RefusedFileError for anything but a regular
+    file.
 
-    The last component is never followed when it is a link, and a pipe without a writer doesn't block.
+    A link as the last component is refused, and a pipe without a writer doesn't block.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -47,7 +47,8 @@ def open_regular(path: Path) -> int:
 
 
 def read_regular(path: Path, *, limit: int = LARGEST_DOCUMENT) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises OSError; RefusedFileError when it is none."""
+    """The content of a regular file of at most `limit` bytes. Raises OSError; RefusedFileError for other and larger
+    files."""
     with os.fdopen(open_regular(path), "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -69,11 +70,8 @@ def read_tail(path: Path, *, size: int) -> bytes:
 
 
 def foreign_entry(folder: Path) -> str | None:
-    """The first entry in a job's folder that bentpipe never writes: a link, a pipe, a device, too many files, too
-    deep.
-
-    None when all entries are files and folders, or when the folder is missing.
-    """
+    """The first entry in a job's folder that bentpipe never writes: a link, a pipe, a device, too many files, too deep
+    folders. None when there is no such entry or no folder."""
     if folder.is_symlink():
         return f"{folder.name} is a symbolic link"
     waiting = [(folder, 0)]
@@ -104,10 +102,8 @@ def foreign_entry(folder: Path) -> str | None:
 
 
 def beneath(root: Path, relative: Path | str) -> Path:
-    """`root / relative`, which needn't exist. Raises UsageError when it leads out of `root`: by `..`, or by a link.
-
-    `root` itself may be a link: a user may keep runs elsewhere.
-    """
+    """`root / relative`, which need not exist. Raises UsageError when `..` or a link leads out of `root`. `root` itself
+    may be a link."""
     place = root
     for part in Path(relative).parts:
         if part in ("..", "/"):
@@ -121,7 +117,7 @@ def beneath(root: Path, relative: Path | str) -> Path:
 
 
 def remove_tree(root: Path, relative: Path | str) -> None:
-    """Remove a folder below `root` with all that it holds; nothing happens when it is gone. Raises as `beneath`."""
+    """Remove a folder below `root` with its content. A missing folder is no error. Raises as `beneath`."""
     place = beneath(root, relative)
     try:
         shutil.rmtree(place)

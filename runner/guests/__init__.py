@@ -1,1 +1,1 @@
-"""Jobs in virtual time: each in a small kernel of its own (guest/), whose clock jumps when nobody has work."""
+"""Jobs in virtual time: each in its own small kernel (guest/), whose clock jumps when no process has work."""

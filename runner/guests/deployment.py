@@ -7,33 +7,36 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
-from runner.errors import LaneError, UsageError
-from runner.files.folder_lock import LOCK_NAME, locked_folder
-from runner.guests.disks import Disks
+from runner.errors import LaneError
+from runner.files.folder_lock import locked_folder, remove_abandoned
+from runner.guests.disks import Disks, EngineImages, Images
 from runner.guests.experiment import GuestExperiment, Setting
-from runner.guests.house import House
+from runner.guests.house import ContainerHouse, House
+from runner.guests.memory import require_memory
+from runner.guests.rootless import open_house
+from runner.guests.saved_images import SavedImages
 from runner.lanes.lane_job import lane_job
 from runner.lanes.request import LaneJob
 from runner.lanes.watchdog import start_watchdog
 from runner.model.artifacts import Evidence
-from runner.model.estimate import VIRTUAL
+from runner.model.deployment import Deployment
 from runner.model.job import Job
 from runner.model.run import Run
 from runner.units import MIB
 
-_MEMORY = 3072 * MIB  # of one guest, at most
+_MEMORY = 4096 * MIB  # most bytes of one guest
 _SPARE = 512 * MIB
 
 
 class GuestHost:
-    """Where guests of one run live. Construct with `open`; `run` may be called from as many threads as `lanes`."""
+    """The place of all guests of a run. Construct with `open`; `run` may be called from as many threads as `lanes`."""
 
     def __init__(self, house: House, disks: Disks, work: Path, setting: Setting, *, lanes: int) -> None:
         self._house = house
@@ -46,36 +49,37 @@ class GuestHost:
         for number in range(lanes):
             self._cpus.put(cores[number % len(cores)])
         self._stopped = threading.Event()
+        self._stopping = threading.Lock()
 
     @classmethod
     @contextmanager
-    def open(cls, name: str, setting: Setting, *, lanes: int, scratch: Path) -> Iterator["GuestHost"]:
-        """Up to `lanes` guests at once, for the run `name`.
-
-        `scratch`: a folder for disks, which stay, and for jobs while they run.
+    def open(
+        cls, name: str, setting: Setting, *, lanes: int, scratch: Path, saved: SavedImages | None = None
+    ) -> Iterator["GuestHost"]:
+        """Run up to `lanes` guests at once, for the run `name`. `scratch`: a folder for disks, which are kept, and for
+        running jobs. `saved`: images from archives, which need no engine. Raises SetupError when this host has too
+        little memory.
         """
+        require_memory(lanes)
         prefix = f"bentpipe-{secrets.token_hex(4)}"
-        labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: name, LABEL_LANES: prefix}
-        engine = Engine(host_engine.connect(), labels)
-        work, stop, disks = scratch / prefix, threading.Event(), scratch / "disks"
+        work, disks = scratch / prefix, scratch / "disks"
+        disks.mkdir(parents=True, exist_ok=True)
         with locked_folder(work):
             try:
-                sweep(engine)
-                _remove_left_over(scratch)
-                start_watchdog(engine, prefix, stop)
-                house = House(engine, stop, name=prefix, work=work, disks=disks, memory=lanes * _MEMORY + _SPARE)
-                yield cls(house, Disks(engine, house, disks), work, setting, lanes=lanes)
+                remove_abandoned(scratch)
+                with ExitStack() as stack:
+                    if saved is None:
+                        house, images = stack.enter_context(_container(name, prefix, work, disks, lanes=lanes))
+                    else:
+                        house, images = open_house(saved, scratch), saved
+                        stack.callback(house.close)
+                    yield cls(house, Disks(images, house, disks), work, setting, lanes=lanes)
             finally:
-                stop.set()
-                try:
-                    remove_own(engine, {LABEL_LANES: prefix})
-                finally:
-                    engine.close()
-                    shutil.rmtree(work, ignore_errors=True)
+                shutil.rmtree(work, ignore_errors=True)
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job in a guest of its own and fill its folder, `evidence.json` last. Raises LaneError."""
-        # A guest has one CPU. On one of the host it is fastest: its kernel and its processes take turns.
+        # A guest has one CPU, and is fastest on one CPU of the host: its kernel and its processes take turns.
         cpu = self._cpus.get()
         try:
             if self._stopped.is_set():
@@ -86,20 +90,36 @@ class GuestHost:
             self._cpus.put(cpu)
 
     def stop(self) -> None:
-        """Make running jobs end soon."""
-        self._stopped.set()
-        self._house.close()
+        """Make running jobs end soon. Two campaigns that share this host may both call it."""
+        with self._stopping:
+            if not self._stopped.is_set():
+                self._stopped.set()
+                self._house.close()
 
 
-def _remove_left_over(scratch: Path) -> None:
-    """Remove the folders of runners that were killed: nobody holds them any more."""
-    for lock in scratch.glob(f"bentpipe-*/{LOCK_NAME}"):
-        with suppress(UsageError), locked_folder(lock.parent):
-            shutil.rmtree(lock.parent, ignore_errors=True)
+@contextmanager
+def _container(name: str, prefix: str, work: Path, disks: Path, *, lanes: int) -> Iterator[tuple[House, Images]]:
+    """A container for guests, and the images of its engine. First removes leftovers of killed runners."""
+    labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: name, LABEL_LANES: prefix}
+    engine, stop = Engine(host_engine.connect(), labels), threading.Event()
+    try:
+        sweep(engine)
+        start_watchdog(engine, prefix, stop)
+        memory = lanes * _MEMORY + _SPARE
+        yield (
+            ContainerHouse(engine, stop, name=prefix, work=work, disks=disks, memory=memory),
+            EngineImages(engine, prefix),
+        )
+    finally:
+        stop.set()
+        try:
+            remove_own(engine, {LABEL_LANES: prefix})
+        finally:
+            engine.close()
 
 
-class Guests:
-    """A deployment in virtual time: from the run's record to what a guest is asked to do. Construct with `open`."""
+class Guests(Deployment):
+    """A deployment whose jobs run in guests, in virtual time. Construct with `open`."""
 
     def __init__(self, run: Run, host: GuestHost) -> None:
         self._run = run
@@ -107,18 +127,11 @@ class Guests:
 
     @classmethod
     @contextmanager
-    def open(cls, run: Run, *, lanes: int, scratch: Path) -> Iterator["Guests"]:
-        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one.
-
-        Raises UsageError for jobs over TCP.
+    def open(cls, run: Run, *, lanes: int, scratch: Path, saved: SavedImages | None = None) -> Iterator["Guests"]:
+        """Run up to `lanes` jobs at once. Removes leftovers of killed runners at the start and everything of this
+        runner at the end. `saved`: images from archives, which need no engine.
         """
-        if over_tcp := run.pairs_over_tcp(clock=VIRTUAL):
-            # A guest's kernel has no TCP that is known to behave as the host's does.
-            raise UsageError(
-                f"--clock virtual runs QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or "
-                "leave out --clock."
-            )
-        with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch) as host:
+        with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch, saved=saved) as host:
             yield cls(run, host)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed

@@ -1,4 +1,4 @@
-"""What the first process of a guest is told: the world of one job as records (guest/init/job.c). Pure."""
+"""Describes a job for the first process of a guest, as records (guest/init/job.c). Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,32 +10,29 @@ from runner.lanes.addresses import (
     CLIENT4,
     CLIENT6,
     CLIENT_HOSTS,
-    LANE4,
-    LANE6,
-    LEFT4,
-    LEFT6,
     READY_PORT,
-    RIGHT4,
-    RIGHT6,
     SERVER4,
     SERVER6,
     SERVER_HOSTS,
 )
 from runner.lanes.experiment import downloads_quota
-from runner.lanes.holders import NAMESPACE_SETTINGS
-from runner.lanes.lane_experiment import LAST_PACKETS
+from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS
+from runner.lanes.lane_experiment import DISCARD, LAST_PACKETS
 from runner.lanes.link_document import LOGS, link_document
+from runner.lanes.network import GATEWAY, GATEWAY4, TERMINAL, cables, routes
 from runner.lanes.request import EndpointSpec, LaneJob
-from runner.lanes.wiring import CABLES, CLIENT, SERVER, SIM, Cable
+from runner.lanes.wiring import CLIENT, SERVER, Cable, Route
+from runner.model.topology import GROUND
 from runner.units import MIB
 
-COPY_BUDGET = 256 * MIB  # bytes of one folder that are copied out
-_SNAPSHOT = 2048  # bytes of each packet, as in lanes
+COPY_BUDGET = 256 * MIB  # most bytes of a folder that are copied out of the guest
+_SNAPSHOT = 2048  # captured bytes of each packet, the same as in lanes
 _SERVER_PORT = 443
 _PRELOADED = "/.bentpipe/chance.so"  # guest/init/preload/chance.c
-_SYSTEM = {"kernel.randomize_va_space": "0"}  # addresses of programs are no source of chance
+_SYSTEM = {"kernel.randomize_va_space": "0"}  # memory addresses of programs must not be random
 _OWN = {CLIENT: (CLIENT4, CLIENT6), SERVER: (SERVER4, SERVER6)}
 _HOSTS = {CLIENT: CLIENT_HOSTS, SERVER: SERVER_HOSTS}
+_TUN = ("/dev/net/tun", 10, 200)  # path, major and minor number
 
 
 class Description:
@@ -45,14 +42,14 @@ class Description:
         self._words: list[str] = []
 
     def add(self, name: str, *fields: object) -> None:
-        """A record. Raises ValueError for a field with a NUL, which no variable or path of Linux can have."""
+        """Add a record. Raises ValueError for a field with a NUL, which no variable or path of Linux can have."""
         texts = [name, str(len(fields)), *(str(field) for field in fields)]
         if any("\0" in text for text in texts):
             raise ValueError(f"a field of the record {name} has a NUL")
         self._words += texts
 
     def set(self, **numbers: float) -> None:
-        """Numbers by name."""
+        """Add numbers by name."""
         for name, number in numbers.items():
             self.add("set", name, f"{number:.9f}".rstrip("0").rstrip("."))
 
@@ -60,22 +57,34 @@ class Description:
         """The file that the guest reads."""
         return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in self._words)
 
-    def network(self, namespaces: Sequence[str], cables: Sequence[Cable]) -> None:
-        """Namespaces with the settings that lanes have, and cables between them."""
+    def network(
+        self, namespaces: Sequence[str], between: Sequence[Cable], routes: Mapping[str, Sequence[Route]]
+    ) -> None:
+        """Add namespaces with the settings of lanes, the cables between them, and the routes of each role."""
         for setting in _SYSTEM.items():
             self.add("system", "=".join(setting))
         for role in namespaces:
-            self.add("namespace", role, *("=".join(setting) for setting in NAMESPACE_SETTINGS.items()))
-        for one, other in cables:
-            ends = [(end.role, end.name, end.mac, end.ipv4, end.ipv6) for end in (one, other)]
+            settings = ROUTER_SETTINGS if role in (TERMINAL, GATEWAY) else NAMESPACE_SETTINGS
+            self.add("namespace", role, *("=".join(setting) for setting in settings.items()))
+        for near, other in between:
+            ends = [(end.role, end.name, end.mac, end.ipv4, end.ipv6) for end in (near, other)]
             self.add("cable", *ends[0], *ends[1])
+        for role, routes_of_role in routes.items():
+            for route in routes_of_role:
+                how = "add" if route.gateway else "change"
+                self.add("route", role, how, route.network, route.gateway, route.interface, route.controller)
 
     def container(self, role: str, kind: str, spec: EndpointSpec, disk: Disk, logs: int) -> None:
-        """An endpoint: its root, names, /logs of `logs` bytes, and its first process."""
+        """Add an endpoint: its root, host names, /logs of `logs` bytes, and its first process."""
         self.add("root", role, disk.path.name)
         self.add("tmpfs", role, LOGS, logs)
         hosts = [tuple(reversed(entry.split(":", 1))) for entry in _HOSTS.get(role, ())]
-        named = [("127.0.0.1", "localhost"), ("::1", "localhost"), *((own, role) for own in _OWN.get(role, ())), *hosts]
+        named = [
+            ("127.0.0.1", "localhost"),
+            ("::1", "localhost"),
+            *((alias, role) for alias in _OWN.get(role, ())),
+            *hosts,
+        ]
         self.add("file", role, "/etc/hosts", "".join(f"{address}\t{name}\n" for address, name in named))
         self.add("file", role, "/etc/hostname", f"{role}\n")
         self.add("file", role, "/etc/resolv.conf", "")
@@ -95,48 +104,87 @@ class Description:
         group: int = 0,
         folder: str = "/",
     ) -> None:
-        """What runs in the root of `role`. `kind`: link, side, server or client."""
+        """Add the process in the root of `role`. `kind`: link, box, server or client."""
         texts = [f"{name}={value}" for name, value in sorted(variables.items())]
         self.add("process", role, kind, namespace, user, group, folder, len(texts), *texts, *command)
 
     def link(self, role: str, disk: Disk, document: dict[str, Any]) -> None:
-        """A simulated link in the namespace `role`, and captures on both of its sides."""
+        """Add a simulated link in the namespace `role`, and captures at both ends."""
         self.add("root", role, disk.path.name)
         self.add("bind", role, LOGS, f"out/{role}", "rw")
         self.process(role, "link", role, {}, [*disk.command, json.dumps(document, sort_keys=True)])
-        for interface, name in (("eth0", "left"), ("eth1", "right")):
-            self.add("capture", role, interface, f"{role}/{name}.pcap", _SNAPSHOT, READY_PORT)
+        self.capture(role, "eth0", "left", foreign=document["left"]["foreign"])
+        self.capture(role, "eth1", "right", foreign=document["right"]["foreign"])
+
+    def capture(self, role: str, interface: str, name: str, *, foreign: Sequence[str] = ()) -> None:
+        """Add a capture at an interface in the namespace of `role`, without incoming packets from `foreign`."""
+        self.add("capture", role, interface, f"{role}/{name}.pcap", _SNAPSHOT, READY_PORT, *foreign)
 
 
-def describe_pair(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) -> bytes:
-    """The description of a job of a pair. `disks`: by role, `sim` included."""
+def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) -> bytes:
+    """The description of a job. `disks`: by role, also for segments and boxes."""
     text = Description()
-    limits, one_way_sum = job.limits, job.forward.delay + job.return_.delay
     text.add("disks", folder_of_disks)
+    _describe_limits(text, job)
+    topology = job.topology
+    ground = GROUND in topology.segments
+    text.network(
+        (*topology.nodes, *topology.segments),
+        cables(routed=topology.routed, ground=ground),
+        routes(job.controllers, routed=topology.routed, ground=ground),
+    )
+    flood = None if job.own_server else flood_limit([file.size for file in job.files])
+    for number, (role, segment) in enumerate(topology.segments.items()):
+        document = link_document(
+            forward=segment.forward,
+            return_=segment.return_,
+            seed=job.seed ^ number,
+            path=segment.impairments,
+            lose_all=job.lose_all,
+            flood=flood,
+        )
+        text.link(role, disks[role], document)
+    if topology.routed:
+        for role in (CLIENT, SERVER):
+            text.capture(role, "eth0", role)
+        text.add("listen", TERMINAL, READY_PORT)  # with routers, the contract's `sim` is the terminal
+        if job.forward.impairments.changes:
+            text.add("first-packet", TERMINAL, GATEWAY4, DISCARD)
+    _describe_containers(text, job, disks)
+    if job.wait_for_server and job.server_port is None:
+        text.add("ready", "quic", SERVER, SERVER4, _SERVER_PORT)
+    elif job.wait_for_server:
+        text.add("ready", "tcp", SERVER, "", job.server_port)
+    return text.content()
+
+
+def _describe_limits(text: Description, job: LaneJob) -> None:
+    limits, both = job.limits, job.topology.link.end_to_end
     text.set(
         timeout=job.timeout,
-        one_way_sum=one_way_sum,
-        last_packets=job.return_.delay + LAST_PACKETS,
+        one_way_sum=both.forward.delay + both.return_.delay,
+        last_packets=both.return_.delay + LAST_PACKETS,
         ready_port=READY_PORT,
-        threads=2 * limits.processes + 200,
+        threads=(2 + len(job.boxes)) * limits.processes + 200,
         largest_file=limits.largest_file,
         largest_output=limits.output,
         copy_budget=COPY_BUDGET,
-        paths=0,
+        own_server=job.own_server,
     )
-    text.network((CLIENT, SIM, SERVER), CABLES)
-    for role, gateway4, gateway6 in ((CLIENT, LEFT4, LEFT6), (SERVER, RIGHT4, RIGHT6)):
-        text.add("route", role, "add", LANE4, gateway4, "", "")
-        text.add("route", role, "add", LANE6, gateway6, "", "")
-    flood = flood_limit([file.size for file in job.files])
-    document = link_document(forward=job.forward, return_=job.return_, seed=job.seed, path=job.path, flood=flood)
-    text.link(SIM, disks[SIM], document)
-    text.container(SERVER, "server", job.server, disks[SERVER], limits.logs)
-    text.container(CLIENT, "client", job.client, disks[CLIENT], limits.logs)
-    text.add("tmpfs", CLIENT, "/downloads", downloads_quota(job.files))
+
+
+def _describe_containers(text: Description, job: LaneJob, disks: Mapping[str, Disk]) -> None:
+    """Add server, client and boxes, with the volumes of lanes."""
+    logs, box = job.limits.logs, job.topology.middlebox
+    text.container(SERVER, "server", job.server, disks[SERVER], logs)
+    text.container(CLIENT, "client", job.client, disks[CLIENT], logs)
+    text.add("tmpfs", CLIENT, "/downloads", downloads_quota(job.required_files))
     text.add("bind", CLIENT, "/certs", "certs", "ro")
     text.add("bind", SERVER, "/certs", "certs", "ro")
     text.add("bind", SERVER, "/www", "www", "ro")
-    if job.wait_for_server:
-        text.add("ready", "quic", SERVER, SERVER4, _SERVER_PORT)
-    return text.content()
+    for role, spec in job.boxes.items():
+        text.container(role.value, "box", spec, disks[role.value], logs)
+        text.add("device", role.value, *_TUN)
+        text.add("bind", role.value, "/keys", "keys", "ro")
+        if box is not None and box.poses_as_server:
+            text.add("bind", role.value, "/certs", "certs", "ro")

@@ -1,4 +1,4 @@
-"""Images as disks that a guest mounts: one EROFS file for each, made once, with owners and modes as in the image."""
+"""Turns images into disks that a guest mounts: one EROFS file for each, with the image's owners and modes."""
 
 import json
 import tarfile
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
@@ -14,12 +14,12 @@ from runner.guests.house import House
 from runner.store import write_atomically
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_UUID = "00000000-0000-4000-8000-000000000000"  # a disk is a function of its image
+_UUID = "00000000-0000-4000-8000-000000000000"  # the same for every disk, so that a disk depends on its image alone
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """A disk and how the image's first process is started. `user` and `group` as numbers."""
+    """A disk, and how the image's first process is started. `user` and `group` are numbers."""
 
     path: Path
     command: tuple[str, ...]
@@ -29,11 +29,47 @@ class Disk:
     group: int = 0
 
 
-class Disks:
-    """Disks of an engine's images in one folder of this host. Thread-safe."""
+class Images(Protocol):
+    """A source of images: an engine, or archives (saved_images.py)."""
 
-    def __init__(self, engine: Engine, house: House, folder: Path) -> None:
+    def image_id(self, image: str) -> str:
+        """`sha256:…`. Raises for an image that isn't there."""
+        ...
+
+    def image_config(self, image: str) -> Mapping[str, Any]:
+        """User, Env, Entrypoint, Cmd, WorkingDir, as `docker image inspect` shows them."""
+        ...
+
+    def write_root(self, image: str, path: Path) -> None:
+        """Write the image's root folder as a tar file. Raises LaneError."""
+        ...
+
+
+class EngineImages:
+    """The images of an engine. `name`: the name of the container that is made to export an image."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
+        self._name = name
+        self.image_id = engine.image_id
+        self.image_config = engine.image_config
+
+    def write_root(self, image: str, path: Path) -> None:
+        """Write the image's root folder as a tar file. Raises LaneError."""
+        made = self._engine.create(f"{self._name}-{path.stem[:12]}", _exported(image))
+        try:
+            with path.open("wb") as file:
+                for block in self._engine.export(made):
+                    file.write(block)
+        finally:
+            self._engine.remove(made)
+
+
+class Disks:
+    """Disks of images in one folder of this host. Thread-safe."""
+
+    def __init__(self, images: Images, house: House, folder: Path) -> None:
+        self._images = images
         self._house = house
         self._folder = folder
         self._lock = threading.Lock()
@@ -44,8 +80,8 @@ class Disks:
         return self._folder
 
     def of(self, image: str) -> Disk:
-        """The disk of an image, made when there is none. Raises LaneError when it can't be made."""
-        image_id = self._engine.image_id(image).removeprefix("sha256:")
+        """The disk of an image, made at its first use. Raises LaneError when it can't be made."""
+        image_id = self._images.image_id(image).removeprefix("sha256:")
         with self._lock:
             if image_id not in self._known:
                 path = self._folder / f"{image_id}.erofs"
@@ -57,23 +93,19 @@ class Disks:
 
     def _make(self, image: str, path: Path, about: Path) -> None:
         archive = path.with_suffix(".tar")
-        made = self._engine.create(f"{self._house.name}-{path.stem[:12]}", _exported(image))
         try:
-            with archive.open("wb") as file:
-                for block in self._engine.export(made):
-                    file.write(block)
+            self._images.write_root(image, archive)
             names = _names(archive)
             unfinished = path.with_suffix(".part")
             unfinished.unlink(missing_ok=True)
-            command = ["mkfs.erofs", "--quiet", f"-U{_UUID}", "--tar=f", str(unfinished), str(archive)]
-            code, said = self._house.execute(command)
+            command = ["--quiet", f"-U{_UUID}", "--tar=f", str(unfinished), str(archive)]
+            code, printed = self._house.execute([*self._house.mkfs, *command])
             if code != 0:
-                raise LaneError("no-disk", f"The disk of {image} can't be made: {said.strip()[-300:]}")
+                raise LaneError("no-disk", f"The disk of {image} can't be made.", printed=printed)
             unfinished.replace(path)
         finally:
             archive.unlink(missing_ok=True)
-            self._engine.remove(made)
-        write_atomically(about, json.dumps({"config": self._engine.image_config(image), **names}).encode())
+        write_atomically(about, json.dumps({"config": self._images.image_config(image), **names}).encode())
 
 
 def _exported(image: str) -> ContainerSpec:
@@ -81,14 +113,14 @@ def _exported(image: str) -> ContainerSpec:
 
 
 def _names(archive: Path) -> dict[str, str]:
-    """/etc/passwd and /etc/group of an exported image; empty where it has none."""
-    found = {"passwd": "", "group": ""}
+    """The texts of /etc/passwd and /etc/group of an exported image; empty for a missing file."""
+    texts = {"passwd": "", "group": ""}
     with tarfile.open(archive) as tar:
         for member in tar:
             name = member.name.removeprefix("./").removeprefix("etc/")
-            if name in found and member.name.endswith(f"etc/{name}") and (source := tar.extractfile(member)):
-                found[name] = source.read(1 << 20).decode(errors="replace")
-    return found
+            if name in texts and member.name.endswith(f"etc/{name}") and (source := tar.extractfile(member)):
+                texts[name] = source.read(1 << 20).decode(errors="replace")
+    return texts
 
 
 def _disk(path: Path, about: Mapping[str, Any]) -> Disk:
@@ -106,27 +138,26 @@ def _disk(path: Path, about: Mapping[str, Any]) -> Disk:
 
 
 def owner(declared: str, passwd: str, groups: str) -> tuple[int, int, str]:
-    """User, group and home of an image's USER, `name`, `name:group` or numbers, as the engine reads it.
-
-    Raises LaneError for a name that the image doesn't know.
+    """User, group and home of an image's USER (`name`, `name:group` or numbers), by the engine's rules. Raises
+    LaneError for a name that the image doesn't have.
     """
     name, _, group = declared.partition(":")
     entries = [fields for line in passwd.splitlines() if len(fields := line.split(":")) >= 6]
-    found = next((entry for entry in entries if name in (entry[0], entry[2])), None) if name else None
+    fields_of_user = next((entry for entry in entries if name in (entry[0], entry[2])), None) if name else None
     if not name:
-        found = next((entry for entry in entries if entry[2] == "0"), None)
-    if name and found is None and not name.isdigit():
+        fields_of_user = next((entry for entry in entries if entry[2] == "0"), None)
+    if name and fields_of_user is None and not name.isdigit():
         raise LaneError("client-not-started", f"The image's user '{name}' is not in its /etc/passwd.")
-    user = int(found[2]) if found else int(name or 0)
-    number = int(found[3]) if found else 0
+    user = int(fields_of_user[2]) if fields_of_user else int(name or 0)
+    number = int(fields_of_user[3]) if fields_of_user else 0
     if group:
         number = _group(group, groups)
-    return user, number, found[5] if found else "/root" if user == 0 else "/"
+    return user, number, fields_of_user[5] if fields_of_user else "/root" if user == 0 else "/"
 
 
 def _group(name: str, groups: str) -> int:
     entries: Sequence[Sequence[str]] = [line.split(":") for line in groups.splitlines()]
-    found = next((entry for entry in entries if len(entry) >= 3 and name in (entry[0], entry[2])), None)
-    if found is None and not name.isdigit():
+    fields_of_group = next((entry for entry in entries if len(entry) >= 3 and name in (entry[0], entry[2])), None)
+    if fields_of_group is None and not name.isdigit():
         raise LaneError("client-not-started", f"The image's group '{name}' is not in its /etc/group.")
-    return int(found[2]) if found else int(name)
+    return int(fields_of_group[2]) if fields_of_group else int(name)

@@ -1,4 +1,4 @@
-"""One job in one guest: from its description to the evidence that a lane would have left."""
+"""One job in one guest, from its description to the same evidence that a lane leaves."""
 
 import hashlib
 import json
@@ -11,30 +11,33 @@ from pathlib import Path
 from runner import collect
 from runner.collect import Expected
 from runner.engine.output import Output
-from runner.guests.description import describe_pair
+from runner.errors import LaneError
+from runner.guests.description import describe_job
 from runner.guests.disks import Disk, Disks
 from runner.guests.house import Ended, House
 from runner.guests.reading import GuestReport, ProcessReport, read_report
 from runner.images.images import SIMULATOR
-from runner.inputs.inputs import ServedFile, certificates
+from runner.inputs.inputs import ServedFile, certificates, path_keys
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.lane import LOCAL_PORT
-from runner.lanes.request import LaneJob
-from runner.lanes.wiring import CLIENT, SERVER, SIM
+from runner.lanes.request import EndpointSpec, LaneJob
+from runner.lanes.wiring import CLIENT, SERVER
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord, GuestEvidence
 from runner.model.run import Run
 from runner.store import save_evidence
 from runner.units import MIB
 
-_MEMORY, _OWN_MEMORY = 1024, 192  # MiB: at most, and for kernel and link
+_MEMORY, _OWN_MEMORY = 1024, 192  # MiB: the most memory, and the part for kernel and link
 _ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
 _OUTPUT = "output.log"
 _KILLED = 137
 _NOT_STARTED = 125
 _BLOCK = 1 << 20
+_LINES = 3  # lines of a process' output in an error message
 _HOW = {
     "hangs": ("guest-hangs", "The guest did nothing, and its clock stood still."),
     "late": ("guest-late", "The guest was still running when its time on this host was over."),
+    "memory": ("guest-memory", "This host had no memory left for the guest."),
     "panic": ("guest-panic", "The guest's kernel panicked."),
     "died": ("guest-died", "The guest's kernel ended before its job did."),
     "stopped": ("stopped", "The run was stopped while this job ran."),
@@ -43,18 +46,19 @@ _HOW = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is fixed for all guests of a run. `epoch` in seconds since 1970; `charge`: guest.h, empty: CPU is free."""
+    """Settings of all guests of a run. `epoch` in seconds since 1970. `charge`: see guest.h; empty: CPU takes no
+    time."""
 
     epoch: int
     charge: str = ""
-    spin_cpu_s: float = 60.0  # CPU time without virtual time passing
-    silence_s: float = 120.0  # of this host without either
-    host_s: float = 3600.0  # of this host in all
-    memory: int = _MEMORY * MIB  # bytes, at most; /logs and /downloads come on top
+    spin_cpu_s: float = 60.0  # CPU seconds without progress of virtual time
+    silence_s: float = 120.0  # seconds of this host without progress of either
+    host_s: float = 3600.0  # seconds of this host for the whole job
+    memory: int = _MEMORY * MIB  # most bytes of memory, without /logs and /downloads
 
     @classmethod
     def of(cls, run: Run) -> "Setting":
-        """What the record of a run in virtual time says."""
+        """The setting in the record of a run in virtual time."""
         return cls(epoch=int(run.guest["epoch"]), charge=run.guest.get("charge", ""))
 
 
@@ -68,14 +72,15 @@ class GuestExperiment:
         self._setting = setting
         self._work = work
         self._cpu = cpu
+        self._segments = tuple(job.topology.segments)
+        boxes = {role.value: spec for role, spec in job.boxes.items()}
+        self._specs: dict[str, EndpointSpec] = {CLIENT: job.client, SERVER: job.server, **boxes}
+        self._captured = (*self._segments, *((CLIENT, SERVER) if job.topology.routed else ()))
 
     def run(self) -> Evidence:
         """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't."""
-        disks = {
-            SIM: self._disks.of(SIMULATOR),
-            CLIENT: self._disks.of(self._job.client.image),
-            SERVER: self._disks.of(self._job.server.image),
-        }
+        disks = {role: self._disks.of(SIMULATOR) for role in self._segments}
+        disks |= {role: self._disks.of(spec.image) for role, spec in self._specs.items()}
         try:
             self._prepare(disks)
             ended = self._house.run(self._work)
@@ -88,8 +93,8 @@ class GuestExperiment:
 
     def _prepare(self, disks: Mapping[str, Disk]) -> None:
         job, setting = self._job, self._setting
-        quotas = 2 * job.limits.logs + downloads_quota(job.files)
-        asked = {
+        quotas = len(self._specs) * job.limits.logs + downloads_quota(job.required_files)
+        description = {
             "seed": job.seed,
             "epoch_s": setting.epoch,
             "memory_mib": min(setting.memory, job.limits.memory + _OWN_MEMORY * MIB) // MIB + quotas // MIB,
@@ -100,57 +105,56 @@ class GuestExperiment:
             "host_s": setting.host_s,
         }
         shutil.rmtree(self._work, ignore_errors=True)
-        for name in ("out/sim", "www", "certs"):
-            (self._work / name).mkdir(parents=True)
-        certs = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch)
-        for name, content in certs.files().items():
-            (self._work / "certs" / name).write_bytes(content)
-        for file in job.files:
-            (self._work / "www" / file.name).write_bytes(file.content())
-        (self._work / "job").write_bytes(describe_pair(job, disks, str(self._disks.folder)))
-        (self._work / "guest.json").write_text(json.dumps(asked))
-        self._house.own(self._work)
+        certs = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch).files()
+        folders = {"www": {file.name: file.content() for file in job.files}, "certs": certs}
+        if job.boxes:
+            folders["keys"] = path_keys(seed=job.seed, now=setting.epoch)
+        folders |= {f"out/{role}": {} for role in self._captured}
+        for folder, contents in folders.items():
+            (self._work / folder).mkdir(parents=True)
+            for name, content in contents.items():
+                (self._work / folder / name).write_bytes(content)
+        (self._work / "job").write_bytes(describe_job(job, disks, str(self._disks.folder)))
+        (self._work / "guest.json").write_text(json.dumps(description))
+        self._house.give_to_guests(self._work)
 
     def _collect(self, disks: Mapping[str, Disk], ended: Ended, report: GuestReport) -> Evidence:
         folder, out = self._job.folder, self._work / "out"
-        for name in (CLIENT, SERVER, SIM):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        captures = _hashes(out / SIM)
-        for path in (out / SIM).iterdir():
-            shutil.move(path, folder / SIM / path.name)
-        shutil.copyfile(self._work / "console", folder / SIM / "console.log")
-        outputs = {role: _output(out / f"{role}.output") for role in (CLIENT, SERVER, SIM)}
+        artifacts = Artifacts(folder)
+        outputs = {role: _output(out / f"{role}.output") for role in (*self._specs, *self._segments)}
         for role, text in outputs.items():
+            (folder / role).mkdir(parents=True, exist_ok=True)
             (folder / role / _OUTPUT).write_text(text)
-        Artifacts(folder).output_log.write_text(collect.merge_outputs(list(outputs.items())))
-        error = dict(report.error)
-        if ended.how == "spins":
-            spinner = ended.spinner
-            who = f"the process {spinner['name']} of the {spinner['role'] or 'guest'}"
-            used = f"used {spinner['cpu_s']:.0f} s of CPU while no time passed"
-            error = {"code": "spins", "message": f"{who} {used}: it waits in a loop that reads no clock"}
-        elif ended.how != "ended" or report.done is None:
-            code, message = _HOW.get(ended.how, _HOW["died"])
-            error = error or {"code": code, "message": f"{message} {_text(self._work / 'console')[-300:]}".strip()}
-        endpoints = {role: self._endpoint(role, disks[role], report) for role in (CLIENT, SERVER)}
+        for role in self._captured:
+            for path in (out / role).iterdir():
+                shutil.move(path, folder / role / path.name)
+        captures = {CLIENT: artifacts.client_capture, SERVER: artifacts.server_capture}
+        hashes = {role: _hash(path) for role, path in captures.items() if path.is_file()}
+        shutil.copyfile(self._work / "console", folder / self._segments[0] / "console.log")
+        artifacts.output_log.write_text(collect.merge_outputs(list(outputs.items())))
+        endpoints = {role: self._endpoint(role, disks[role], report) for role in self._specs}
         files, extra, full = self._downloads(out / "client-downloads.tar")
         if full:
             endpoints[CLIENT]["volumes_full"] = (*endpoints[CLIENT]["volumes_full"], "/downloads")  # type: ignore[misc]
-        spins = ended.how == "spins"
+        records = {role: EndpointRecord(**fields) for role, fields in endpoints.items()}  # type: ignore[arg-type]
+        error = self._error(ended, report, outputs)
         return Evidence(
             started_unix_s=report.began or float(self._setting.epoch),
             wall_s=ended.host_s,
             transfer_s=report.transfer,
             stages_s=report.stages,
-            client=EndpointRecord(**endpoints[CLIENT]),  # type: ignore[arg-type]
-            server=EndpointRecord(**endpoints[SERVER]),  # type: ignore[arg-type]
+            client=records.pop(CLIENT),
+            server=records.pop(SERVER),
+            boxes=records,
+            via=self._job.topology.middlebox,
+            content_seed=self._job.content_seed,
             server_ready=report.ready,
             server_udp_ports=_udp_ports(out),
             files=files,
             extra_files=extra,
             flooded=report.flooded,
             capture_drops=sum(report.dropped.values()) if report.dropped else None,
-            error=error if spins else self._not_started(report) or error,
+            error=error,
             guest=GuestEvidence(
                 kernel=self._house.kernel,
                 epoch_unix_s=self._setting.epoch,
@@ -160,21 +164,41 @@ class GuestExperiment:
                 host_s=ended.host_s,
                 cpu_s=ended.cpu_s,
                 memory_left=report.memory_left,
-                captures=captures,
+                work={role: dict(counts) for role, counts in ended.work.items()},
+                least_s=ended.least_s,
+                captures=hashes,
             ),
         )
 
+    def _error(self, ended: Ended, report: GuestReport, outputs: Mapping[str, str]) -> dict[str, str]:
+        """Code and message of the job's error, the most informative of several; empty without an error."""
+        if ended.how == "spins":
+            spinner = ended.spinner
+            process = f"the process {spinner['name']} of the {spinner['role'] or 'guest'}"
+            used = f"used {spinner['cpu_s']:.0f} s of CPU while no time passed"
+            return {"code": "spins", "message": f"{process} {used}: it waits in a loop that reads no clock"}
+        if refused := self._not_started(report):
+            return refused
+        if report.error:
+            printed = "\n".join(outputs.get(report.error_role, "").splitlines()[-_LINES:])
+            return LaneError(report.error["code"], report.error["message"], printed=printed).record()
+        if ended.how == "ended" and report.done is not None:
+            return {}
+        code, message = _HOW.get(ended.how, _HOW["died"])
+        return {"code": code, "message": f"{message} {_text(self._work / 'console')[-300:]}".strip()}
+
     def _not_started(self, report: GuestReport) -> dict[str, str]:
-        """The engine's word for an image whose first process can't be started."""
-        for role in (SERVER, CLIENT):
+        """The error of an image whose first process can't be started, with the code that lanes use; empty without
+        it."""
+        for role in (*(role for role in self._specs if role != CLIENT), CLIENT):
             process = report.processes.get(role)
-            said = _text(self._work / "out" / f"{role}.output").splitlines()[-1:]
-            if process and process.code == _NOT_STARTED and said and said[0].startswith("bentpipe: "):
-                return {"code": f"{role}-not-started", "message": said[0].removeprefix("bentpipe: ")}
+            last_lines = _text(self._work / "out" / f"{role}.output").splitlines()[-1:]
+            if process and process.code == _NOT_STARTED and last_lines and last_lines[0].startswith("bentpipe: "):
+                return {"code": f"{role}-not-started", "message": last_lines[0].removeprefix("bentpipe: ")}
         return {}
 
     def _endpoint(self, role: str, disk: Disk, report: GuestReport) -> dict[str, object]:
-        spec = self._job.client if role == CLIENT else self._job.server
+        spec = self._specs[role]
         process = report.processes.get(role, ProcessReport())
         archive = self._work / "out" / f"{role}-logs.tar"
         done = collect.Extraction()
@@ -199,14 +223,14 @@ class GuestExperiment:
         }
 
     def _downloads(self, archive: Path) -> tuple[tuple[FileRecord, ...], tuple[str, ...], bool]:
-        files, quota = self._job.files, downloads_quota(self._job.files)
+        files, quota = self._job.required_files, downloads_quota(self._job.required_files)
         if not archive.is_file():
             return tuple(_missing(file) for file in files), (), False
         expected = {
             file.name: Expected(size=file.size, digest=hashlib.sha256(file.content()).digest()) for file in files
         }
-        found = collect.compare(_blocks(archive), expected, budget=2 * quota)
-        return found.files, found.extra, found.occupied > quota - _ALMOST_FULL
+        received = collect.compare(_blocks(archive), expected, budget=2 * quota)
+        return received.files, received.extra, received.occupied > quota - _ALMOST_FULL
 
 
 def _missing(file: ServedFile) -> FileRecord:
@@ -228,11 +252,6 @@ def _output(path: Path) -> str:
     for block in _blocks(path) if path.is_file() else ():
         output.feed(block)
     return output.text()
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    captures = {CLIENT: folder / "left.pcap", SERVER: folder / "right.pcap"}
-    return {role: _hash(path) for role, path in captures.items() if path.is_file()}
 
 
 def _hash(path: Path) -> str:

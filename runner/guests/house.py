@@ -1,12 +1,16 @@
-"""The container in which guests run: no network, no capability, nothing writable but the folders of its guests."""
+"""Runs the processes of guests: in a container without rights, or as processes of this user."""
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
-from typing import Any
+from threading import Event, Lock
+from typing import Any, Protocol
 
 from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
@@ -14,13 +18,15 @@ from runner.lanes.resident import Holder
 from runner.lanes.supervised import Bell
 
 IMAGE = "bentpipe/guest"
-_NOBODY = 1000  # who runs guests when root has started bentpipe
-_SHARED_MEMORY = "/dev/shm"  # of this host: guests have their memory there where there is no other
+_NOBODY = 1000  # user that runs guests when root has started bentpipe
+_SILENCE = 600.0  # seconds: a busy host delays the signs of life, which a guest gives every 20 s
+_SHARED_MEMORY = "/dev/shm"  # guests without another folder have their memory here
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a guest ended (guest/run-guest): ended, spins, hangs, late, stopped, panic, died. Seconds."""
+    """How a guest ended (guest/run-guest): ended, spins, hangs, late, stopped, memory, panic, died. Times in
+    seconds."""
 
     how: str
     exit_code: int
@@ -30,15 +36,49 @@ class Ended:
     switches: int
     spinner: Mapping[str, Any] = field(default_factory=dict)
     work: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by role: syscalls, faults, cpu_s
-    least_s: float = 0.0  # the shortest stay in user code; 0 without charges
+    least_s: float = 0.0  # shortest time in user code, in seconds; 0 without charges
 
 
-class House:
-    """One container for all guests of a run. Thread-safe."""
+class House(Protocol):
+    """A place for all guests of a run. Thread-safe."""
+
+    kernel: str  # its version
+    mkfs: Sequence[str]  # the command that makes a disk, without its arguments
+
+    def give_to_guests(self, folder: Path) -> None:
+        """Give a folder and its contents to the user that runs guests."""
+        ...
+
+    def execute(self, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command there to its end. Returns exit code and output."""
+        ...
+
+    def run(self, folder: Path) -> Ended:
+        """Run the guest that `folder` describes to its end. Raises LaneError when it can't be run."""
+        ...
+
+    def close(self) -> None:
+        """End all guests."""
+        ...
+
+
+def _ended(code: int, printed: str) -> Ended:
+    """The last line of guest/run-guest. Raises LaneError when it is something else."""
+    lines = printed.strip().splitlines()
+    try:
+        return Ended(**json.loads(lines[-1]))
+    except (IndexError, ValueError, TypeError):
+        message = f"The guest could not be run (exit code {code})."
+        raise LaneError("guest-not-started", message, printed=printed) from None
+
+
+class ContainerHouse:
+    """A container: no network, no capability, nothing writable but the folders of its guests."""
+
+    mkfs: Sequence[str] = ("mkfs.erofs",)
 
     def __init__(self, engine: Engine, stop: Event, *, name: str, work: Path, disks: Path, memory: int) -> None:
         """`memory`: bytes that all guests together may use."""
-        self.name = name
         self._engine = engine
         self._work = work
         user = os.getuid() or _NOBODY
@@ -66,32 +106,106 @@ class House:
             user=f"{user}:{user}",
         )
         self._user = user
-        self._container = engine.create(f"{name}-house", spec)
-        self._holder = Holder(engine, self._container, Bell(stop))
-        self._holder.start()
+        self._stop, self._spec, self._name = stop, spec, f"{name}-house"
+        self._opening = Lock()
+        self._container, self._holder = self._open()
         self.kernel = self.execute(["cat", "/guest/version"])[1].strip()  # its version
 
-    def own(self, folder: Path) -> None:
-        """Give a folder and what is in it to who runs guests."""
+    def _open(self) -> tuple[str, Holder]:
+        container = self._engine.create(self._name, self._spec)
+        holder = Holder(self._engine, container, Bell(self._stop), silence=_SILENCE)
+        holder.start()
+        return container, holder
+
+    def _replace(self, lost: Holder) -> None:
+        """Make a new container in place of the one with the holder `lost`, unless another thread has done so."""
+        with self._opening:
+            if self._holder is lost and not self._stop.is_set():
+                self._engine.remove(self._container)
+                self._container, self._holder = self._open()
+
+    def give_to_guests(self, folder: Path) -> None:
+        """Give a folder and its contents to the user that runs guests."""
         if os.getuid() == 0:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, self._user, self._user)
 
     def execute(self, command: Sequence[str]) -> tuple[int, str]:
-        """Run a command in the container to its end. Returns exit code and what it printed."""
-        return self._holder.execute(command)
+        """Run a command in the container to its end. Returns exit code and what it printed.
+
+        Raises LaneError. When the container or the connection to it is lost, a new container takes its place first.
+        """
+        holder = self._holder
+        try:
+            return holder.execute(command)
+        except LaneError as error:
+            if error.code == "holder-died":
+                self._replace(holder)
+            raise
 
     def run(self, folder: Path) -> Ended:
         """Run the guest that `folder` describes to its end. Raises LaneError when the container fails."""
-        code, said = self.execute(["/guest/run-guest", "/guest/kernel", str(folder)])
-        lines = said.strip().splitlines()
-        try:
-            return Ended(**json.loads(lines[-1]))
-        except (IndexError, ValueError, TypeError):
-            raise LaneError(
-                "guest-not-started", f"The guest could not be run (exit code {code}): {said[-300:]}"
-            ) from None
+        return _ended(*self.execute(["/guest/run-guest", "/guest/kernel", str(folder)]))
 
     def close(self) -> None:
         """End all guests and remove the container."""
         self._engine.remove(self._container)
+
+
+class ProcessHouse:
+    """Ordinary processes of this user, without an engine and without root.
+
+    `tools`: the folder /guest of the image bentpipe/guest. `temporary`: a folder that lets programs run, best in
+    memory: guests have their memory there.
+    """
+
+    def __init__(self, tools: Path, temporary: Path) -> None:
+        self._tools = tools
+        self._environment = {**os.environ, "TMPDIR": str(temporary)}
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+        self.kernel = (tools / "version").read_text().strip()
+        erofs = tools / "erofs"  # mkfs.erofs runs with its own libraries: this host may have others
+        self.mkfs: Sequence[str] = (
+            str(erofs / "ld-linux-x86-64.so.2"),
+            "--library-path",
+            str(erofs),
+            str(erofs / "mkfs.erofs"),
+        )
+
+    def give_to_guests(self, folder: Path) -> None:
+        """It belongs to this user already."""
+
+    def execute(self, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command to its end. Returns exit code and output. Raises LaneError when it can't be started."""
+        with self._lock:
+            if self._closed:
+                raise LaneError("stopped", "The run was stopped while this job ran.")
+            try:
+                process = subprocess.Popen(
+                    command,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                )
+            except OSError as error:
+                raise LaneError("guest-not-started", f"{command[0]} can't be started: {error}.") from error
+            self._running.add(process)
+        output, _ = process.communicate()
+        with self._lock:
+            self._running.discard(process)
+        return process.returncode, output.decode(errors="replace")
+
+    def run(self, folder: Path) -> Ended:
+        """Run the guest that `folder` describes to its end. Raises LaneError when it can't be run."""
+        command = [sys.executable, "-ISB", str(self._tools / "run-guest"), str(self._tools / "kernel"), str(folder)]
+        return _ended(*self.execute(command))
+
+    def close(self) -> None:
+        """End all guests; none begins any more."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                process.send_signal(signal.SIGTERM)

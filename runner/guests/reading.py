@@ -1,4 +1,4 @@
-"""What a guest's first process has reported: lines of a word and values → fields. Pure."""
+"""Parses the report of a guest's first process: lines with a word and values. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class ProcessReport:
 
 @dataclass(kw_only=True)
 class GuestReport:
-    """All that is reported. A guest that was ended from outside has reported a part of it."""
+    """The whole report. A guest that was ended from outside has reported only a part of it."""
 
     began: float = 0.0
     done: float | None = None
@@ -29,14 +29,15 @@ class GuestReport:
     transfer: float = 0.0
     oom_kills: int = 0
     memory_left: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)  # packets, by capture
+    dropped: dict[str, int] = field(default_factory=dict)  # number of packets, by capture
     stages: dict[str, float] = field(default_factory=dict)
     processes: dict[str, ProcessReport] = field(default_factory=dict)
     error: dict[str, str] = field(default_factory=dict)
+    error_role: str = ""  # role whose last lines of output explain the error; `-`: none
 
 
 def read_report(text: str) -> GuestReport:
-    """Parse the lines; what isn't known is left out."""
+    """Parse the lines. Unknown lines are left out."""
     report = GuestReport()
     for line in text.splitlines():
         word, _, rest = line.partition(" ")
@@ -54,7 +55,8 @@ def read_report(text: str) -> GuestReport:
         elif word == "process":
             report.processes[first] = _process(more)
         elif word == "error" and not report.error:
-            report.error = {"code": first, "message": more or first}
+            role, _, message = more.partition(" ")
+            report.error, report.error_role = {"code": first, "message": message}, role
     return report
 
 

@@ -27,7 +27,7 @@ _ROOT_FILE_SYSTEM = "bentpipe/debian:trixie"
 _PULL_SILENCE_SECONDS = 20.0
 _DEBOOTSTRAP_SECONDS = 900.0
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-# Each client has its own name for the same file, and pip and cargo don't look at the system's bundle at all.
+# Each program has its own variable for the same file; pip and cargo don't use the system's bundle by themselves.
 _CA_VARIABLES = (
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -89,7 +89,7 @@ def _parent(client: docker.DockerClient, progress: Callable[[str], None]) -> str
 def _pull(client: docker.DockerClient, tag: str) -> bool:
     """Pull `tag`; False when the registry refuses or stays silent.
 
-    The engine gives a pull no time limit, so a thread listens and is left behind when it hears nothing.
+    The engine has no time limit for a pull, so a thread reads its events, and is abandoned when none come.
     """
     events: queue.Queue[bool | None] = queue.Queue()
 

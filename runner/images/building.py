@@ -1,4 +1,5 @@
-"""Builds images: parents first, two at once, only what changed. A failed image leaves the others alone."""
+"""Builds images: parents first, two at once, and only images that changed. When one fails, the others are still
+built."""
 
 import queue
 import re
@@ -11,6 +12,7 @@ from typing import IO, Any
 
 import docker
 from docker.errors import DockerException
+from urllib3.exceptions import HTTPError
 
 from runner.engine.containers import LABEL_OWNER
 from runner.engine.owner import Owner
@@ -21,14 +23,17 @@ from runner.images.images import Event, Image, State
 LOG_LINES = 15
 
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine paints what goes to standard error
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine colours standard error
 _REUSED = " ---> Using cache"
-_GONE = re.compile(r"E: Version '(?P<version>[^']+)' for '(?P<package>[^']+)' was not found")  # apt-get
+# Errors of apt-get. The engine passes on each write by itself, so `E: ` may be a line of its own.
+_GONE = re.compile(r"Version '(?P<version>[^']+)' for '(?P<package>[^']+)' was not found")
+_UNKNOWN = re.compile(r"Unable to locate package (?P<package>\S+)")
+_KERNEL_SOURCE = "linux-source-"
 _BUILDER_TALK = (" --->", "Removing intermediate container ")
 
 
 def build(
-    client: docker.DockerClient, wanted: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
+    client: docker.DockerClient, required: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
 ) -> dict[str, str]:
     """Build every image that is missing or stale, `parallel` at once where none waits for another. Returns tag →
     ID.
@@ -36,7 +41,7 @@ def build(
     `report` is called from the threads that build. When an image fails, all images that don't start from it are
     still built; then SetupError says which failed and why. The engine cancels builds when this process ends.
     """
-    by_tag = {image.tag: image for image in wanted}
+    by_tag = {image.tag: image for image in required}
     order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})
     order.prepare()
     ended: queue.Queue[tuple[str, Exception | None]] = queue.Queue()
@@ -69,17 +74,17 @@ def build(
         skipped = sorted(by_tag.keys() - made - failures.keys())
         for tag in skipped:
             report(Event(tag=tag, state=State.SKIPPED))
-        raise _told(failures, skipped)
+        raise _as_error(failures, skipped)
     return images.image_ids(client, by_tag)
 
 
-def _told(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exception:
-    """One error for all failed images; a fault of the program itself is raised unchanged."""
+def _as_error(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exception:
+    """One error for all failed images; an unexpected exception is raised unchanged."""
     sentences = []
     for tag, error in failures.items():
         if isinstance(error, SetupError):
             sentences.append(str(error))
-        elif isinstance(error, DockerException | OSError):
+        elif isinstance(error, DockerException | HTTPError | OSError):
             sentences.append(f"The image {tag} can't be made: {error}.")
         else:
             return error
@@ -109,8 +114,7 @@ def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], N
 def _build(
     client: docker.DockerClient, tag: str, context: IO[bytes], label: str, report: Callable[[Event], None]
 ) -> tuple[Event, int]:
-    """Build one image with the engine's own builder. Returns the last step and how many were taken from before.
-
+    """Build one image with the engine's own builder. Returns the last step, and the number of reused steps.
     Raises SetupError with the step and the last lines.
     """
     lines: deque[str] = deque(maxlen=LOG_LINES)
@@ -133,12 +137,12 @@ def _build(
             code = event.get("errorDetail", {}).get("code")
             how = f"failed with exit code {code}" if code else f"failed: {event['error']}"
             log = "\n".join(("Its last lines:", *lines)) if lines else "It printed nothing."
-            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {_mend(lines)}{log}")
+            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {_fix(lines)}{log}")
     return at, reused
 
 
-def _mend(lines: Iterable[str]) -> str:
-    """The mend for a step that printed these lines, where one is known; ends with a blank."""
+def _fix(lines: Iterable[str]) -> str:
+    """The fix for a step that printed these lines, where one is known; ends with a blank."""
     for line in lines:
         if gone := _GONE.search(line):
             package, version = gone["package"], gone["version"]
@@ -146,19 +150,24 @@ def _mend(lines: Iterable[str]) -> str:
                 f"Debian's mirror has another {package} than {version} now: put the version that `apt-cache policy "
                 f"{package}` names there into the Dockerfile, or build from a mirror that keeps old packages. "
             )
+        if (unknown := _UNKNOWN.search(line)) and unknown["package"].startswith(_KERNEL_SOURCE):
+            return (
+                f"The mirror has no {unknown['package']}, the kernel source of virtual time: use a mirror that has "
+                "trixie-backports, or put what `apt-cache search linux-source` names into guest/Dockerfile. "
+            )
     return ""
 
 
-def _others(client: docker.DockerClient) -> bool:
-    """True when another process has lanes: it keeps to the images that it began with, and not all have a container."""
-    found = client.api.containers(filters={"label": LABEL_OWNER})
-    return any(one["Labels"][LABEL_OWNER] != str(Owner.current()) for one in found)
+def _has_other_lanes(client: docker.DockerClient) -> bool:
+    """True when another process has lanes: it needs the images with which it began, also those without a container."""
+    containers = client.api.containers(filters={"label": LABEL_OWNER})
+    return any(container["Labels"][LABEL_OWNER] != str(Owner.current()) for container in containers)
 
 
 def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
-    """Remove what a rebuilt image leaves behind, unless somebody has a name for it or a run may still want it."""
+    """Remove the old version of a rebuilt image, unless it has a tag or another process may need it."""
     try:
-        if not client.images.get(image_id).tags and not _others(client):
+        if not client.images.get(image_id).tags and not _has_other_lanes(client):
             client.images.remove(image_id)
     except DockerException:
         return

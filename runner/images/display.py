@@ -12,7 +12,7 @@ from runner.images.history import Build, time_left
 from runner.images.images import Event, State
 from runner.units import format_duration
 
-PARALLEL = 2  # images at once: one waits for the network or for a single compiler while the other keeps the CPUs busy
+PARALLEL = 2  # images at once: while one waits for the network or for a single compiler, the other uses the CPUs
 
 _ENDS = (State.BUILT, State.PULLED, State.FAILED, State.SKIPPED)
 
@@ -87,14 +87,14 @@ class BuildDisplay:
         rest = "; ".join(part for part in (self._count(), self._time_left()) if part) if self._number > 1 else ""
         about = f" [dim]({rest})[/dim]" if rest else ""
         self._console.print(f"{sign} {escape(event.tag)} {event.state.value}{took}{about}", soft_wrap=True)
-        if event.state is State.FAILED and event.text:  # at once: the other images may take an hour
+        if event.state is State.FAILED and event.text:  # printed at once, because the other images may take an hour
             self._console.print(f"  {escape(event.text.replace(chr(10), f'{chr(10)}  '))}", soft_wrap=True)
 
     def _count(self) -> str:
         return f"{self._number - len(self._left)} of {self._number}"
 
     def _time_left(self) -> str:
-        """An estimate from full builds; a build that reuses layers is over sooner."""
+        """An estimate from full builds; a build that reuses layers takes less time."""
         now = time.monotonic()
         working = {tag: now - begin for tag, begin in self._started.items()}
         waiting = [tag for tag in self._left if tag not in working]

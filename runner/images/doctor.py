@@ -1,7 +1,8 @@
-"""Checks this host line by line: what it lacks to run jobs, and the mend. Changes nothing."""
+"""Checks this host line by line: what it lacks to run jobs, and the fix. Changes nothing."""
 
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ import docker
 
 from runner.engine import engine
 from runner.engine.engine import SocketState
+from runner.engine.layers import may_bound
 from runner.errors import BentpipeError
 from runner.images import base_image, images
 from runner.images.images import State
@@ -21,12 +23,12 @@ from runner.units import format_size
 
 ROOT = images.ROOT
 GIB = 1024**3
-MACHINES = ("x86_64", "amd64")  # what the images are built for and were run on
-IMAGE_BYTES = GIB // 2  # of an image and the layers from which it is built, on average
+MACHINES = ("x86_64", "amd64")  # the images are built for this machine and were tried on it
+IMAGE_BYTES = GIB // 2  # bytes of an image with its build layers, on average
 RUN_BYTES = GIB
 MEMORY_BYTES = 2 * GIB
-NAMES = 6  # in one line
-CORES = 2  # the endpoints share one, so that the simulator is not late
+NAMES = 6  # most names in a line
+CORES = 2  # the endpoints share one core, so that the simulator is not late
 
 
 def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
@@ -39,14 +41,13 @@ def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
         checks += examine_engine(client, to_build=sum(state is not State.CURRENT for state in states.values()))
         base = State.CURRENT if images.held(client, base_image.TAG) else State.MISSING
         checks += [own_images({base_image.TAG: base, **states}), _published_images(client, implementations.values())]
-        checks.append(_guests(client))
-    return [*checks, _extra_cas(), _tshark()]
+    return [*checks, _guests(client), _extra_cas(), _tshark()]
 
 
 def examine_host() -> list[Check]:
     """Python, machine, kernel, memory, cores, and the disk that logs go to."""
     version = platform.python_version()
-    python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, mend="Install Python 3.11 or newer.")
+    python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, fix="Install Python 3.11 or newer.")
     return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), logs_disk()]
 
 
@@ -56,7 +57,7 @@ def machine(system: str, architecture: str) -> Check:
         name="machine",
         ok=system == "Linux" and architecture.lower() in MACHINES,
         what=f"{system} on {architecture}",
-        mend=f"bentpipe runs on Linux on {MACHINES[0]} alone: its images and most published ones are built for that.",
+        fix=f"bentpipe runs on Linux on {MACHINES[0]} alone: its images and most published ones are built for that.",
     )
 
 
@@ -70,28 +71,43 @@ def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]
             name="storage driver",
             ok=driver in ("overlay2", "overlayfs"),
             what=driver,
-            mend="Move the engine's data to a file system with overlay support (ext4, xfs): starts are slow here.",
+            fix="Move the engine's data to a file system with overlay support (ext4, xfs): starts are slow here.",
             blocks=False,
         ),
         Check(
             name="CPU and memory limits",
             ok=limits,
             what="work" if limits else "the engine has no cgroup controller for them",
-            mend="Mount the cgroup controllers cpu and memory: without them one endpoint can disturb all lanes.",
+            fix="Mount the cgroup controllers cpu and memory: without them one endpoint can disturb all lanes.",
             blocks=False,
         ),
     ]
     folder = Path(str(info.get("DockerRootDir", "")))
+    checks.append(root_file_systems(driver, folder, Path("/proc/self/mountinfo").read_text()))
     if folder.is_absolute() and folder.exists() and engine.socket_path() is not None:
         checks.append(disk("disk of the engine", folder, RUN_BYTES + to_build * IMAGE_BYTES))
     return checks
 
 
+def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
+    """How the root file systems of endpoints are limited. `folder`: the engine's data folder; `mounts`: the text of
+    /proc/self/mountinfo."""
+    inside = [line for line in mounts.splitlines() if folder.is_relative_to(line.split(" ")[4])]
+    where = max(inside, key=lambda line: len(line.split(" ")[4]), default="")
+    result, ok = "have no quota, so endpoints are watched: one can fill the engine's disk for a moment", False
+    if driver in ("btrfs", "zfs") or (" - xfs " in where and re.search(r"\bp(rj)?quota\b", where)):
+        result, ok = "have quotas", True
+    elif driver == "overlay2" and may_bound(folder):
+        result, ok = "lie in memory of bounded size", True
+    fix = "Put the engine's data on xfs with the mount option pquota, or run bentpipe as root on the engine's host."
+    return Check(name="root file systems", ok=ok, what=result, fix=fix, blocks=False)
+
+
 def disk(name: str, folder: Path, needed: int) -> Check:
     """Whether `needed` bytes are free on the disk of `folder`."""
     free = shutil.disk_usage(folder).free
-    mend = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
-    return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", mend=mend)
+    fix = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
+    return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", fix=fix)
 
 
 def logs_disk() -> Check:
@@ -101,34 +117,34 @@ def logs_disk() -> Check:
 
 def _memory() -> Check:
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    mend = f"Give the machine {format_size(MEMORY_BYTES)}: a lane holds two endpoints, their files and captures."
-    return Check(name="memory", ok=size >= MEMORY_BYTES, what=format_size(size), mend=mend, blocks=False)
+    fix = f"Give the machine {format_size(MEMORY_BYTES)}: a lane holds two endpoints, their files and captures."
+    return Check(name="memory", ok=size >= MEMORY_BYTES, what=format_size(size), fix=fix, blocks=False)
 
 
 def _cores() -> Check:
     cores = len(os.sched_getaffinity(0))
-    mend = f"Give the machine {CORES} cores: a simulator that waits for the CPU makes every job `error: disturbed`."
-    return Check(name="cores", ok=cores >= CORES, what=str(cores), mend=mend, blocks=False)
+    fix = f"Give the machine {CORES} cores: a simulator that waits for the CPU makes every job `error: disturbed`."
+    return Check(name="cores", ok=cores >= CORES, what=str(cores), fix=fix, blocks=False)
 
 
 def _engine() -> tuple[docker.DockerClient | None, Check]:
     if not os.environ.get("DOCKER_HOST") and engine.socket_state(engine.SOCKET) is SocketState.SILENT:
         installed = "is installed and doesn't run" if engine.daemon() else "is not installed"
-        mend = "Run `./bentpipe build` as root: it installs and starts what is missing."
-        return None, Check(name="Docker Engine", ok=False, what=installed, mend=mend)
+        fix = "Run `./bentpipe build` as root: it installs and starts what is missing."
+        return None, Check(name="Docker Engine", ok=False, what=installed, fix=fix)
     try:
         client = engine.client()
     except BentpipeError as error:
-        return None, Check(name="Docker Engine", ok=False, what="can't be used", mend=str(error))
-    who = "root" if os.geteuid() == 0 else f"{engine.user()}, who may use it"
-    return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, asked as {who}")
+        return None, Check(name="Docker Engine", ok=False, what="can't be used", fix=str(error))
+    user = "root" if os.geteuid() == 0 else f"{engine.user()}, who may use it"
+    return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, as {user}")
 
 
 def own_images(states: Mapping[str, State]) -> Check:
     """Whether the images that every run needs are up to date. A stack's own image is built when it is selected."""
     parts = [f"{sum(state is State.CURRENT for state in states.values())} of {len(states)} up to date"]
     for state in (State.STALE, State.MISSING):
-        tags = [tag.removeprefix(images.OWN_PREFIX) for tag, found in states.items() if found is state]
+        tags = [tag.removeprefix(images.OWN_PREFIX) for tag, tag_state in states.items() if tag_state is state]
         if tags:
             more = "" if len(tags) <= NAMES else f" and {len(tags) - NAMES} more"
             parts.append(f"{state.value}: {', '.join(tags[:NAMES])}{more}")
@@ -137,18 +153,21 @@ def own_images(states: Mapping[str, State]) -> Check:
         name="images of this project",
         ok=all(states.get(tag) is State.CURRENT for tag in every_run_needs),
         what="; ".join(parts),
-        mend="Run `./bentpipe build`.",
+        fix="Run `./bentpipe build`.",
     )
 
 
-def _guests(client: docker.DockerClient) -> Check:
+def _guests(client: docker.DockerClient | None) -> Check:
     """Whether the kernel of virtual time is built; otherwise `--clock virtual` builds it."""
-    [tag] = images.GUEST
-    built = images.held(client, tag) is not None
-    what = (
-        "its kernel is built" if built else "its kernel is not built; the first --clock virtual takes minutes for that"
-    )
-    return Check(name="virtual time", ok=True, what=what)
+    if client is None:
+        description = "without an engine only `run --clock virtual --rootless`, with images from an archive"
+        return Check(name="virtual time", ok=True, what=description)
+    [(tag, folder)] = images.GUEST.items()
+    state = images.state(client, images.Image(tag=tag, context=ROOT / folder))
+    description = "its kernel is up to date"
+    if state is not State.CURRENT:
+        description = f"its kernel is {state.value}; the first --clock virtual builds it, which takes minutes"
+    return Check(name="virtual time", ok=True, what=description)
 
 
 def _published_images(client: docker.DockerClient, stacks: Iterable[Implementation]) -> Check:
@@ -165,5 +184,5 @@ def _extra_cas() -> Check:
 
 
 def _tshark() -> Check:
-    found = shutil.which("tshark")
-    return Check(name="tshark", ok=True, what=found or "not installed (only tests need it: `apt-get install tshark`)")
+    program = shutil.which("tshark")
+    return Check(name="tshark", ok=True, what=program or "not installed (only tests need it: `apt-get install tshark`)")

@@ -1,4 +1,4 @@
-"""How long images took to build on this host: what an estimate of the time left can honestly rest on."""
+"""How long images took to build on this host, for estimates of the time left."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ class Build:
 
     @property
     def full(self) -> bool:
-        """True when most of its steps were done instead of reused: only then its time predicts the next build."""
+        """True when most steps were done instead of reused: only then does its time predict the next build."""
         return 2 * self.reused <= self.steps
 
 
@@ -59,7 +59,7 @@ class History:
         try:
             new.write_text(text + "\n")
             new.replace(self._path)
-        except OSError:  # a checkout of somebody else: there are no estimates, and nothing else is lost
+        except OSError:  # the checkout belongs to another user: there are no estimates
             return
 
 

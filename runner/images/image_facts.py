@@ -11,11 +11,11 @@ from docker.models.containers import Container
 
 from runner.errors import SetupError, UsageError
 
-# What the base image of the public runner has; endpoints' own scripts call the first two.
+# Files of the public runner's base image; the scripts of endpoints call the first two.
 CONTRACT_FILES = ("/setup.sh", "/wait-for-it.sh", "/run_endpoint.sh")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engine's words for machines → those of images
-_URL_LABELS = ("org.opencontainers.image.source", "org.opencontainers.image.url")
-_VERSION_LABEL = "org.opencontainers.image.version"
+URL_LABELS = ("org.opencontainers.image.source", "org.opencontainers.image.url")
+VERSION_LABEL = "org.opencontainers.image.version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class ImageFacts:
     platform: str
     host_platform: str
     user: str
-    starts: bool  # whether it has an entry point or a command
-    files: frozenset[str]  # those of CONTRACT_FILES that it holds
+    starts: bool  # True: it has an entry point or a command
+    files: frozenset[str]  # the CONTRACT_FILES that it has
     url: str = ""
     version: str = ""
     size: int = 0  # bytes
@@ -39,7 +39,7 @@ def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
 
     Raises UsageError for an image that is neither here nor can be pulled.
     """
-    attributes = _found(client, image)
+    attributes = _inspect(client, image)
     config: dict[str, Any] = attributes.get("Config") or {}
     labels: dict[str, str] = config.get("Labels") or {}
     info = client.info()
@@ -52,13 +52,13 @@ def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
         user=config.get("User") or "",
         starts=bool(config.get("Entrypoint") or config.get("Cmd")),
         files=_files(client, image),
-        url=next((labels[name] for name in _URL_LABELS if labels.get(name)), ""),
-        version=labels.get(_VERSION_LABEL, ""),
+        url=next((labels[name] for name in URL_LABELS if labels.get(name)), ""),
+        version=labels.get(VERSION_LABEL, ""),
         size=attributes.get("Size", 0),
     )
 
 
-def _found(client: docker.DockerClient, image: str) -> dict[str, Any]:
+def _inspect(client: docker.DockerClient, image: str) -> dict[str, Any]:
     try:
         return client.images.get(image).attrs
     except ImageNotFound:
@@ -71,7 +71,7 @@ def _found(client: docker.DockerClient, image: str) -> dict[str, Any]:
         reason = getattr(error, "explanation", None) or error
         raise UsageError(
             f"The engine has no image '{image}', and it can't be pulled ({reason}): build it, `docker load` it, "
-            "or mend its name."
+            "or fix its name."
         ) from error
 
 

@@ -25,13 +25,22 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 
-SIMULATOR = "bentpipe/sim:2"  # the version of its document: checkouts of different ages share an engine
+# The tag is the version of the simulator's document: checkouts of different ages share an engine.
+SIMULATOR = "bentpipe/sim:2"
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
-GUEST = {"bentpipe/guest": "guest"}  # what runs in virtual time need besides: minutes of a kernel's build
-_BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # with a tag of its own, as the base image has, it comes from elsewhere
+GUEST = {"bentpipe/guest": "guest"}  # only virtual time needs it; building its kernel takes minutes
+_BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # an image with another tag, such as the base image, is not built here
 
-# What a checkout gathers by being worked in, for folders without a .dockerignore of their own.
-_JUNK = ("**/.git", "**/__pycache__", "**/.mypy_cache", "**/.ruff_cache", "**/node_modules", "**/target")
+# Left out of all images: files that work in a checkout leaves, and READMEs, so that new words rebuild no image.
+_JUNK = (
+    "**/README.md",
+    "**/.git",
+    "**/__pycache__",
+    "**/.mypy_cache",
+    "**/.ruff_cache",
+    "**/node_modules",
+    "**/target",
+)
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)
 _COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE | re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*ARG\s+(\w+)=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -55,24 +64,23 @@ class Image:
 
 
 class State(StrEnum):
-    """Where an image stands, in words."""
+    """The state of an image, in words."""
 
     MISSING = "missing"
-    STALE = "built from older files"  # or on another parent
+    STALE = "built from older files"  # also: built on an older parent
     CURRENT = "up to date"
     WORKING = "at work"
     BUILT = "built"
     PULLED = "pulled"
     FAILED = "failed"
-    SKIPPED = "not built"  # an image that it starts from failed
+    SKIPPED = "not built"  # its parent image failed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A change of one image's state, or a step of its build: `step` of `steps` and the instruction, from 1.
-
-    `text` of a failure is its reason. When an image is built, `seconds` says how long that took and
-    `reused` how many steps were taken from before.
+    """A change of an image's state, or a step of its build: number `step` (from 1) of `steps`, with the instruction as
+    `text`. For a failure, `text` is the reason. For a built image, `seconds` is the time that it took, and `reused` the
+    number of reused steps.
     """
 
     tag: str
@@ -91,7 +99,7 @@ class Held:
     id: str
     size: int
     machine: str  # `linux/amd64`
-    source: str  # what it was built from, empty for an image that was pulled
+    source: str  # hash of its sources, empty for a pulled image
     digest: str  # `NAME@sha256:…` as its registry knows it, empty for an image that was built
 
 
@@ -113,15 +121,13 @@ def held(client: docker.DockerClient, tag: str) -> Held | None:
 
 
 def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, guests: bool = False) -> list[Image]:
-    """The images to build: what every run needs, those of the stacks, and the builders that they start or copy from.
-
-    With `guests`, what runs in virtual time need too.
-
-    The folder implementations/_NAME, or NAME of a stack, is the image bentpipe/NAME. A stack without a folder is not
-    among them. Raises SetupError for a folder without Dockerfile, and for an image of ours that no folder makes.
+    """The images to build: those that every run needs, those of the stacks, and the builders from which they start or
+    copy; with `guests`, also those of virtual time. The folder implementations/_NAME, or NAME of a stack, builds the
+    image bentpipe/NAME. Stacks without a folder are left out. Raises SetupError for a folder without Dockerfile, and
+    for an image of ours that no folder builds.
     """
-    own = _ALWAYS | (GUEST if guests else {})
-    images = {tag: Image(tag=tag, context=root / folder) for tag, folder in own.items()}
+    folders = _ALWAYS | (GUEST if guests else {})
+    images = {tag: Image(tag=tag, context=root / folder) for tag, folder in folders.items()}
     for stack in implementations:
         if stack.build is not None:
             images[short(stack.image)] = Image(tag=short(stack.image), context=root / stack.build)
@@ -141,7 +147,7 @@ def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, g
 
 
 def short(tag: str) -> str:
-    """The tag without `:latest`, which Docker adds where none is written."""
+    """The tag without `:latest`, which Docker adds to a name without a tag."""
     return tag.removesuffix(":latest")
 
 
@@ -149,27 +155,27 @@ def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, St
     """Whether each image is missing, stale or current, parents first. An image on a stale parent is stale."""
     by_tag = {image.tag: image for image in images}
     parents = {tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()}
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for tag in TopologicalSorter(parents).static_order():
-        found[tag] = state(client, by_tag[tag])
-        if found[tag] is State.CURRENT and any(found[parent] is not State.CURRENT for parent in parents[tag]):
-            found[tag] = State.STALE
-    return found
+        states[tag] = state(client, by_tag[tag])
+        if states[tag] is State.CURRENT and any(states[parent] is not State.CURRENT for parent in parents[tag]):
+            states[tag] = State.STALE
+    return states
 
 
 def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str]:
     """The content-addressed id (`sha256:…`) of each tag. Raises SetupError for an image that isn't there."""
     ids = {}
     for tag in tags:
-        found = held(client, tag)
-        if found is None:
+        image = held(client, tag)
+        if image is None:
             raise SetupError(f"The image {tag} is missing: run `./bentpipe build`.")
-        ids[tag] = found.id
+        ids[tag] = image.id
     return ids
 
 
 def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
-    """SHA-256 over a build context (as tar) and the ids of the images below; equal means nothing is to be built."""
+    """SHA-256 of a build context (as tar) and the ids of its parent images. When it is unchanged, nothing is built."""
     digest = hashlib.sha256()
     while block := context.read(1 << 20):
         digest.update(block)
@@ -183,11 +189,12 @@ def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
 def context_tar(folder: Path) -> Iterator[IO[bytes]]:
     """The files of a build context as a tar that depends on their names, contents and executable bits alone.
 
-    Leaves out what the folder's .dockerignore names. Without owner, time and umask, two checkouts make the same images.
+    Leaves out READMEs and what the folder's .dockerignore names. Without owner, time and umask, two checkouts make the
+    same images.
     """
     ignore = folder / ".dockerignore"
-    own = ignore.read_text().splitlines() if ignore.is_file() else []
-    patterns = [line.strip() for line in own if line.strip() and not line.startswith("#")]
+    lines = ignore.read_text().splitlines() if ignore.is_file() else []
+    patterns = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     with tempfile.TemporaryFile(prefix="bentpipe-context-") as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
             for name in sorted(exclude_paths(str(folder), [*_JUNK, *patterns])):
@@ -199,7 +206,7 @@ def context_tar(folder: Path) -> Iterator[IO[bytes]]:
 def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
     path = folder / name
     entry = archive.gettarinfo(str(path), arcname=name)
-    if entry is None:  # a socket
+    if entry is None:  # sockets have no entry in a tar
         return
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
@@ -213,19 +220,18 @@ def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
 
 
 def parent_ids(client: docker.DockerClient, image: Image) -> dict[str, str]:
-    """The ids of the images of this project below an image; empty where one is missing.
-
-    A published parent is named by the Dockerfile, and the engine has no id of it before the first build pulls it.
+    """The ids of an image's parents that this project builds; empty for a missing one. Published parents are left out:
+    the engine has no id of them before the first build pulls them.
     """
-    own = {tag: held(client, tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
-    return {tag: found.id if found else "" for tag, found in own.items()}
+    parents = {tag: held(client, tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
+    return {tag: facts.id if facts else "" for tag, facts in parents.items()}
 
 
 def state(client: docker.DockerClient, image: Image) -> State:
-    """Whether an image is missing, stale or current, by its own files and the ids of the images below."""
-    found = held(client, image.tag)
-    if found is None:
+    """Whether an image is missing, stale or current, by its own files and the ids of its parents."""
+    present = held(client, image.tag)
+    if present is None:
         return State.MISSING
     with context_tar(image.context) as context:
-        wanted = source_hash(context, parent_ids(client, image))
-    return State.CURRENT if found.source == wanted else State.STALE
+        expected = source_hash(context, parent_ids(client, image))
+    return State.CURRENT if present.source == expected else State.STALE

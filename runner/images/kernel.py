@@ -1,6 +1,5 @@
-"""What lanes need of the kernel, tried in a network namespace that is gone afterwards.
-
-`python -m runner.images.kernel` is the trial itself and expects to be alone in a new namespace.
+"""Tries the kernel features that lanes need, in a temporary network namespace. `python -m runner.images.kernel` is the
+trial itself; it expects a new network namespace of its own.
 """
 
 import json
@@ -18,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ETH_P_ALL = 3  # linux/if_ether.h
 
 _TRIAL_SECONDS = 20.0
-_MENDS = {
+_FIXES = {
     "veth": "Run `sudo modprobe veth`, or boot a kernel with CONFIG_VETH: lanes are wired with veth pairs.",
     "packet sockets": "Boot a kernel with CONFIG_PACKET: the simulator and the captures need AF_PACKET.",
     "IPv6": "Boot without ipv6.disable=1: the endpoint contract gives every endpoint an IPv6 address.",
@@ -28,8 +27,8 @@ _MENDS = {
 def examine_kernel() -> list[Check]:
     """Try veth, packet sockets and IPv6; a user without root does it in a user namespace where the host allows that."""
     if shutil.which("unshare") is None:
-        mend = "Run `sudo apt-get install util-linux`."
-        return [Check(name="network namespaces", ok=False, what="there is no unshare command", mend=mend)]
+        fix = "Run `sudo apt-get install util-linux`."
+        return [Check(name="network namespaces", ok=False, what="there is no unshare command", fix=fix)]
     if shutil.which("ip") is None:
         return [Check(name="kernel", ok=True, what="not tried: there is no ip command (package iproute2)")]
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -46,10 +45,10 @@ def examine_kernel() -> list[Check]:
         return [Check(name="kernel", ok=True, what="not tried: this user may not make namespaces, root may")]
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        mend = "Run as root on the host itself, or in a container that may make namespaces (--privileged)."
-        return [Check(name="network namespaces", ok=False, what=f"can't be made ({reason[0]})", mend=mend)]
-    found: dict[str, str] = json.loads(done.stdout)
-    return [Check(name=n, ok=not why, what=why or "works", mend=_MENDS[n]) for n, why in found.items()]
+        fix = "Run as root on the host itself, or in a container that may make namespaces (--privileged)."
+        return [Check(name="network namespaces", ok=False, what=f"can't be made ({reason[0]})", fix=fix)]
+    failures: dict[str, str] = json.loads(done.stdout)
+    return [Check(name=n, ok=not why, what=why or "works", fix=_FIXES[n]) for n, why in failures.items()]
 
 
 def _try(trial: Callable[[], None]) -> str:
@@ -77,7 +76,7 @@ def _packet_sockets() -> None:
 
 
 def _ipv6() -> None:
-    # New namespaces take over a host's disable_ipv6; lanes set it back just like this.
+    # New namespaces inherit the host's disable_ipv6; lanes reset it in the same way.
     Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6").write_text("0")
     _ip("address", "add", "fd00::1/128", "dev", "lo")
 

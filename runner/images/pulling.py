@@ -10,6 +10,7 @@ from typing import Any
 import docker
 from docker.errors import DockerException
 from docker.utils import parse_repository_tag
+from urllib3.exceptions import HTTPError
 
 from runner.engine import engine
 from runner.errors import SetupError
@@ -21,36 +22,36 @@ from runner.units import format_size
 SILENCE_SECONDS = 60.0
 DOCKER_HUB = "docker.io"
 
-# What the engine says when it reaches no registry at all, as opposed to one that refuses.
+# The engine's errors when it can't reach a registry at all.
 _AWAY = re.compile(r"dial tcp|no such host|connection refused|timeout|proxyconnect|unreachable|nothing for|EOF$")
-_ASKED = re.compile(r'^Get "[^"]*": ')  # before the reason, the engine says for what it asked
+_ASKED = re.compile(r'^Get "[^"]*": ')  # the engine puts the request before the reason
 _LAYER_DONE = ("Pull complete", "Already exists")
 
 
 def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
-    """Why stacks with a published image can't run, by name: one sentence each. Starts no engine; when none
-    answers, every image is missing."""
+    """Stacks whose published image is missing: one sentence each, by name. Starts no engine; when none answers, every
+    image counts as missing."""
     published = [stack for stack in stacks if stack.build is None]
     try:
         client = engine.client() if published else None
     except SetupError:
         client = None
     missing = [stack for stack in published if client is None or images.held(client, stack.image) is None]
-    return {stack.name: _mend(stack) for stack in missing}
+    return {stack.name: _fix(stack) for stack in missing}
 
 
 def require(client: docker.DockerClient, stacks: Iterable[Implementation]) -> dict[str, Held]:
     """The published images of `stacks`, by name. Raises SetupError for an image that is missing or can't run here."""
-    found = {}
+    published = {}
     for stack in stacks:
         if stack.build is None:
             image = images.held(client, stack.image)
             if image is None:
-                raise SetupError(_mend(stack))
+                raise SetupError(_fix(stack))
             if sentence := _other_machine(client, stack.image, image):
                 raise SetupError(sentence)
-            found[stack.name] = image
-    return found
+            published[stack.name] = image
+    return published
 
 
 def pull(
@@ -61,16 +62,15 @@ def pull(
     parallel: int = 2,
     silence: float = SILENCE_SECONDS,
 ) -> None:
-    """Fetch the images of `stacks` anew, `parallel` at once. `silence`: the seconds for which a registry may be mute.
-
-    Raises SetupError with a sentence for each image that can't be had, or one for all of a registry that is away; what
-    was fetched stays, and so does an older image of that name.
+    """Fetch the newest images of `stacks`, `parallel` at once. `silence`: seconds for which a registry may send
+    nothing. Raises SetupError with a sentence for each failed image, or with one sentence for a registry that can't be
+    reached. Fetched images stay, and so do older images of the same name.
     """
     names: dict[str, list[str]] = {}
     for stack in stacks:
         names.setdefault(stack.image, []).append(stack.name)
     failed: dict[str, str] = {}
-    away: dict[str, str] = {}  # registry → reason: the other images of it are not tried
+    away: dict[str, str] = {}  # registry → reason; its other images are not tried
     waiting = deque(names)
 
     def work() -> None:
@@ -94,7 +94,7 @@ def pull(
     for worker in workers:
         worker.join()
     if failed:
-        raise SetupError(_told(failed, away, names))
+        raise SetupError(_sentences(failed, away, names))
 
 
 def registry(tag: str) -> str:
@@ -103,12 +103,12 @@ def registry(tag: str) -> str:
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
 
 
-def _mend(stack: Implementation) -> str:
+def _fix(stack: Implementation) -> str:
     note = f" {stack.note}" if stack.withdrawn else ""
     return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`.{note}"
 
 
-def _told(failed: Mapping[str, str], away: Mapping[str, str], names: Mapping[str, list[str]]) -> str:
+def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mapping[str, list[str]]) -> str:
     sentences = []
     for host, reason in away.items():
         lost = [name for tag in failed if registry(tag) == host for name in names[tag]]
@@ -157,7 +157,7 @@ def _progress(tag: str, layers: Mapping[str, bool], loaded: Mapping[str, tuple[i
 def _events(client: docker.DockerClient, repository: str, name: str, silence: float) -> Iterator[dict[str, Any]]:
     """The engine's events during a pull, with an `error` at the end when it fails.
 
-    The engine gives a pull no time limit, so a thread listens and is left behind when it hears nothing.
+    The engine has no time limit for a pull, so a thread reads its events, and is abandoned when none come.
     """
     heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
@@ -165,7 +165,7 @@ def _events(client: docker.DockerClient, repository: str, name: str, silence: fl
         try:
             for event in client.api.pull(repository, tag=name, stream=True, decode=True):
                 heard.put(event)
-        except (DockerException, OSError) as error:
+        except (DockerException, HTTPError, OSError) as error:
             heard.put({"error": getattr(error, "explanation", None) or error})
         heard.put(None)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import docker
 from rich.console import Console
 from rich.prompt import Confirm
 
@@ -18,8 +19,8 @@ from runner.images.images import Event, State
 from runner.model.check import Check
 from runner.model.implementation import Implementation
 
-# Commands that tests compare with or look through, and packages of the same names. Ubuntu has Chromium as a snap only,
-# so that its tests may have to be left out.
+# Programs that tests use; their packages have the same names. Ubuntu has Chromium as a snap only,
+# so its tests may have to be skipped.
 TEST_TOOLS = ("tshark", "chromium")
 
 
@@ -45,10 +46,10 @@ def prepare(
     asked before something is installed, unless `assume_yes`. Raises SetupError with one sentence for what is missing.
     """
     require(doctor.examine_host())
-    client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    client = connect(assume_yes=assume_yes, console=console)
     published = pulling.require(client, stacks)
-    wanted = images.images_of(stacks, guests=guests)
-    todo = [tag for tag, state in images.states(client, wanted).items() if state is not State.CURRENT]
+    required = images.images_of(stacks, guests=guests)
+    todo = [tag for tag, state in images.states(client, required).items() if state is not State.CURRENT]
     require(doctor.examine_engine(client, to_build=len(todo)))
     base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))
     history = History()
@@ -58,22 +59,28 @@ def prepare(
             history.add(event)
             display(event)
 
-        ids = building.build(client, wanted, report=report, parallel=PARALLEL)
+        ids = building.build(client, required, report=report, parallel=PARALLEL)
     built = {stack.name: ids[images.short(stack.image)] for stack in stacks if stack.build is not None}
     pulled = {name: image.id for name, image in published.items()}
     return Ready(ids=built | pulled, digests={name: image.digest for name, image in published.items()})
 
 
+def connect(*, assume_yes: bool, console: Console) -> docker.DockerClient:
+    """The engine of this host, installed and started where that is needed. Raises SetupError."""
+    return engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+
+
 def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:
-    """Fetch the published images of `stacks`. Raises SetupError for what can't be had; the rest is kept."""
-    client = engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    """Fetch the published images of `stacks`. Raises SetupError for images that can't be fetched; the others are
+    kept."""
+    client = connect(assume_yes=assume_yes, console=console)
     tags = list(dict.fromkeys(stack.image for stack in stacks))
     with BuildDisplay(console, todo=tags, verb="pulling") as display:
         pulling.pull(client, stacks, report=display, parallel=PARALLEL)
 
 
 def prepare_tests(*, assume_yes: bool, console: Console) -> None:
-    """Install the programs that tests compare with; what can't be had is told, and its tests are skipped."""
+    """Install the programs that tests use. A failed installation is reported, and its tests are skipped."""
     for tool in TEST_TOOLS:
         if shutil.which(tool) is None:
             try:
@@ -88,10 +95,10 @@ def prepare_tests(*, assume_yes: bool, console: Console) -> None:
 
 
 def require(checks: Sequence[Check]) -> None:
-    """Raise SetupError for the first check without which nothing can run."""
+    """Raise SetupError for the first failed check without which no job can run."""
     for check in checks:
         if check.blocks and not check.ok:
-            raise SetupError(f"{check.name}: {check.what}. {check.mend}")
+            raise SetupError(f"{check.name}: {check.what}. {check.fix}")
 
 
 def _line(console: Console) -> engine.Progress:

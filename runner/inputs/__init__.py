@@ -1,1 +1,1 @@
-"""What endpoints are given: files, certificates, page objects, environment."""
+"""The inputs of endpoints: files, certificates, page objects, environment."""

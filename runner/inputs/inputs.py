@@ -1,4 +1,4 @@
-"""What a job's endpoints are given: files to serve, certificates, URLs, environment. contract.md is the reference."""
+"""The inputs of a job's endpoints: served files, certificates, URLs, environment (docs/contract.md)."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ _NAME_LENGTH = 16  # letters of a file's name
 # No digits and no hexadecimal letters: quicly and aioquic answer a path that is a number with that many bytes.
 _NAME_LETTERS = "ghijklmnopqrstuvwxyz"
 _ORGANISATION = "bentpipe"
-_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either box may begin
+_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either box may open the connection
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
@@ -46,12 +46,13 @@ class GivenFile(ServedFile):
     data: bytes = field(repr=False)
 
     def content(self) -> bytes:
-        """The content as it was given."""
+        """The given content."""
         return self.data
 
 
 def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LENGTH) -> tuple[ServedFile, ...]:
-    """Files of `sizes` bytes. The names look random, so that no image can know them before, and follow from `seed`."""
+    """Files of `sizes` bytes. Their names follow from `seed` and look random, so that no image can know them in
+    advance."""
     names = (_file_name(f"{seed}/{index}/{size}", name_length) for index, size in enumerate(sizes))
     return tuple(ServedFile(name=name, size=size, seed=seed) for name, size in zip(names, sizes, strict=True))
 
@@ -73,10 +74,10 @@ def environment(
     testcase: str,
     requests: str = "",
     nightly: bool = False,
-    asked: Mapping[str, str] = MappingProxyType({}),
+    parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The environment of an endpoint. `asked`: a variant's parameters, of which it gets those for its role."""
-    found = {
+    """The environment variables of an endpoint. `parameters`: a variant's parameters; those for `role` are used."""
+    variables = {
         "ROLE": role.value,
         "TESTCASE": testcase,
         "SSLKEYLOGFILE": "/logs/keys.log",
@@ -84,10 +85,10 @@ def environment(
         f"{role.value.upper()}_PARAMS": "",
     }
     if role is Role.CLIENT:
-        found["REQUESTS"] = requests
+        variables["REQUESTS"] = requests
     if nightly:
-        found["CRON"] = "true"
-    return found | {name: value for name, value in asked.items() if role in PARAMETERS[name]}
+        variables["CRON"] = "true"
+    return variables | {name: value for name, value in parameters.items() if role in PARAMETERS[name]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +105,11 @@ class Certificates:
 
 
 class _Draw:
-    """Keys, serial numbers and the time of certificates: random and now, or all of them by a seed."""
+    """Keys, serial numbers and times of certificates: random and from now, or both derived from a seed."""
 
-    def __init__(self, seed: int | None = None, now: float | None = None) -> None:
+    def __init__(self, seed: int | None = None, now: float | None = None, *, purpose: str = "certificates") -> None:
         self._seed = seed
+        self._purpose = purpose
         self._count = 0
         self.now = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
 
@@ -119,26 +121,25 @@ class _Draw:
     def key(self) -> ec.EllipticCurvePrivateKey:
         if self._seed is None:
             return ec.generate_private_key(ec.SECP256R1())
-        return ec.derive_private_key(self._number(31) + 1, ec.SECP256R1())  # below the curve's order
+        return ec.derive_private_key(self._number(31) + 1, ec.SECP256R1())  # smaller than the curve's order
 
     def serial(self) -> int:
         return x509.random_serial_number() if self._seed is None else self._number(19) + 1
 
     def _number(self, size: int) -> int:
         self._count += 1
-        return int.from_bytes(hashlib.shake_256(f"{self._seed}/certificates/{self._count}".encode()).digest(size))
+        return int.from_bytes(hashlib.shake_256(f"{self._seed}/{self._purpose}/{self._count}".encode()).digest(size))
 
 
 def certificates(
     *, chain_length: int = 1, names: Sequence[str] = SERVER_NAMES, seed: int | None = None, now: float | None = None
 ) -> Certificates:
-    """A new CA and a leaf for `names`, EC P-256. `chain_length` counts the certificates of `cert.pem`, at least 1.
+    """A new CA and a leaf certificate for `names`, EC P-256.
 
-    A long chain makes a first flight that passes the anti-amplification limit (RFC 9000 §8.1): intermediates are filled
-    to some 1,100 B each, as those of real authorities are long.
-
-    With `seed` and `now` (seconds since 1970) they are a function of these: for tests and virtual time, never for
-    anything that must stay secret.
+    `chain_length` (at least 1) counts the certificates of `cert.pem`. Intermediates have about 1,100 B each, like those
+    of public authorities, so that a long chain exceeds the anti-amplification limit (RFC 9000 §8.1). With `seed` and
+    `now` (seconds since 1970), equal arguments give equal certificates: for tests and virtual time, never for real
+    secrets.
     """
     if chain_length < 1:
         raise ValueError("a chain holds at least the leaf")
@@ -163,19 +164,38 @@ def certificates(
     )
 
 
-def path_keys() -> dict[str, bytes]:
-    """The files of a middlebox's /keys: a new CA, and certificate and key of both boxes, EC P-256."""
-    draw = _Draw()
+def path_keys(*, seed: int | None = None, now: float | None = None) -> dict[str, bytes]:
+    """The files of a middlebox's /keys: a new CA, and certificate and key of both boxes, EC P-256.
+
+    `seed` and `now` as for `certificates`.
+    """
+    return _mutual_keys([box.value for box in BOXES], _Draw(seed, now, purpose="path"), VALIDITY)
+
+
+def mutual_keys(names: Iterable[str], *, validity: timedelta = VALIDITY) -> dict[str, bytes]:
+    """`ca.pem` of a new CA whose key is not kept, and `NAME.pem` and `NAME.key` of peers that authenticate each other
+    with it, EC P-256."""
+    return _mutual_keys(names, _Draw(), validity)
+
+
+def _mutual_keys(names: Iterable[str], draw: _Draw, validity: timedelta) -> dict[str, bytes]:
     ca_key = draw.key()
     ca_name = _name("CA")
-    ca = _sign(draw, subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0)
+    ca = _sign(draw, subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0, validity=validity)
     files = {"ca.pem": _pem(ca)}
-    for side in (box.value for box in BOXES):
+    for name in names:
         key = draw.key()
         leaf = _sign(
-            draw, subject=_name(side), key=key, issuer=ca_name, issuer_key=ca_key, names=[side], usages=_MUTUAL
+            draw,
+            subject=_name(name),
+            key=key,
+            issuer=ca_name,
+            issuer_key=ca_key,
+            names=[name],
+            usages=_MUTUAL,
+            validity=validity,
         )
-        files |= {f"{side}.pem": _pem(leaf), f"{side}.key": _private(key)}
+        files |= {f"{name}.pem": _pem(leaf), f"{name}.key": _private(key)}
     return files
 
 
@@ -209,8 +229,10 @@ def _sign(
     names: Sequence[str] = (),
     fill: bool = False,
     usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
+    validity: timedelta = VALIDITY,
 ) -> x509.Certificate:
-    """A certificate that `issuer` signs: a leaf for `names`, or an authority with at most `below` authorities below."""
+    """A certificate signed by `issuer`: a leaf for `names`, or an authority that may have `below` levels of authorities
+    below it."""
     authority = below is not None
     builder = (
         x509.CertificateBuilder()
@@ -219,7 +241,7 @@ def _sign(
         .public_key(key.public_key())
         .serial_number(draw.serial())
         .not_valid_before(draw.now - _CLOCK_SKEW)
-        .not_valid_after(draw.now + VALIDITY)
+        .not_valid_after(draw.now + validity)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=below), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
@@ -235,7 +257,7 @@ def _sign(
 
 
 def _filler() -> list[x509.DNSName]:
-    """Names that nobody has: about 600 B."""
+    """About 600 B of unused names."""
     return [x509.DNSName(f"{number:060}.invalid") for number in range(_FILLING_NAMES)]
 
 

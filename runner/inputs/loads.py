@@ -1,4 +1,4 @@
-"""What a download or a page load works with: files to serve, and what the client is told."""
+"""The inputs of downloads and page loads: served files, and the client's environment."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from runner.inputs.inputs import GivenFile, ServedFile, served_files
 from runner.model.run import CaseRecord
 
 PORTS = {"clear": 80, "tls": 443}
-_MORE_ORIGINS = 8441  # and up, all with TLS: implementations/_workload/source/nginx.conf
-_WARM_PAUSE = 2.0  # s between the two rounds of a warm case: a few round trips in which ends and ACKs arrive
-_BROWSER_SPARE = 10.0  # s of the time-out in which a browser that saw no load event can still say so
+_MORE_ORIGINS = 8441  # first of the ports with TLS: implementations/_workload/source/nginx.conf
+_WARM_PAUSE = 2.0  # seconds between the two rounds of a warm case, in which the last packets of the first round arrive
+_BROWSER_SPARE = 10.0  # seconds of the time-out that are left to a browser to report a missing load event
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """`expected` must be in /downloads at the end; `environment` is the client's; `server_port`: TCP."""
+    """The inputs of one download or page load. `expected` files must be in /downloads at the end; `environment` is the
+    client's; `server_port` is a TCP port."""
 
     files: tuple[ServedFile, ...]
     expected: tuple[ServedFile, ...]
@@ -24,12 +25,12 @@ class Load:
 
 
 def secret(seed: int) -> str:
-    """What the client sends in a header: 32 hexadecimal digits."""
+    """The secret that the client sends in a header: 32 hexadecimal digits."""
     return hashlib.shake_256(f"secret/{seed}".encode()).hexdigest(16)
 
 
 def served(case: CaseRecord, seed: int) -> tuple[ServedFile, ...]:
-    """The files of a case, the one that is asked for first."""
+    """The files of a case; the file that the client requests first comes first."""
     if case.page:
         more = range(_MORE_ORIGINS, _MORE_ORIGINS + case.origins - 1)
         contents = page.objects(seed, ("", *(f"https://{case.host}:{port}/" for port in more)))
@@ -38,7 +39,7 @@ def served(case: CaseRecord, seed: int) -> tuple[ServedFile, ...]:
 
 
 def load(case: CaseRecord, seed: int) -> Load:
-    """Everything that a lane needs of a case whose client is a downloader or a browser."""
+    """The inputs of a case whose client is a downloader or a browser."""
     files = served(case, seed)
     scheme, port = ("https", PORTS["tls"]) if case.encrypted else ("http", PORTS["clear"])
     environment = {

@@ -1,7 +1,9 @@
-"""The reference page: as many objects of the same kinds and sizes as ETSI's Kepler page has, of content of our own.
+"""The reference page. It has as many objects of the same kinds and sizes as ETSI's Kepler page, with content of our
+own.
 
-75 objects, 815,804 B: one document, 9 style sheets, 32 framed texts, 32 images, one blob. The sums by kind and the
-largest texts are those of the page; how the rest of each kind splits is ours. Nothing compresses, all is seeded.
+It has 75 objects with 815,804 B: one document, 9 style sheets, 32 framed texts, 32 images, one blob. The sums by kind
+and the sizes of the largest texts are the original's; the other sizes are ours. The content is seeded and does not
+compress.
 """
 
 import base64
@@ -23,21 +25,22 @@ INDEX = "index.html"
 
 
 def names(seed: int) -> dict[str, int]:
-    """Name → size in bytes of every object, the document first. Names follow from `seed`, so that no cache has them."""
+    """Name → size in bytes of every object, the document first. Names follow from `seed`, so no cache holds them."""
     mark = hashlib.shake_256(f"page/{seed}".encode()).hexdigest(4)
-    found = {f"{mark}-{INDEX}": DOCUMENT}
+    sizes_by_name = {f"{mark}-{INDEX}": DOCUMENT}
     for kind, suffix, sizes in (
         ("style", "css", STYLES),
         ("text", "txt", TEXTS),
         ("image", "png", IMAGES),
         ("blob", "png", (BLOB,)),
     ):
-        found |= {f"{mark}-{kind}{number}.{suffix}": size for number, size in enumerate(sizes, start=1)}
-    return found
+        sizes_by_name |= {f"{mark}-{kind}{number}.{suffix}": size for number, size in enumerate(sizes, start=1)}
+    return sizes_by_name
 
 
 def objects(seed: int, places: Sequence[str] = ("",)) -> dict[str, bytes]:
-    """Name → content of every object. The document asks `places` in turn for the others: "" is where it came from."""
+    """Name → content of every object. The document spreads the other objects over `places` in turn; "" is the
+    document's own origin."""
     listed = names(seed)
     document = next(iter(listed))
     made = {name: _content(name, size, seed) for name, size in listed.items() if name != document}
@@ -76,7 +79,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def _document(others: list[str], seed: int) -> bytes:
-    """The page itself: text that can be painted at once, then everything else."""
+    """The document: text that a browser can paint at once, then references to all other objects."""
     styles = "".join(f'<link rel="stylesheet" href="{name}">\n' for name in others if name.endswith(".css"))
     images = "".join(f'<img src="{name}" width="32" height="32">\n' for name in others if name.endswith(".png"))
     frames = "".join(f'<iframe src="{name}" height="80"></iframe>\n' for name in others if name.endswith(".txt"))

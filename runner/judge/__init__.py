@@ -1,1 +1,1 @@
-"""What is judged from facts: whether there is evidence for a verdict, and rules that hold for every connection."""
+"""Judges jobs from facts: whether the evidence suffices, the checks of cases, and rules for every connection."""

@@ -1,4 +1,4 @@
-"""The addresses of client, server and routers, by the name under which the server was asked for (contract.md)."""
+"""The addresses of client, server and routers, by the host name in the request (docs/contract.md)."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -9,11 +9,16 @@ _ENDS = {
     "server4": ("193.167.0.100", "193.167.100.100"),
     "server6": ("fd00:cafe:cafe:0::100", "fd00:cafe:cafe:100::100"),
 }
+BESIDE = (  # client and server of the second flow
+    ipaddress.ip_address("193.167.1.100").packed,
+    ipaddress.ip_address("193.167.101.100").packed,
+)
 TERMINAL, GATEWAY = (ipaddress.ip_address(text).packed for text in ("10.55.0.100", "10.55.100.100"))
 
 
 def addresses(host: str, at_client: Iterable[Packet]) -> tuple[bytes, bytes]:
-    """Client and server, packed. `server46` has both families: the one that the client used, IPv4 when it used none."""
+    """Addresses of client and server, packed. `server46` has both IP versions: the version that the client used counts,
+    IPv4 when it used none."""
     pairs = {name: tuple(ipaddress.ip_address(text).packed for text in ends) for name, ends in _ENDS.items()}
     if host not in pairs:
         used = {packet.destination for packet in at_client}

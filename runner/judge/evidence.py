@@ -1,4 +1,5 @@
-"""Is there enough evidence for a verdict? What no key opened proves nothing, neither for an endpoint nor against it."""
+"""Decides whether the evidence suffices for a verdict. An unreadable packet proves nothing for or against an
+endpoint."""
 
 from collections.abc import Iterable
 
@@ -9,8 +10,8 @@ from runner.model.result import Finding, LinkTruth
 from runner.trace import TraceFacts, UnreadPackets
 from runner.trace.vantage import NULL, Recording, Vantage
 
-# A secret that opens some packets is the right one. What it doesn't open is damaged or was never authentic, and the
-# peer can't open it either (RFC 9001 §5.2, §9.5). Above this share the fault may be the decoder's own.
+# A secret that opens some packets is the right secret. The other packets are damaged or were never authentic, and the
+# peer can't open them either (RFC 9001 §5.2, §9.5). Above this share the decoder itself may be wrong.
 _DAMAGED_SHARE, _DAMAGED = 0.1, 10
 _SHOWN = 8  # connections that a result lists
 _RANDOM = 8  # bytes of a client random that a sentence shows
@@ -19,10 +20,10 @@ _RANDOM = 8  # bytes of a client random that a sentence shows
 def gaps(facts: TraceFacts, *, may_miss: frozenset[str], corrupts: bool) -> tuple[UnreadPackets, ...]:
     """The groups of packets without which a case can't be decided.
 
-    `may_miss`: types of packets that the case doesn't ask about. `corrupts`: the link changes packets on purpose, so
-    that only what a sender's own capture has can be expected to open.
+    `may_miss`: types of packets that the case doesn't need. `corrupts`: the link changes packets on purpose, so that
+    only packets in the sender's own capture must be readable.
     """
-    return tuple(one for one in facts.unread if one.type not in may_miss and _matters(one, corrupts=corrupts))
+    return tuple(group for group in facts.unread if group.type not in may_miss and _matters(group, corrupts=corrupts))
 
 
 def _matters(group: UnreadPackets, *, corrupts: bool) -> bool:
@@ -34,15 +35,17 @@ def _matters(group: UnreadPackets, *, corrupts: bool) -> bool:
 
 
 def missing_secrets(facts: TraceFacts, missing: Iterable[UnreadPackets], *, key_logs: bool) -> tuple[Finding, ...]:
-    """The findings against ourselves: which secrets are missing for which connection and packets, the first eight
-    connections. `key_logs`: an endpoint wrote a key log that is not empty."""
+    """Findings that name the missing secrets of each connection, for the first eight connections. No stack is blamed.
+    `key_logs`: an endpoint wrote a key log that is not empty."""
     groups: dict[int | None, list[UnreadPackets]] = {}
     for group in missing:
         groups.setdefault(group.connection, []).append(group)
     rest = len(groups) - _SHOWN
-    findings = [_finding(facts, one, key_logs=key_logs) for one in tuple(groups.values())[:_SHOWN]]
+    findings = [
+        _finding(facts, connection_groups, key_logs=key_logs) for connection_groups in tuple(groups.values())[:_SHOWN]
+    ]
     if rest > 0:
-        findings.append(_of_more(rest, findings[-1]))
+        findings.append(_more_connections(rest, findings[-1]))
     return tuple(findings)
 
 
@@ -52,7 +55,7 @@ def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) 
     times = tuple(place.time for place in shown if place.time is not None)
     return Finding(
         code="secrets-missing" if key_logs else "no-key-log",
-        requirement="Verdicts come from packets: an endpoint writes its secrets to SSLKEYLOGFILE.",
+        requirement="Endpoints write their secrets to SSLKEYLOGFILE, because verdicts come from decrypted packets.",
         expected="; ".join(sorted({_expected(group) for group in groups}))
         if key_logs
         else "a key log from the client or the server",
@@ -64,12 +67,12 @@ def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) 
     )
 
 
-def _of_more(count: int, last: Finding) -> Finding:
+def _more_connections(count: int, last: Finding) -> Finding:
     return Finding(
         code=last.code,
         requirement=last.requirement,
         expected=last.expected,
-        actual=f"the same of {count} more connection{'s' if count != 1 else ''}",
+        actual=f"the same in {count} more connection{'s' if count != 1 else ''}",
     )
 
 
@@ -82,9 +85,9 @@ def _name(facts: TraceFacts, group: UnreadPackets) -> str:
 
 def _expected(group: UnreadPackets) -> str:
     if group.type == "initial":
-        return "the client's first Initial packet, from whose connection ID the Initial keys are made"
+        return "the client's first Initial packet, whose connection ID gives the Initial keys"
     if not group.secret:
-        return f"keys of {_TYPES[group.type]} packets"
+        return f"keys for {_TYPES[group.type]} packets"
     return f"{group.secret} in a key log"
 
 
@@ -92,7 +95,8 @@ _TYPES = {"initial": "Initial", "0rtt": "0-RTT", "handshake": "Handshake", "1rtt
 
 
 def _actual(group: UnreadPackets) -> str:
-    """Such as `120 of 120 1-RTT packets of the server can't be read, SERVER_TRAFFIC_SECRET_0 is in no key log`."""
+    """A part of a sentence, such as `120 of 120 1-RTT packets of the server can't be read, SERVER_TRAFFIC_SECRET_0 is
+    in no key log`."""
     whose = f" of the {group.sender}" if group.sender else ""
     packets = f"{group.unread} of {group.packets} {_TYPES[group.type]} packets{whose} can't be read"
     if not group.secret or not group.none_read:
@@ -111,8 +115,8 @@ def unread_types(missing: Iterable[UnreadPackets]) -> frozenset[str]:
 def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> int:
     """How many datagrams the receivers' captures lack although the link delivered them.
 
-    No counter of the kernel tells it when a capture begins too late. What was sent after the last datagram that is in
-    both captures is not counted: it may have arrived when the captures had ended.
+    No counter of the kernel shows that a capture began too late. Datagrams sent after the last datagram that both
+    captures have don't count: they may have arrived after the captures ended.
     """
     recording = Recording(client_side, server_side)
     if truth is None or recording.client is None or recording.server is None:
@@ -127,10 +131,10 @@ def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | 
 
 
 def _before_last_arrival(near: Vantage, far: Vantage, sender: int) -> int:
-    """How many datagrams `sender` had sent when the last one left that is in both captures."""
+    """How many datagrams `sender` sent up to the last datagram that both captures have."""
     mine = near.packets["sender"] == sender
-    seen = mine & (near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)
-    if not seen.any():
+    arrived = mine & (near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)
+    if not arrived.any():
         return 0
-    last = int(near.packets["datagram"][np.flatnonzero(seen)[-1]])
+    last = int(near.packets["datagram"][np.flatnonzero(arrived)[-1]])
     return int((near.datagrams["sender"][: last + 1] == sender).sum())

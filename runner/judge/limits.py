@@ -1,4 +1,4 @@
-"""What the judge may spend on one job. Strangers' captures must cost a job, not the night."""
+"""The time and memory that the judge may use for one job. A hostile capture must cost one job, not the whole run."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from runner.units import MIB, format_size
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one job. Seconds of CPU time and of wall time, bytes of resident memory."""
+    """The limits of one job: seconds of CPU time and of wall time, bytes of resident memory."""
 
     cpu_s: float = 60.0
     wall_s: float = 600.0
@@ -16,11 +16,12 @@ class Limits:
 
     @property
     def sentence(self) -> str:
-        return f"at most {self.cpu_s:.0f} s of CPU time, {self.wall_s:.0f} s, and {format_size(self.memory)} of memory"
+        memory = format_size(self.memory)
+        return f"at most {self.cpu_s:.0f} s of CPU time, {self.wall_s:.0f} s of wall time, and {memory} of memory"
 
     @classmethod
     def of(cls, artifacts: Artifacts) -> "Limits":
-        """Those of a job, which grow with its captures: an honest one takes a tenth of them."""
+        """The limits of a job. They grow with its captures: an honest job needs a tenth of them."""
         mebibytes = captured(artifacts) / MIB
         return cls(cpu_s=cls.cpu_s + 2 * mebibytes, wall_s=cls.wall_s + 10 * mebibytes)
 
@@ -32,7 +33,7 @@ def captured(artifacts: Artifacts) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What was spent until the judge ended, or was ended."""
+    """The time and memory that the judge had used when it ended or was killed."""
 
     cpu_s: float
     wall_s: float
@@ -40,7 +41,7 @@ class Cost:
 
     @property
     def sentence(self) -> str:
-        return f"{self.cpu_s:.1f} s of CPU time, {self.wall_s:.1f} s, and {format_size(self.memory)} of memory"
+        return f"{self.cpu_s:.1f} s of CPU time, {self.wall_s:.1f} s of wall time, {format_size(self.memory)} of memory"
 
     def exceeds(self, limits: Limits) -> bool:
         return self.cpu_s > limits.cpu_s or self.wall_s > limits.wall_s or self.memory > limits.memory

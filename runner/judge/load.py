@@ -1,4 +1,4 @@
-"""A download by curl, or a page load by a browser → result. Offline: it reads the job's folder and nothing else."""
+"""Judges downloads by curl and page loads by a browser. Reads only the job's folder."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,10 +10,12 @@ from runner import store
 from runner.decode.ip_packets import read_packets
 from runner.errors import CaptureError
 from runner.inputs.loads import served
-from runner.judge.analyse import client_end, harness, with_record
 from runner.judge.crossing.connections import Exchange, exchange
 from runner.judge.disturbance import disturbed, load_truth
 from runner.judge.ends import addresses
+from runner.judge.execution import client_end
+from runner.judge.harness import harness, with_record
+from runner.judge.judge import JudgedJob
 from runner.judge.readback import applied_lines
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.middlebox import BOXES, PageLoad
@@ -22,11 +24,18 @@ from runner.model.protocol import transport_of
 from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord
 
-_CLOCKS_APART = 0.05  # s by which curl's time and that of the capture may differ, beside 2 %
+_CLOCKS_APART = 0.05  # s, in addition to 2 %: allowed difference between curl's time and the time in the capture
 
 
-def load_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
-    """The verdict on files, objects and times."""
+class LoadJudge:
+    """Harness, files, objects and times of a download or a page load."""
+
+    def judge(self, judged: JudgedJob, result: Result) -> Result:
+        """The result with its sample."""
+        return _verdict(judged.artifacts, judged.record, result)
+
+
+def _verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
     evidence = store.load_evidence(artifacts)
     if evidence is None:
         return result.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
@@ -41,7 +50,7 @@ def load_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Re
     if evidence.error:
         return result.ending(*failed_set_up(evidence, record))
     try:
-        seen = counted_exchange(artifacts, record)
+        counted = counted_exchange(artifacts, record)
     except CaptureError as error:
         return result.ending(Outcome.ERROR, harness("no-capture", str(error)))
     measured = _measured(artifacts)
@@ -49,12 +58,12 @@ def load_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Re
     result = replace(
         result,
         page=page,
-        sample=_sample(seen, measured, record, page),
-        invariants=tuple(_invariants(seen, measured, record)),
+        sample=_sample(counted, measured, record, page),
+        invariants=tuple(_invariants(counted, measured, record)),
     )
     for truth in truths[: len(record.link.segments)]:
-        if spoiled := disturbed(evidence, truth, record):
-            return result.ending(Outcome.ERROR, harness("disturbed", spoiled.why))
+        if disturbance := disturbed(evidence, truth, record):
+            return result.ending(Outcome.ERROR, harness("disturbed", disturbance.why))
     if contradicted := tuple(_contradicted(result.invariants)):
         return result.ending(Outcome.ERROR, *contradicted)
     failures = (*client_end(evidence, record, artifacts), *_incomplete(page, evidence))
@@ -62,12 +71,13 @@ def load_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Re
 
 
 def failed_set_up(evidence: Evidence, record: CaseRecord) -> tuple[Outcome, Finding]:
-    """What an error of the harness means: a middlebox that a lossy link keeps from getting ready has failed itself."""
+    """Outcome and finding of an error during set-up. A middlebox that doesn't get ready over a lossy link has failed;
+    every other error is the harness's fault."""
     code, message = evidence.error["code"], evidence.error["message"]
-    if code == "path-not-ready" and (record.forward.loss or record.return_.loss):
+    if code == "box-not-ready" and (record.forward.loss or record.return_.loss):
         finding = Finding(
             code=code,
-            requirement="A middlebox gets ready over the link that it is for, whatever that loses.",
+            requirement="A middlebox gets ready although the link loses packets.",
             expected="both boxes ready in time",
             actual=message,
         )
@@ -76,15 +86,15 @@ def failed_set_up(evidence: Evidence, record: CaseRecord) -> tuple[Outcome, Find
 
 
 def counted_exchange(artifacts: Artifacts, record: CaseRecord) -> Exchange:
-    """What passed between client and server at the client, in the round that counts. Raises CaptureError."""
+    """The traffic between client and server in the client's capture, in the measured round. Raises CaptureError."""
     _, at_client = read_packets(artifacts.client_capture)
     client, server = addresses(record.host, at_client)
     began = _began(artifacts) if record.warm else -inf
-    return exchange((one for one in at_client if one.time >= began), client, server)
+    return exchange((packet for packet in at_client if packet.time >= began), client, server)
 
 
 def _began(artifacts: Artifacts) -> float:
-    """When the round that counts began, s since 1970; infinity when it did not."""
+    """The beginning of the measured round, in seconds since 1970; infinity when it did not begin."""
     try:
         return float((artifacts.folder / "client" / "began").read_text())
     except (OSError, ValueError):
@@ -92,12 +102,12 @@ def _began(artifacts: Artifacts) -> float:
 
 
 def _measured(artifacts: Artifacts) -> dict[str, Any]:
-    """What the client itself recorded."""
+    """The numbers that the client itself recorded; empty without any."""
     try:
-        found = json.loads((artifacts.folder / "client" / "workload.json").read_bytes())
+        document = json.loads((artifacts.folder / "client" / "workload.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _page(measured: dict[str, Any], record: CaseRecord, evidence: Evidence) -> PageLoad:
@@ -106,7 +116,7 @@ def _page(measured: dict[str, Any], record: CaseRecord, evidence: Evidence) -> P
         response_start=_seconds(measured.get("responseStart")),
         first_contentful_paint=_seconds(measured.get("firstContentfulPaint")),
         load=_seconds(measured.get("load")),
-        completed=sum(one.get("status") == 200 and "end" in one for one in objects),
+        completed=sum(object_.get("status") == 200 and "end" in object_ for object_ in objects),
         attempted=len(served(record, evidence.content_seed or 0)),
     )
 
@@ -115,20 +125,20 @@ def _seconds(milliseconds: object) -> float | None:
     return milliseconds / 1e3 if isinstance(milliseconds, int | float) and milliseconds > 0 else None
 
 
-def _sample(seen: Exchange, measured: dict[str, Any], record: CaseRecord, page: PageLoad | None) -> Sample:
-    """Times since the client's first packet; of a page, since the navigation began."""
+def _sample(counted: Exchange, measured: dict[str, Any], record: CaseRecord, page: PageLoad | None) -> Sample:
+    """The job's numbers. Times count from the client's first packet, for a page from the start of the navigation."""
     size = sum(record.file_sizes)
     if page is not None:
         return Sample(file_size=size, definitions=DEFINITIONS, ttfb=page.response_start, ttlb=page.load)
     quic = transport_of(record.protocol) == "udp"  # the last packets of HTTP/3 may hold no content
-    found = Sample(
+    sample = Sample(
         file_size=size,
         definitions=DEFINITIONS,
         handshake_time=_curl(measured, "time_appconnect") or _curl(measured, "time_connect"),
         ttfb=_curl(measured, "time_starttransfer"),
-        ttlb=_curl(measured, "time_total") if quic else seen.last,
+        ttlb=_curl(measured, "time_total") if quic else counted.last,
     )
-    return found.completed(record.forward.data_rate)
+    return sample.completed(record.forward.data_rate)
 
 
 def _curl(measured: dict[str, Any], name: str) -> float | None:
@@ -136,24 +146,24 @@ def _curl(measured: dict[str, Any], name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
-def _invariants(seen: Exchange, measured: dict[str, Any], record: CaseRecord) -> Iterator[Invariant]:
+def _invariants(counted: Exchange, measured: dict[str, Any], record: CaseRecord) -> Iterator[Invariant]:
     if record.page or transport_of(record.protocol) == "udp":
         return
-    own, captured = _curl(measured, "time_total"), seen.last
-    holds = abs(own - captured) <= _CLOCKS_APART + 0.02 * captured if own and captured else None
+    client_time, captured = _curl(measured, "time_total"), counted.last
+    holds = abs(client_time - captured) <= _CLOCKS_APART + 0.02 * captured if client_time and captured else None
     yield Invariant(
         name="client-clock",
         holds=holds,
-        expected="curl's time of the transfer is that of the capture at the client, within 50 ms and 2 %",
-        actual=f"curl {own} s, capture {captured} s",
+        expected="curl's time for the transfer equals the time in the client's capture, within 50 ms + 2 %",
+        actual=f"curl {client_time} s, capture {captured} s",
     )
 
 
 def _contradicted(invariants: Iterable[Invariant]) -> Iterator[Finding]:
-    """Numbers of ours that can't be true together: none of them counts."""
-    for one in invariants:
-        if one.holds is False:
-            yield harness(one.name, f"Expected: {one.expected}. Found: {one.actual}.")
+    """Findings for numbers that contradict each other: then none of them counts."""
+    for invariant in invariants:
+        if invariant.holds is False:
+            yield harness(invariant.name, f"expected: {invariant.expected}; actual: {invariant.actual}")
 
 
 def _incomplete(page: PageLoad | None, evidence: Evidence) -> Iterator[Finding]:
@@ -161,9 +171,9 @@ def _incomplete(page: PageLoad | None, evidence: Evidence) -> Iterator[Finding]:
         if not file.equal:
             yield Finding(
                 code="file-differs",
-                requirement="What is downloaded is what the server has.",
+                requirement="A downloaded file equals the file on the server.",
                 expected=f"{file.size} B of {file.name}",
-                actual="no file" if file.received is None else f"{file.received} B, other content",
+                actual="no file" if file.received is None else f"{file.received} B with other content",
             )
     if page is not None and (page.completed < page.attempted or page.load is None):
         yield Finding(

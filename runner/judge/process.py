@@ -1,12 +1,13 @@
-"""The judge in processes of its own, with limits for each call. What a call does to its process stays there.
+"""Runs the judge in separate processes, with limits for each call. A call can harm only its own process.
 
-The processes are started anew, not forked: they inherit no lock and no descriptor of the runner, and they end when it
-does, even when it is killed.
+The processes are started as new programs, not forked, so that they inherit no lock and no descriptor of the runner.
+They end with the runner, even when it is killed.
 """
 
 import os
 import pickle
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -27,36 +28,40 @@ from runner.units import MIB, format_size
 
 _POLL_S = 0.1
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-_SPARE = 512 * MIB  # of address space for data beyond the limit of memory: code, thread stacks, arenas
+_SPARE = 512 * MIB  # bytes of address space beyond the memory limit: code, thread stacks, arenas
 
 
 class AnalysisLimitError(BentpipeError):
-    """A call took more than its limits, or its process died; `cost` is what it had taken."""
+    """A call exceeded its limits, or its process died; `cost` is the time and memory used until then."""
 
     def __init__(self, sentence: str, cost: Cost) -> None:
         super().__init__(sentence)
         self.cost = cost
 
 
+class _KilledError(AnalysisLimitError):
+    """Somebody else sent SIGKILL to the process."""
+
+
 def over_the_limit(job: Job, artifacts: Artifacts, limits: Limits, error: AnalysisLimitError) -> Result:
-    """The result of a job whose judge took more than its limits."""
+    """The result of a job whose judge exceeded its limits."""
     why = "" if str(error) == limits.sentence else f": {error}"
     finding = Finding(
         code="analysis-limit",
-        requirement="The judge reads a job with bounded time and memory.",
+        requirement="The judge reads every job within limits of time and memory.",
         expected=limits.sentence,
-        actual=f"ended after {error.cost.sentence}, with captures of {format_size(captured(artifacts))}{why}",
+        actual=f"ended after {error.cost.sentence}; the captures have {format_size(captured(artifacts))}{why}",
     )
     return Result.of(job, Outcome.ERROR, finding)
 
 
 class StoppedError(BentpipeError):
-    """The call was given up because the caller is to end."""
+    """The call was abandoned because the caller must end."""
 
 
 class Judges:
-    """Up to `most` processes, started when they are needed. Calls come from any thread; leaving the context ends all
-    of them at once, and with them the calls."""
+    """Up to `most` processes, which are started on demand. Any thread may call. Leaving the context kills all processes
+    at once, and ends their calls."""
 
     def __init__(self, most: int, *, stopped: Callable[[], bool] = lambda: False) -> None:
         self._free = threading.BoundedSemaphore(max(1, most))
@@ -77,36 +82,41 @@ class Judges:
             idle, self._idle = self._idle, []
             busy = self._all.difference(idle)
         for process in busy:
-            process.end()  # its caller notices, and closes it
+            process.end()  # the thread that waits for the process notices its end, and closes it
         for process in idle:
             process.end()
             process.close()
 
     def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments)` in one of the processes; both must be picklable.
+        """Run `function(*arguments)` in one of the processes; both must be picklable.
 
-        Raises what it raises, AnalysisLimitError, or StoppedError.
+        Raises the exceptions of `function`, AnalysisLimitError, or StoppedError.
         """
         while not self._free.acquire(timeout=_POLL_S):
             self._check()
         try:
-            process = self._take(limits.memory)
             try:
-                value = process.call(limits, self._given_up, function, arguments)
-            except (AnalysisLimitError, StoppedError):
-                process.end()
-                raise
-            finally:
-                self._give_back(process)
-            return value
+                return self._call(limits, function, arguments)
+            except _KilledError:  # by the kernel, for lack of memory, or by a user: the call itself is not at fault
+                return self._call(limits, function, arguments)
         finally:
             self._free.release()
 
-    def _given_up(self) -> bool:
+    def _call(self, limits: Limits, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        process = self._take(limits.memory)
+        try:
+            return process.call(limits, self._must_end, function, arguments)
+        except (AnalysisLimitError, StoppedError):
+            process.end()
+            raise
+        finally:
+            self._give_back(process)
+
+    def _must_end(self) -> bool:
         return self._closed or self._stopped()
 
     def _check(self) -> None:
-        if self._given_up():
+        if self._must_end():
             raise StoppedError("The judge was ended.")
 
     def _take(self, memory: int) -> "_Process":
@@ -129,7 +139,7 @@ class Judges:
 
 
 class _Process:
-    """One process."""
+    """One process of the judge."""
 
     def __init__(self, memory: int) -> None:
         source, target = os.pipe()
@@ -151,7 +161,7 @@ class _Process:
     def call(
         self, limits: Limits, stopped: Callable[[], bool], function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
-        """Send the call and wait for its result."""
+        """Send the call and wait for its result. Raises as `Judges.call`."""
         began, cpu = time.monotonic(), self._cpu_s()
         peak = 0
         assert self._process.stdin is not None
@@ -159,7 +169,7 @@ class _Process:
             self._process.stdin.write(message((function, arguments)))
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            pass  # its end is noticed below
+            pass  # the loop below notices that the process ended
         answer = bytearray()
         while True:
             if select.select([self._results], [], [], _POLL_S)[0]:
@@ -175,8 +185,9 @@ class _Process:
                 return _value(bytes(answer[HEADER.size :]), limits, cost)
             if stopped():
                 raise StoppedError("The judge was ended.")
-            if self._process.poll() is not None:
-                raise AnalysisLimitError(f"the judge's process ended ({self._process.returncode})", cost)
+            if (code := self._process.poll()) is not None:
+                kind = _KilledError if code == -signal.SIGKILL else AnalysisLimitError
+                raise kind(f"the judge's process ended ({code})", cost)
             if cost.exceeds(limits):
                 raise AnalysisLimitError(limits.sentence, cost)
 
@@ -185,7 +196,7 @@ class _Process:
         return len(answer) >= HEADER.size and len(answer) == HEADER.size + HEADER.unpack_from(answer)[0]
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         with self._ending:
             if not self.alive:
                 return
@@ -193,19 +204,19 @@ class _Process:
             self._process.kill()
             self._process.wait()
             if self._process.stdin is not None:
-                with suppress(OSError):  # of a call that it never read
+                with suppress(OSError):  # a call may wait there that the process never read
                     self._process.stdin.close()
             os.close(self._life)
 
     def close(self) -> None:
-        """Forget its pipe, when it was ended and nobody waits for it."""
+        """Close the pipe of the results, after `end` and when no thread waits for it."""
         with self._ending:
             if self._results >= 0:
                 os.close(self._results)
                 self._results = -1
 
     def _cpu_s(self) -> float:
-        """CPU time of all its threads (proc(5)); 0 when it is gone."""
+        """CPU seconds of all threads of the process (proc(5)); 0 when it has ended."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -213,7 +224,7 @@ class _Process:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def _memory(self) -> int:
-        """Resident bytes; 0 when it is gone."""
+        """Resident bytes of the process; 0 when it has ended."""
         try:
             return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * _PAGE
         except (OSError, IndexError):

@@ -1,7 +1,7 @@
-"""What the public QUIC Interop Runner would have said of the same job: its criteria in our words, on our facts.
+"""The verdict that the public QUIC Interop Runner would give on the same job: its criteria, applied to our facts.
 
-Its tools are not imitated: it reads traces with tshark, which can't open every packet. Where its criterion and ours
-differ, the reason says what it looks at. Source: its `testcases_quic.py` and `testcase.py` of 2026.
+Its tools are not imitated: it reads traces with tshark, which can't open every packet. Where its criterion differs from
+ours, the reason names its criterion. Source: its `testcases_quic.py` and `testcase.py` of 2026.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,16 +15,16 @@ _V1, _V2 = 0x00000001, 0x6B3343CF
 _CHACHA20 = 0x1303
 _MOST_STREAMS = 1000
 _CHAIN = 7500  # bytes of CRYPTO data in the server's Handshake packets
-_LATE_BYTES = 5000  # of the client in 1-RTT packets, half of 40 names of 250 characters
-_SAME = 1e-6  # seconds: two sights of one datagram
+_LATE_BYTES = 5000  # bytes of the client in 1-RTT packets: half of 40 file names of 250 characters
+_SAME = 1e-6  # seconds between two records of the same datagram
 
 Reasons = Iterator[str]
 Criterion = Callable[[TraceFacts, Evidence], Reasons]
 
 
 def public_verdict(case: CaseRecord, facts: TraceFacts, evidence: Evidence) -> PublicVerdict | None:
-    """Its verdict and the first reason; None for a case that it doesn't have, or would have set up otherwise: a chain
-    of certificates shorter than its own."""
+    """The public runner's verdict and its first reason. None for a case that it doesn't have, or that it sets up
+    differently (a longer chain of certificates)."""
     criterion = _CRITERIA.get(case.name)
     if criterion is None or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
@@ -33,7 +33,7 @@ def public_verdict(case: CaseRecord, facts: TraceFacts, evidence: Evidence) -> P
 
 
 def _endings(evidence: Evidence) -> Reasons:
-    """It takes the client's exit code alone."""
+    """It looks only at the client's exit code."""
     if evidence.client.timed_out:
         yield "the client did not end in time"
     elif evidence.client.exit_code not in (0, None):
@@ -42,74 +42,74 @@ def _endings(evidence: Evidence) -> Reasons:
 
 def _answered(facts: TraceFacts) -> list[ConnectionFacts]:
     """It counts handshakes by the source connection IDs of the server's Initial packets."""
-    return [one for one in facts.connections if one.landmarks.server_hello is not None]
+    return [connection for connection in facts.connections if connection.landmarks.server_hello is not None]
 
 
 def _handshakes(facts: TraceFacts, expected: int) -> Reasons:
     if len(_answered(facts)) != expected:
-        yield f"{len(_answered(facts))} handshakes in place of {expected}"
+        yield f"{len(_answered(facts))} handshakes instead of {expected}"
 
 
 def _files(evidence: Evidence) -> Reasons:
     if evidence.extra_files or not all(file.equal for file in evidence.files):
-        yield "the files in /downloads are not those that were asked for"
+        yield "the files in /downloads are not the requested files"
 
 
 def _plain(facts: TraceFacts, evidence: Evidence, handshakes: int = 1) -> Reasons:
     yield from _handshakes(facts, handshakes)
-    if {one.version for one in _answered(facts)} != {_V1}:
-        yield "the server's Initial packets are not of version 1 alone"
+    if {connection.version for connection in _answered(facts)} != {_V1}:
+        yield "some Initial packets of the server are not of version 1"
     yield from _files(evidence)
 
 
 def _handshake(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
-    if any(one.retries for one in facts.connections):
+    if any(connection.retries for connection in facts.connections):
         yield "a Retry packet"
 
 
 def _longrtt(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
-    hellos = sum(one.client_hello_count for one in facts.connections)
+    hellos = sum(connection.client_hello_count for connection in facts.connections)
     if hellos < 2:
-        yield f"{hellos} ClientHello in place of 2, however far apart; a PING doesn't count"
+        yield f"{hellos} ClientHello instead of 2 (at any distance in time; a PING doesn't count)"
 
 
 def _chacha20(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
-    if {one.offered_suites[:1] for one in facts.connections} != {(_CHACHA20,)}:
+    if {connection.offered_suites[:1] for connection in facts.connections} != {(_CHACHA20,)}:
         yield "the first suite that the client offers is not ChaCha20"
 
 
 def _multiplexing(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
-    limits = [one.initial_max_streams_bidi for one in facts.connections]
+    limits = [connection.initial_max_streams_bidi for connection in facts.connections]
     if any(limit is None or limit > _MOST_STREAMS for limit in limits):
         yield f"the server's first stream limit is not at most {_MOST_STREAMS}"
 
 
 def _retry(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
-    retried = [one for one in facts.connections if one.retries]
+    retried = [connection for connection in facts.connections if connection.retries]
     if not retried:
         yield "no Retry packet"
-    if any(one.retry_token_echoed is not True for one in retried):
+    if any(connection.retry_token_echoed is not True for connection in retried):
         yield "no Initial packet with the token of a Retry"
-    if any(one.packet_number_reset for one in retried):
-        yield "the client's packet number began anew"
+    if any(connection.packet_number_reset for connection in retried):
+        yield "the client's packet numbers started again"
 
 
 def _resumption(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence, 2)
-    if [one.certificate_sent for one in _answered(facts)] != [True, False]:
-        yield "not a Certificate in the first handshake alone"
+    if [connection.certificate_sent for connection in _answered(facts)] != [True, False]:
+        yield "the first handshake, and only that, must have a Certificate"
 
 
 def _zerortt(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence, 2)
-    if all(one.landmarks.early_data is None for one in facts.connections):
+    if all(connection.landmarks.early_data is None for connection in facts.connections):
         yield "no 0-RTT packet"
-    late = sum(one.client_1rtt_bytes for one in facts.connections)
+    late = sum(connection.client_1rtt_bytes for connection in facts.connections)
     if late > _LATE_BYTES:
         yield f"{late} B of the client in 1-RTT packets, more than {_LATE_BYTES}"
 
@@ -118,18 +118,18 @@ def _amplification(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
     for connection in facts.connections:
         if connection.server_handshake_bytes < _CHAIN:
-            yield f"{connection.server_handshake_bytes} B of CRYPTO data in Handshake packets, not {_CHAIN}"
+            yield f"{connection.server_handshake_bytes} B of CRYPTO data in Handshake packets, less than {_CHAIN}"
         sent = connection.amplification
-        if sent is not None and sent.excess >= sent.received:  # it allows four times what was received
-            yield "the server sent four times what it had received"
+        if sent is not None and sent.excess >= sent.received:  # it allows four times the received bytes
+            yield "the server sent at least four times the bytes that it had received"
         if sent is not None and sent.validated_by is None:
-            yield "nothing proves the client's address"
+            yield "no packet proves the client's address"
 
 
 def _keyupdate(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
     for role in ("client", "server"):
-        if not sum(getattr(one, f"{role}_key_updates") for one in facts.connections):
+        if not sum(getattr(connection, f"{role}_key_updates") for connection in facts.connections):
             yield f"no packet of the {role} in key phase 1"
 
 
@@ -140,25 +140,27 @@ def _ecn(facts: TraceFacts, evidence: Evidence) -> Reasons:
             if end.sent is None or not end.sent.ect:
                 yield f"no packet of the {role} with ECT"
             elif end.sent.ce:
-                yield f"a packet of the {role} with CE as it left"
+                yield f"the {role} sent a packet with CE"
             if not end.ack_frames_with_counts:
                 yield f"no ACK frame of the {role} with ECN counts"
 
 
 def _rebinding(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
-    if all(sum(path.server_datagrams > 0 for path in one.paths) < 2 for one in facts.connections):
-        yield "the server used one path"
+    if all(sum(path.server_datagrams > 0 for path in connection.paths) < 2 for connection in facts.connections):
+        yield "the server used only one path"
     for connection in facts.connections:
         for path in connection.paths[1:]:
             if path.server_first is None:
                 continue
             sent = [
-                one
-                for one in connection.challenges
-                if one.sender == "server" and (one.client, one.server) == (path.client, path.server)
+                challenge
+                for challenge in connection.challenges
+                if challenge.sender == "server" and (challenge.client, challenge.server) == (path.client, path.server)
             ]
-            if not any(one.time is not None and abs(one.time - path.server_first) < _SAME for one in sent):
+            if not any(
+                challenge.time is not None and abs(challenge.time - path.server_first) < _SAME for challenge in sent
+            ):
                 yield f"the server's first packet to {path.client} has no PATH_CHALLENGE"
             elif not sent[0].answered:
                 yield "a PATH_CHALLENGE without PATH_RESPONSE"
@@ -166,8 +168,8 @@ def _rebinding(facts: TraceFacts, evidence: Evidence) -> Reasons:
 
 def _rebinding_address(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _rebinding(facts, evidence)
-    if len({path.client.rpartition(":")[0] for one in facts.connections for path in one.paths}) < 2:
-        yield "one address of the client"
+    if len({path.client.rpartition(":")[0] for connection in facts.connections for path in connection.paths}) < 2:
+        yield "only one address of the client"
 
 
 def _migration(facts: TraceFacts, evidence: Evidence) -> Reasons:
@@ -175,7 +177,7 @@ def _migration(facts: TraceFacts, evidence: Evidence) -> Reasons:
     for connection in facts.connections:
         for path in connection.paths[1:]:
             if connection.paths[0].client_cids.keys() & path.client_cids.keys():
-                yield "the client's connection ID did not change with its path"
+                yield "the client kept its connection ID on a new path"
 
 
 def _ipv6(facts: TraceFacts, evidence: Evidence) -> Reasons:
@@ -187,7 +189,7 @@ def _ipv6(facts: TraceFacts, evidence: Evidence) -> Reasons:
 def _v2(facts: TraceFacts, evidence: Evidence) -> Reasons:
     for connection in facts.connections:
         if (connection.original_version, connection.version) != (_V1, _V2):
-            yield "not from version 1 to version 2"
+            yield "no change from version 1 to version 2"
     yield from _files(evidence)
 
 

@@ -1,4 +1,5 @@
-"""What endpoints really used: read back from their output, their qlogs and the wire, beside what they were asked."""
+"""The parameters that endpoints really used, read from their output, their qlogs and the packets, beside the requested
+parameters."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,81 +11,90 @@ from runner.model.implementation import Role
 from runner.model.result import Reading, Sample
 from runner.trace import FirstFlight, TraceFacts
 
+_NUMBER = re.compile("[0-9]{1,9}", re.ASCII)
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
-_PARAMETERS = {"cca": "CCA", "iw": "IW", "ack": "ACK_FREQUENCY"}  # as in the line `applied: cca=… iw=… ack=…`
-_QLOG_HEAD = 256 * 1024  # bytes: the first metrics stand at the beginning of a file that may have many MiB
-# At most 18 digits: a window that doesn't fit into 64 bits is none, and Python refuses to convert very long numbers.
+_PARAMETERS = {"cca": "CCA", "iw": "IW", "ack": "ACK_FREQUENCY"}  # names in the line `applied: cca=… iw=… ack=…`
+_QLOG_HEAD = 256 * 1024  # bytes; the first metrics are at the beginning of a file that may have many MiB
+# At most 18 digits: a larger number is no window, and Python refuses to convert very long numbers.
 # `recovery:parameters_set` or the first `recovery:metrics_updated` (qlog 0.3), as stacks spell them.
 _QLOG_WINDOW = re.compile(r'"(?:initial_congestion_window|congestion_window|cwnd)"\s*:\s*"?(\d{1,18})(?!\d)')
 _QLOG_CONTROLLER = re.compile(r'"(?:congestion_control(?:ler)?(?:_type|_algorithm)?|cc_algorithm)"\s*:\s*"([^"]+)"')
-# Bytes: what windows count in until the path's MTU is known. RFC 9000 §14; 1280 B of IPv6 or IPv4; quic-go.
+# Datagram sizes (bytes) in which stacks count windows until the path's MTU is known: RFC 9000 §14, 1280 B of IPv6 or
+# IPv4, quic-go.
 _DATAGRAMS = (1200, 1232, 1252, 1280)
-# How far a first flight may be from the window that was asked for: packets of the handshake open it, or fill it.
+# Allowed difference between a first flight and the requested window: packets of the handshake open or fill the window.
 _SLACK_SHARE, _SLACK_PACKETS = 0.15, 3
-_BLOCKED_SHARE = 0.9  # of the time to the first ACK: who still sends then was held by his pacing, not by the window
-_CLOSE_SHARE, _FAR_SHARE = 0.25, 0.5  # of what was asked: data packets per ACK that confirm it, and that refute it
-_LIMIT_SHARE = 0.95  # of the client's flow control or of the file, from which on these may have ended the flight
+# Share of the time to the first ACK: a server that still sends then is limited by pacing, not by the window.
+_BLOCKED_SHARE = 0.9
+# Difference from the requested data packets per ACK, as shares of the request: one confirms it, the other refutes it.
+_CLOSE_SHARE, _FAR_SHARE = 0.25, 0.5
+_LIMIT_SHARE = 0.95  # share of flow control or of the file: from here on these may have ended the flight
 
 
 def applied_lines(artifacts: Artifacts, roles: Iterable[str] = tuple(Role)) -> dict[str, str]:
-    """The first line `applied: …` of each one's output, by role, without that word."""
-    found: dict[str, str] = {}
+    """By role: the first line `applied: …` of its output, without that word."""
+    lines: dict[str, str] = {}
     for role in map(str, roles):
         log = artifacts.folder / role / "output.log"
         match = _APPLIED.search(log.read_text(errors="replace")) if log.is_file() else None
         if match:
-            found[role] = match[1].strip()
-    return found
+            lines[role] = match[1].strip()
+    return lines
 
 
 def readings(
     artifacts: Artifacts, evidence: Evidence, facts: TraceFacts | None, sample: Sample | None
 ) -> tuple[Reading, ...]:
-    """Everything that could be read back, by role and parameter; and what was asked for but can't be read anywhere."""
+    """Every value that could be read back, by role and parameter, and the requested parameters that could not."""
     lines = applied_lines(artifacts)
-    found: list[Reading] = []
+    known: list[Reading] = []
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
-        asked = {name: endpoint.environment.get(name, "") for name in _PARAMETERS.values()}
-        mine = list(_of_output(role, lines.get(role, ""), asked))
+        requested = {name: endpoint.environment.get(name, "") for name in _PARAMETERS.values()}
+        for name in ("IW", "ACK_FREQUENCY"):
+            if not _NUMBER.fullmatch(requested[name]):  # the evidence was changed: no run requests this
+                requested[name] = ""
+        mine = list(_from_output(role, lines.get(role, ""), requested))
         flight = facts.first_flight if facts is not None and role == "server" else None
-        mine += _of_qlog(role, artifacts.folder / role / "qlog", asked, flight)
+        mine += _from_qlog(role, artifacts.folder / role / "qlog", requested, flight)
         if flight is not None and facts is not None:
-            mine.append(_of_flight(flight, facts, asked["IW"]))
-        if role == "client" and asked["ACK_FREQUENCY"] and sample is not None and sample.ack_ratio:
-            mine.append(_of_acks(sample.ack_ratio, asked["ACK_FREQUENCY"]))
-        silent = [name for name, value in asked.items() if value and all(one.parameter != name for one in mine)]
-        found += [*mine, *(Reading(role=role, parameter=name, asked=asked[name]) for name in silent)]
-    return tuple(found)
+            mine.append(_from_flight(flight, facts, requested["IW"]))
+        if role == "client" and requested["ACK_FREQUENCY"] and sample is not None and sample.ack_ratio:
+            mine.append(_from_acks(sample.ack_ratio, requested["ACK_FREQUENCY"]))
+        silent = [
+            name for name, value in requested.items() if value and all(reading.parameter != name for reading in mine)
+        ]
+        known += [*mine, *(Reading(role=role, parameter=name, asked=requested[name]) for name in silent)]
+    return tuple(known)
 
 
-def _of_output(role: str, line: str, asked: dict[str, str]) -> Iterator[Reading]:
-    """What the image itself says it applied."""
+def _from_output(role: str, line: str, requested: dict[str, str]) -> Iterator[Reading]:
+    """The values that the image itself reports."""
     for key, value in re.findall(r"(\w+)=(\S+)", line):
         if (name := _PARAMETERS.get(key)) is not None:
-            holds = value == asked[name] if asked[name] else None
-            yield Reading(role=role, parameter=name, asked=asked[name], found=value, source="output", holds=holds)
+            holds = value == requested[name] if requested[name] else None
+            yield Reading(role=role, parameter=name, asked=requested[name], found=value, source="output", holds=holds)
 
 
-def _of_qlog(role: str, folder: Path, asked: dict[str, str], flight: FirstFlight | None) -> Iterator[Reading]:
-    """The controller and the first congestion window of its first qlog that has one."""
+def _from_qlog(role: str, folder: Path, requested: dict[str, str], flight: FirstFlight | None) -> Iterator[Reading]:
+    """The controller and the first congestion window, from the first qlog that has either."""
     for path in log_files(folder):
         with open_log(path) as file:
             head = file.read(_QLOG_HEAD).decode(errors="replace")
         controller, window = _QLOG_CONTROLLER.search(head), _QLOG_WINDOW.search(head)
         if controller:
-            holds = controller[1].lower() == asked["CCA"].lower() if asked["CCA"] else None
+            holds = controller[1].lower() == requested["CCA"].lower() if requested["CCA"] else None
             yield Reading(
-                role=role, parameter="CCA", asked=asked["CCA"], found=controller[1], source="qlog", holds=holds
+                role=role, parameter="CCA", asked=requested["CCA"], found=controller[1], source="qlog", holds=holds
             )
         if window:
             size = int(window[1])
             datagram = _datagram(size, flight)
             packets = size / datagram
-            holds = abs(packets - int(asked["IW"])) < 1 + _SLACK_SHARE * packets if asked["IW"] else None
+            holds = abs(packets - int(requested["IW"])) < 1 + _SLACK_SHARE * packets if requested["IW"] else None
             yield Reading(
                 role=role,
                 parameter="IW",
-                asked=asked["IW"],
+                asked=requested["IW"],
                 found=f"{packets:.0f}",
                 source="qlog",
                 holds=holds,
@@ -95,35 +105,37 @@ def _of_qlog(role: str, folder: Path, asked: dict[str, str], flight: FirstFlight
 
 
 def _datagram(window: int, flight: FirstFlight | None) -> int:
-    """The size of the packets that `window` counts in: of those in the trace or in use, the first that divides it."""
+    """The datagram size in which `window` (bytes) counts: the first size of the trace or in common use that divides
+    it."""
     sizes: tuple[int, ...] = (*((flight.datagram_bytes,) if flight is not None else ()), *_DATAGRAMS)
     whole = [size for size in sizes if window % size == 0]
     return whole[0] if whole else sizes[0]
 
 
-def _of_flight(flight: FirstFlight, facts: TraceFacts, asked: str) -> Reading:
-    """The initial window as the first flight shows it. A smaller flight contradicts only when nothing else ended it."""
-    wanted, seen = int(asked or 0), flight.full_packets
-    slack = _SLACK_SHARE * wanted + _SLACK_PACKETS
-    ended = _what_ended(flight, facts)
-    holds: bool | None = abs(seen - wanted) <= slack if asked else None
-    if asked and seen < wanted - slack and ended:
+def _from_flight(flight: FirstFlight, facts: TraceFacts, requested: str) -> Reading:
+    """The initial window that the first flight shows. A smaller flight contradicts the request only when nothing else
+    ended it."""
+    expected, sent = int(requested or 0), flight.full_packets
+    slack = _SLACK_SHARE * expected + _SLACK_PACKETS
+    ended = _other_end(flight, facts)
+    holds: bool | None = abs(sent - expected) <= slack if requested else None
+    if requested and sent < expected - slack and ended:
         holds = None
     detail = f"{flight.bytes:,} B in {flight.packets} packets, within {flight.duration * 1e3:.1f} ms"
     return Reading(
         role="server",
         parameter="IW",
-        asked=asked,
-        found=f"{seen:.0f}",
+        asked=requested,
+        found=f"{sent:.0f}",
         source="first flight",
         holds=holds,
         detail=f"{detail}; {ended}" if ended else detail,
     )
 
 
-def _what_ended(flight: FirstFlight, facts: TraceFacts) -> str:
-    """What else than the congestion window may have ended the flight; empty: nothing."""
-    connection = next((one for one in facts.connections if one.request_streams), None)
+def _other_end(flight: FirstFlight, facts: TraceFacts) -> str:
+    """The reason, other than the congestion window, that may have ended the flight; empty: no such reason."""
+    connection = next((connection for connection in facts.connections if connection.request_streams), None)
     if connection is None or flight.acknowledged is None:
         return "no ACK came"
     if flight.response_bytes >= _LIMIT_SHARE * sum(stream.server_bytes for stream in connection.request_streams):
@@ -136,15 +148,20 @@ def _what_ended(flight: FirstFlight, facts: TraceFacts) -> str:
     return ""
 
 
-def _of_acks(ratio: float, asked: str) -> Reading:
-    """Data packets per ACK of the client. Out-of-order packets and the end of a transfer are acknowledged at once."""
-    seen, wanted = 1 / ratio, int(asked)
-    holds = True if abs(seen - wanted) <= _CLOSE_SHARE * wanted else False if seen < _FAR_SHARE * wanted else None
+def _from_acks(ratio: float, requested: str) -> Reading:
+    """Data packets per ACK of the client. Out-of-order packets and the end of a transfer are acknowledged at once, so a
+    somewhat lower number contradicts nothing."""
+    packets, expected = 1 / ratio, int(requested)
+    holds: bool | None = None
+    if abs(packets - expected) <= _CLOSE_SHARE * expected:
+        holds = True
+    elif packets < _FAR_SHARE * expected:
+        holds = False
     return Reading(
         role="client",
         parameter="ACK_FREQUENCY",
-        asked=asked,
-        found=f"{seen:.1f}",
+        asked=requested,
+        found=f"{packets:.1f}",
         source="ACKs on the wire",
         holds=holds,
         detail="data packets per packet with an ACK, over the whole transfer",

@@ -1,4 +1,4 @@
-"""Numbers of older definitions measured again: from a stored job's own packets, without judging it anew."""
+"""Measures stored jobs again whose numbers have older definitions, from their own packets. Their verdicts stay."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +16,11 @@ from runner.trace.measure import renewed
 
 
 class RenewedRun(RunFolder):
-    """A stored run whose numbers have today's formulas where its packets are still there. Nothing is written."""
+    """A stored run whose numbers follow today's definitions where its packets still exist. Writes nothing."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "RenewedRun":
-        """The same run."""
+        """The run of `folder`."""
         return cls(folder.path, folder.run, folder.skip)
 
     @cached_property
@@ -28,7 +28,8 @@ class RenewedRun(RunFolder):
         return dict(self._renewed(super().results()))
 
     def results(self) -> dict[Job, Result]:
-        """As of the first call. A sample that could not be measured again keeps its older version of definitions."""
+        """The results, measured at the first call. A sample that can't be measured again keeps its older
+        definitions."""
         return self._results
 
     def _renewed(self, stored: dict[Job, Result]) -> Iterator[tuple[Job, Result]]:
@@ -44,12 +45,12 @@ class RenewedRun(RunFolder):
 
 
 def _client_side(artifacts: Artifacts) -> Trace | None:
-    """The trace at the client: its tables, or its capture; None when neither is left, or can be read."""
+    """The trace at the client, from its tables or its capture; None when neither can be read."""
     try:
         if artifacts.client_tables.is_dir():
             return load_tables(artifacts.client_tables)
     except CaptureError:
-        pass  # of another decoder: the capture may be there
+        pass  # the tables are of another decoder; the capture may still exist
     evidence = store.load_evidence(artifacts)
     if evidence is None or not artifacts.client_capture.is_file():
         return None

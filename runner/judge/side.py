@@ -1,7 +1,7 @@
-"""One endpoint of one connection, as the capture at its own side of the link shows it: what detectors are asked about.
+"""One endpoint of one connection, as the capture at its own end of the link shows it. Detectors of rules read this.
 
-Rows are row numbers of the capture's tables. They are in the order of the capture, so a lower packet row passed the
-vantage point earlier: for packets of the peer, before the endpoint can have read them.
+Rows are row numbers of the capture's tables, in the order of the capture: a packet with a lower row passed the vantage
+point earlier. A packet of the peer passes it before the endpoint can read it.
 """
 
 import json
@@ -33,14 +33,14 @@ class Broken:
     """A rule that an endpoint broke, before it becomes a finding."""
 
     rule: str
-    """Its id."""
+    """ID of the rule."""
     actual: str
     packets: tuple[int, ...] = ()
-    """Rows of the capture at the endpoint, the first few that show it."""
+    """The first few packets that show it: rows of the capture at the endpoint."""
 
 
 class Capture:
-    """What all connections of one capture share."""
+    """The tables of one capture, which all its connections share."""
 
     def __init__(self, vantage: Vantage) -> None:
         self.vantage = vantage
@@ -71,14 +71,14 @@ class Capture:
 
     @cached_property
     def _ids(self) -> dict[str, tuple[Ints, list[bytes]]]:
-        found = {}
+        ids = {}
         for name in ("dcid", "scid"):
             column = self.vantage.trace.packets.column(name).combine_chunks()
             array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
             coded = array.dictionary_encode()
             codes = coded.indices.fill_null(NULL).to_numpy(zero_copy_only=False).astype(np.int64)
-            found[name] = codes, coded.dictionary.to_pylist()
-        return found
+            ids[name] = codes, coded.dictionary.to_pylist()
+        return ids
 
     def ids(self, name: str) -> tuple[Ints, list[bytes]]:
         """Per packet: its `dcid` or `scid` as a position in the list."""
@@ -109,7 +109,8 @@ class Capture:
         return key | self.datagrams["src_port"] << 16 | self.datagrams["dst_port"]
 
     def ends(self, datagram: int, *, from_sender: bool) -> tuple[tuple[str, int], tuple[str, int]]:
-        """Addresses with ports of a datagram: its sender's and its receiver's, or the other way around."""
+        """Addresses with ports of a datagram: source and destination, or, with `from_sender` False, destination and
+        source."""
         row = self.vantage.trace.datagrams
         ends = (
             (str(row["src"][datagram].as_py()), int(self.datagrams["src_port"][datagram])),
@@ -119,7 +120,7 @@ class Capture:
 
 
 class Side:
-    """What one endpoint of a connection sent, and what reached it."""
+    """The packets that one endpoint of a connection sent, and those that reached it."""
 
     def __init__(self, scope: Scope, sender: int, capture: Capture, far: Capture | None) -> None:
         self.scope = scope
@@ -132,19 +133,20 @@ class Side:
         mine = packets["connection"] == scope.number
         self.sent: Ints = np.flatnonzero(mine & (packets["sender"] == sender))
         self.got: Ints = np.flatnonzero(mine & (packets["sender"] == 1 - sender) & (packets["decrypted"] == 1))
-        """Those of the peer that could be read; a packet that the link damaged reached nobody."""
+        """Packets of the peer that could be read; the endpoint couldn't read a damaged packet either."""
         self.sent_read: Ints = self.sent[packets["decrypted"][self.sent] == 1]
 
-    # What can be relied on
+    # How far the evidence reaches
 
     @cached_property
     def own_read(self) -> bool:
-        """Every packet that the endpoint sent was opened."""
+        """Whether every packet that the endpoint sent was decrypted."""
         return self._all_read(self.capture.packets, self.sent)
 
     @cached_property
     def peer_read(self) -> bool:
-        """Every packet that the peer sent was opened at the peer's side: what can't be read here was damaged."""
+        """Whether every packet that the peer sent was decrypted at the peer's end. Then an unreadable packet here was
+        damaged."""
         if self.far is None:
             return False
         packets = self.far.packets
@@ -152,7 +154,7 @@ class Side:
         return bool(len(theirs)) and self._all_read(packets, theirs)
 
     def _all_read(self, packets: Columns, rows: Ints) -> bool:
-        """Whether these were opened; of a version that was refused nobody has keys (RFC 9000 §6)."""
+        """Whether these packets were decrypted. For packets of a refused version there are no keys (RFC 9000 §6)."""
         unread = rows[packets["decrypted"][rows] == 0]
         if not len(unread):
             return True
@@ -161,7 +163,7 @@ class Side:
 
     @cached_property
     def whole(self) -> bool:
-        """Both captures lost nothing, and this one has the beginning of the connection."""
+        """Whether both captures lost nothing, and this capture has the beginning of the connection."""
         for capture in (self.capture, self.far):
             if capture is None:
                 return False
@@ -173,7 +175,7 @@ class Side:
 
     @cached_property
     def sound(self) -> bool:
-        """What is not in the captures did not happen."""
+        """Whether the captures are complete: an event that they don't show did not happen."""
         return self.whole and self.own_read and self.peer_read
 
     # Facts of the connection
@@ -201,12 +203,14 @@ class Side:
 
     def message(self, kind: int, sender: int) -> dict[str, Any] | None:
         """The first TLS message of this type."""
-        return next((one for one in self.messages if one["type"] == kind and one["sender"] == sender), None)
+        return next(
+            (message for message in self.messages if message["type"] == kind and message["sender"] == sender), None
+        )
 
     # Rows
 
     def of_type(self, *types: int, got: bool = False) -> Ints:
-        """Packets of these types that were opened: sent, or `got`."""
+        """Decrypted packets of these types that the endpoint sent, or, with `got`, received."""
         rows = self.got if got else self.sent_read
         return rows[np.isin(self.capture.type[rows], types)]
 
@@ -226,13 +230,13 @@ class Side:
         }
 
     def frames(self, *names: str, got: bool = False) -> Ints:
-        """Rows of frames that the endpoint sent, or `got`, in the order of the capture."""
+        """Rows of frames that the endpoint sent, or, with `got`, received, in the order of the capture."""
         sender = 1 - self.sender if got else self.sender
-        found = [self._frames[sender, name] for name in names if (sender, name) in self._frames]
-        return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+        rows = [self._frames[sender, name] for name in names if (sender, name) in self._frames]
+        return np.sort(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
 
     @cached_property
-    def _of_connection(self) -> tuple[Ints, Ints, Ints, Ints]:
+    def _connection_rows(self) -> tuple[Ints, Ints, Ints, Ints]:
         streams, acks = self.capture.streams, self.capture.acks
         ours = np.flatnonzero(streams["connection"] == self.scope.number)
         answers = np.flatnonzero(acks["connection"] == self.scope.number)
@@ -240,12 +244,14 @@ class Side:
         return ours[mine], ours[~mine], answers[my_acks], answers[~my_acks]
 
     def stream_frames(self, *, got: bool = False) -> Ints:
-        """Rows of STREAM frames."""
-        return self._of_connection[1 if got else 0]
+        """Rows of STREAM frames that the endpoint sent, or, with `got`, received."""
+        return self._connection_rows[1 if got else 0]
 
-    def ack_frames(self, *, got: bool = False) -> Ints:
-        """Rows of ACK frames."""
-        return self._of_connection[3 if got else 2]
+    def ack_frames(self, *, got: bool = False, space: int | None = None) -> Ints:
+        """Rows of ACK frames that the endpoint sent, or, with `got`, received. `space`: only of this packet number
+        space."""
+        rows = self._connection_rows[3 if got else 2]
+        return rows if space is None else rows[self.capture.vantage.ack_space[rows] == space]
 
     def time(self, packets: Ints) -> Ints:
         """When packets passed the vantage point, ns."""
@@ -264,7 +270,7 @@ class Side:
         return [values[code] for code in chosen[np.sort(first)] if code != NULL]
 
     def with_id(self, name: str, value: bytes, packets: Ints) -> Ints:
-        """Those of the packets that have this `dcid` or `scid`."""
+        """The packets of `packets` whose `dcid` or `scid` is `value`."""
         codes, values = self.capture.ids(name)
         if value not in values:
             return packets[:0]
@@ -274,8 +280,8 @@ class Side:
     @cached_property
     def source(self) -> bytes | None:
         """The source connection ID of the endpoint's first Initial packet."""
-        found = self.ids("scid", self.of_type(INITIAL))
-        return found[0] if found else None
+        sources = self.ids("scid", self.of_type(INITIAL))
+        return sources[0] if sources else None
 
     @cached_property
     def peer_source(self) -> bytes | None:
@@ -286,7 +292,8 @@ class Side:
 
     @cached_property
     def single_datagrams(self) -> Bools:
-        """Per packet of `sent_read`: its datagram is no super-datagram of segmentation offload."""
+        """Per packet of `sent_read`: whether its datagram is an ordinary one, not a super-datagram of segmentation
+        offload."""
         lengths: Bools = self.capture.datagrams["ip_length"][self.capture.packets["datagram"][self.sent_read]] <= MTU
         return lengths
 

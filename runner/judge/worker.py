@@ -1,9 +1,9 @@
-"""The judge's own process: takes calls from its standard input, one after the other, and writes what they return.
+"""The process of the judge: reads calls from its standard input, one after the other, and writes their results.
 
     python -m runner.judge.worker RESULTS LIFE MEMORY
 
-`RESULTS`: descriptor that results are written to. `LIFE`: descriptor that is closed when the runner ends, however it
-ends. `MEMORY`: bytes of data that the process may allocate. It holds nothing else of the runner: no lock, no socket.
+`RESULTS`: descriptor for the results. `LIFE`: descriptor that closes when the runner ends for any reason. `MEMORY`:
+bytes of data that the process may allocate. The process has no lock and no socket of the runner.
 """
 
 import os
@@ -21,9 +21,9 @@ HEADER = struct.Struct(">Q")
 
 
 def main(arguments: list[str]) -> None:
-    """Work until the standard input ends."""
+    """Answer calls until the standard input ends."""
     results, life, memory = (int(text) for text in arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner handles Ctrl-C
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _end_with_runner(life: int) -> None:
-    os.read(life, 1)  # nothing is ever written
+    os.read(life, 1)  # nothing is ever written: the read ends when the runner does
     os._exit(1)
 
 
@@ -46,17 +46,17 @@ def _answer(call: bytes) -> bytes:
     except MemoryError:
         return message(("memory", None))
     except Exception as error:
-        error.add_note(traceback.format_exc())  # of this process; pickling loses it
+        error.add_note(traceback.format_exc())  # pickling loses the traceback
         try:
             answer = message(("error", error))
-            pickle.loads(answer[HEADER.size :])  # not every exception can be made again
+            pickle.loads(answer[HEADER.size :])  # some exceptions can't be unpickled
         except Exception:
             answer = message(("error", RuntimeError(f"{type(error).__name__}: {error}")))
     return answer
 
 
 def message(value: object) -> bytes:
-    """A value as it goes through a pipe: its length, then its pickle."""
+    """The bytes of a value for a pipe: the length of its pickle, then the pickle."""
     data = pickle.dumps(value)
     return HEADER.pack(len(data)) + data
 

@@ -1,4 +1,4 @@
-"""CPU time of a container of this host, read from its cgroup: the engine takes up to a second to tell the same."""
+"""CPU time of a container of this host, read from its cgroup: the engine takes up to a second for the same answer."""
 
 from pathlib import Path
 
@@ -10,9 +10,8 @@ _GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
 def usage_of(container: str) -> Usage | None:
-    """CPU time so far and the time in which the limit held it back, by the container's full id.
-
-    None when it has ended, runs on another host, or the kernel doesn't say it.
+    """The container's CPU time so far, and the time for which its CPU limit stopped it. `container`: its full id. None
+    when it has ended, runs on another host, or the kernel doesn't report it.
     """
     for group in _GROUPS:
         name = group.format(container)

@@ -1,4 +1,4 @@
-"""The jobs of a run in lanes: from the run's record to what a lane is asked to do."""
+"""The deployment in lanes of this host: makes a lane's job from the run's record, and runs it."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,14 +9,15 @@ from runner.lanes.lane_job import lane_job
 from runner.lanes.lanes import Lanes
 from runner.lanes.request import EndpointSpec
 from runner.model.artifacts import Evidence
+from runner.model.deployment import Deployment
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.model.run import Run
+from runner.model.run import ClientKind, Run
 from runner.store import write_atomically
 
 
-class Emulated:
-    """A deployment whose links are simulated, over lanes that are open, or with lanes of its own by `open`."""
+class Emulated(Deployment):
+    """A deployment whose links are simulated. Construct it with open lanes, or with `open`, which opens lanes."""
 
     def __init__(self, run: Run, lanes: Lanes, specs: Mapping[tuple[str, Role], EndpointSpec]) -> None:
         self._run = run
@@ -33,11 +34,9 @@ class Emulated:
         specs: Mapping[tuple[str, Role], EndpointSpec] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator["Emulated"]:
-        """Up to `lanes` jobs at once. First removes what a killed runner left; at the end, everything of this one.
-
-        `say`: told a sentence when the engine goes away, and when it is back.
-
-        `specs`: endpoints that are no plain images, by stack and role; a job's environment is added to theirs.
+        """Run up to `lanes` jobs at once. Removes leftovers of killed runners at the start and everything of this
+        runner at the end. `say` gets a sentence when the engine goes away and when it is back. `specs`: endpoints that
+        are not plain images, by stack and role; a job's environment is added to theirs.
         """
         with Lanes.open(run.name, lanes=lanes, say=say) as opened:
             yield cls(run, opened, specs or {})
@@ -47,14 +46,17 @@ class Emulated:
         return self._lanes.run(lane_job(self._run, job, folder, specs=self._specs))
 
     def probe(self, record: Path, jobs: Iterable[Job]) -> dict[tuple[str, Role], str]:
-        """Why stacks of `jobs` break the contract, by name and role; empty when none does.
-
-        Each image is asked once per role: `record` (JSON, by image id) keeps the answers over the run's sessions.
+        """The reasons why stacks of `jobs` break the contract, by name and role. Each image is probed once per role;
+        `record` (JSON, by image id) keeps the answers for later calls.
         """
-        wanted = {(job.server, Role.SERVER) for job in jobs} | {(job.client, Role.CLIENT) for job in jobs}
+        # Our own downloader, browser and origin have a contract of their own.
+        stack_jobs = [job for job in jobs if self._run.case(job).client is ClientKind.STACK]
+        endpoints = {(job.server, Role.SERVER) for job in stack_jobs} | {
+            (job.client, Role.CLIENT) for job in stack_jobs
+        }
         known: dict[str, dict[str, object]] = json.loads(record.read_bytes()) if record.is_file() else {}
         problems = {}
-        for name, role in sorted(wanted):
+        for name, role in sorted(endpoints):
             stack = self._run.implementations[name]
             key = f"{stack.variant_of or name}/{role.value}/{stack.image_id}"  # a variant has the image of its stack
             if key not in known:

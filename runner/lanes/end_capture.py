@@ -1,4 +1,4 @@
-"""What client or server sent and received, captured in its own namespace: a tunnel hides it on the link."""
+"""Captures packets in the namespace of client or server, because a tunnel hides them on the link."""
 
 import re
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from runner.lanes.supervised import Supervised
 from runner.units import MIB
 
 if TYPE_CHECKING:
-    from runner.lanes.lane_base import LaneBase  # which has captures
+    from runner.lanes.lane_base import LaneBase  # folder of captures in the container
 
 _OUTPUT = MIB
-_SNAPSHOT = 2048  # bytes of each packet, as on the segments
+_SNAPSHOT = 2048  # captured bytes of each packet, the same as on the segments
 _STOP_SECONDS = 10.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 
@@ -41,7 +41,7 @@ class EndCapture:
             host={
                 "network_mode": self._lane.namespace(self.role),
                 "cap_drop": ["ALL"],
-                "cap_add": ["NET_RAW", "SETUID", "SETGID"],  # what `tcpdump -Z root` needs
+                "cap_add": ["NET_RAW", "SETUID", "SETGID"],  # `tcpdump -Z root` needs them
                 "security_opt": ["no-new-privileges"],
                 "pids_limit": 64,
                 **bounded(LINK_MEMORY),
@@ -59,7 +59,7 @@ class EndCapture:
 
     @property
     def died(self) -> bool:
-        """Whether it ended although nobody asked it to."""
+        """True when the capture ended before `stop` was called."""
         return self._running is not None and self._running.ended
 
     def stop(self) -> int:
@@ -76,7 +76,7 @@ class EndCapture:
         return int(dropped[0])
 
     def archive(self) -> Iterator[bytes]:
-        """The folder with the capture as tar. Raises LaneError without a capture."""
+        """The folder with the capture, as tar. Raises LaneError without a capture."""
         return self._lane.engine.archive(self._require().container, CAPTURES)
 
     def _require(self) -> Supervised:

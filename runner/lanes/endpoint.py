@@ -1,10 +1,11 @@
-"""One endpoint's container: the image of a stranger, with the contract's environment and a fence around it."""
+"""One endpoint's container: an image that is not trusted, with the contract's environment and limits."""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from runner.engine.containers import ContainerSpec, Engine, Usage, Volume
+from runner.engine.layers import BoundedLayer
 from runner.errors import LaneError
 from runner.lanes import pressure
 from runner.lanes.cpu_usage import usage_of
@@ -13,41 +14,52 @@ from runner.lanes.request import EndpointSpec, Limits
 from runner.lanes.root_watch import watch_root
 from runner.lanes.supervised import Supervised, Watched
 from runner.model.artifacts import EndpointRecord
+from runner.model.beside import BesideRole
 from runner.model.implementation import Role
 from runner.model.middlebox import Box
 from runner.units import format_size
 
-# What stock images do at their start needs these: a user of their own, a port below 1024; and, in a namespace that is
-# theirs, routes, offloads, ping.
+# Unmodified images need these at their start: to change the user, for a port below 1024 and, in their own namespace,
+# for routes, offloads and ping.
 CAPABILITIES = ("NET_BIND_SERVICE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+READ_ONLY_LABEL = "bentpipe.read-only-root"  # label of an image that writes only to volumes and to these folders
+_WRITABLE = ("/tmp", "/var/tmp", "/run")
 _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 
 
 class Endpoint:
-    """The client or the server of one job, or one box of a middlebox. The record can be made at any time."""
+    """The client or the server of one job or of the flow beside it, or one box of a middlebox.
 
-    def __init__(self, role: Role | Box, spec: EndpointSpec, limits: Limits) -> None:
+    The record can be made at any time.
+    """
+
+    def __init__(self, role: Role | Box | BesideRole, spec: EndpointSpec, limits: Limits) -> None:
         self.role = role
         self.running: Watched | None = None
         self.timed_out = False
         self.stopped_by_us = False
         self.skipped: list[str] = []
         self.volumes_full: list[str] = []
-        self.clock_ahead = 0.0  # s, of its host's clock before the clock of who asks for the record
+        self.clock_ahead = 0.0  # seconds by which the clock of its host is ahead of this host's clock
         self._spec = spec
         self._image_id = ""
         self._declared: tuple[str, ...] = ()
+        self._read_only = False
         self._limits = limits
         self._usage = Usage(cpu=0.0, throttled=0.0)
         self._began = 0.0
         self._pressure: float | None = None
-        self._engine: Engine | None = None  # of the lane
-        self._environment = {**spec.environment, "ROLE": role.value}
+        self._engine: Engine | None = None  # the engine of the lane
+        self._layer: BoundedLayer | None = None
+        named = role.role if isinstance(role, BesideRole) else role
+        self.environment = {**spec.environment, "ROLE": named.value}
 
     def find(self, engine: Engine) -> None:
-        """Note which image the tag means, and the volumes that it declares. Raises LaneError when there is none."""
+        """Look up the image of the tag and what it declares. Raises LaneError when there is no such image."""
         self._image_id = engine.image_id(self._spec.image)
-        self._declared = tuple(engine.image_config(self._spec.image).get("Volumes") or ())
+        config = engine.image_config(self._spec.image)
+        self._declared = tuple(config.get("Volumes") or ())
+        self._read_only = (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
 
     def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
         """Make the container in its lane, with the lane's volumes and those of `served`; not started."""
@@ -55,30 +67,36 @@ class Endpoint:
         spec = self.container(
             (*lane.volumes(role), *served), quota=lane.quota(role), host={"network_mode": lane.namespace(role)}
         )
-        self.running = lane.supervise(lane.create(spec), output_limit=self._limits.output)
-        self._engine = lane.engine
+        self.join(lane.engine, lane.supervise(lane.create(spec), output_limit=self._limits.output))
+
+    def join(self, engine: Engine, running: Watched) -> None:
+        """Take over the container that was made from `container`; its root file system is watched from its start."""
+        self._engine, self.running = engine, running
 
     def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
-        """Its container. `quota` is what it may write to its volumes, which count as its memory, in bytes.
-
-        `host`, in the engine's words, says which network it is in, and what is not as in lanes.
+        """The specification of its container. `quota`: bytes that it may write to its volumes, which count as its
+        memory. `host`: entries of the engine's HostConfig, such as the network, that are added to those of a lane.
         """
         return ContainerSpec(
             image=self._spec.image,
             role=self.role.value,
             entrypoint=self._spec.entrypoint,
-            environment=self._environment,
+            environment=self.environment,
             volumes=volumes,
-            root_quota=self._limits.root + self._limits.root // 8,  # the watch comes first, and tells
+            root_quota=self._limits.root + self._limits.root // 8,  # the watch reports it first
             host=self._fence(quota) | self._bounded_volumes(volumes) | dict(host),
         )
 
     def _bounded_volumes(self, volumes: tuple[Volume, ...]) -> dict[str, Any]:
-        """Memory in place of the volumes that the image declares: the engine would make them on its disk, without
-        limit."""
+        """A tmpfs for each volume that the image declares, because the engine would make it on its disk without a
+        limit. With a read-only root, also for the folders that programs expect to be writable."""
         ours = {volume.path for volume in volumes}
         options = f"rw,exec,nosuid,nodev,mode=1777,size={self._limits.declared}"
-        return {"tmpfs": {path: options for path in self._declared if path.rstrip("/") not in ours}}
+        paths = (*self._declared, *(_WRITABLE if self._read_only else ()))
+        return {
+            "read_only": self._read_only,
+            "tmpfs": {path: options for path in paths if path.rstrip("/") not in ours},
+        }
 
     def _fence(self, quota: int) -> dict[str, Any]:
         limits = self._limits
@@ -91,31 +109,39 @@ class Endpoint:
             "security_opt": ["no-new-privileges"],
             "mem_limit": memory,
             "memswap_limit": memory,
-            "shm_size": memory,  # it counts as memory; the engine's default, 64 MiB, is too small for a browser
+            "shm_size": memory,  # /dev/shm counts as memory; the engine's default, 64 MiB, is too small for a browser
             "pids_limit": limits.processes,
             "nano_cpus": round(limits.cpus * 1e9) if limits.cpus is not None else None,
             "ulimits": [
                 {"Name": "fsize", "Soft": limits.largest_file, "Hard": limits.largest_file},
                 {"Name": "core", "Soft": 0, "Hard": 0},
             ],
-            # Its output is read while it runs. Without a log file a flood of it costs the engine half as much.
+            # Its output is read while it runs. Without a log file, a flood of output costs the engine half as much.
             "log_config": {"Type": "none", "Config": {}},
         }
 
     def start(self) -> None:
-        """Start it. Raises LaneError `<role>-not-started` when the image lacks its own entry point, and the like."""
+        """Start it. Raises LaneError `<role>-not-started` when it can't be started, for example without an entry
+        point."""
+        if self._engine is not None and not self._read_only:
+            self._layer = self._engine.bound_layer(self.watched.container, self._limits.root)
         self._began = time.monotonic()
         try:
             self.watched.start()
         except LaneError as error:
             code = f"{self.role.value}-not-started" if error.code == "engine" else error.code
             raise LaneError(code, str(error)) from error
-        if self._engine is not None:
-            watch_root(self._engine, self.watched, limit=self._limits.root, over=self._root_is_full)
+        if self._engine is not None and not self._read_only:
+            watch_root(self._engine, self.watched, layer=self._layer, limit=self._limits.root, over=self._stop_for_root)
 
-    def _root_is_full(self) -> None:
+    def _stop_for_root(self) -> None:
         self.stopped_by_us = True
-        self.volumes_full.append(f"/ ({format_size(self._limits.root)})")
+        self._note_full_root()
+
+    def _note_full_root(self) -> None:
+        name = f"/ ({format_size(self._limits.root)})"
+        if name not in self.volumes_full:
+            self.volumes_full.append(name)
 
     @property
     def watched(self) -> Watched:
@@ -130,9 +156,8 @@ class Endpoint:
         return self.running
 
     def measure(self, engine: Engine) -> None:
-        """Note its CPU time, and how long it had to wait for a CPU, while it runs: both are forgotten when it ends.
-
-        One measurement may fail, because the container ends in the same moment: the last one counts.
+        """Note its CPU time and how long it waited for a CPU. The kernel forgets both when the container ends, so the
+        last successful measurement counts.
         """
         if self.running is None or self.running.ended:
             return
@@ -147,8 +172,10 @@ class Endpoint:
             self._usage = usage
 
     def record(self, job_began: float) -> EndpointRecord:
-        """What the engine said. `job_began` in seconds since 1970."""
+        """The engine's record of it. `job_began` in seconds since 1970."""
         began = job_began + self.clock_ahead
+        if self._layer is not None and self._layer.is_full:
+            self._note_full_root()
         final = self.running.final if self.running is not None else None
         return EndpointRecord(
             image=self._spec.image,
@@ -160,7 +187,7 @@ class Endpoint:
             output_flooded=self.running is not None and self.running.flooded,
             started=final.started - began if final is not None and final.started is not None else None,
             ended=final.ended - began if final is not None and final.ended is not None else None,
-            environment=self._environment,
+            environment=self.environment,
             cpu_s=self._usage.cpu,
             throttled_s=self._usage.throttled,
             cpu_pressure=self._pressure,

@@ -1,4 +1,4 @@
-"""What every experiment does, in a lane or over a real link: timed steps, and evidence whatever an image does."""
+"""The base of experiments in lanes and over real links: timed steps, and evidence whatever an image does."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -19,7 +19,7 @@ from runner.units import MIB
 
 SERVER_READY_SECONDS = 10.0
 SERVER_GRACE_SECONDS = 10.0
-_SPARE_DOWNLOADS = 16 * MIB  # bytes, beyond twice what is requested
+_SPARE_DOWNLOADS = 16 * MIB  # bytes, in addition to twice the requested bytes
 _LEAST_DOWNLOADS = 64 * MIB
 _ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
 _OUTPUT = "output.log"
@@ -28,9 +28,10 @@ Step = tuple[str, Callable[[], None]]
 
 
 def downloads_quota(files: tuple[ServedFile, ...]) -> int:
-    """Bytes for /downloads when `files` are asked for: a power of two, so that most jobs share one shape of a lane."""
-    wanted = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in files) + _SPARE_DOWNLOADS)
-    return 1 << (wanted - 1).bit_length()
+    """Bytes for /downloads when `files` are requested: a power of two, so that most jobs need the same shape of
+    lane."""
+    size = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in files) + _SPARE_DOWNLOADS)
+    return 1 << (size - 1).bit_length()
 
 
 class Experiment:
@@ -49,7 +50,7 @@ class Experiment:
         self._served = served
         self._pool = pool
         self._bell = bell
-        self._expected = job.wanted
+        self._expected = job.required_files
         self._stages = Stages()
         self._artifacts = Artifacts(job.folder)
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)
@@ -70,7 +71,7 @@ class Experiment:
             if self._start_server():
                 self._run_client()
         for name, step in self._steps():
-            # Each step is tried even when one before it failed: what there is of evidence is kept.
+            # Each step is tried even after a failed step, so that all available evidence is kept.
             if not self._is_open() or self._error.get("code") == STOPPED:
                 break
             with self._noting_errors(), self._stages.stage(name):
@@ -88,15 +89,15 @@ class Experiment:
             self._error = self._error or error.record()
 
     def _links(self) -> Sequence[str]:
-        """The folders of what is recorded on links."""
+        """The folders of the links' captures and truth."""
         return ("sim",)
 
     def _open(self) -> None:
-        """Everything that is there before an image starts."""
+        """Make everything that must exist before an image starts."""
         raise NotImplementedError
 
     def _start_server(self) -> bool:
-        """Start the server. Returns whether there is something to run a client against."""
+        """Start the server. Returns True when a client can be run against it."""
         raise NotImplementedError
 
     def _run_client(self) -> None:
@@ -104,11 +105,11 @@ class Experiment:
         raise NotImplementedError
 
     def _steps(self) -> list[Step]:
-        """What comes after the client's end, with its name."""
+        """The steps after the client's end, each with its name."""
         raise NotImplementedError
 
     def _is_open(self) -> bool:
-        """Whether there is anything that a step could collect from."""
+        """True when there are containers from which steps can collect."""
         raise NotImplementedError
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
@@ -116,19 +117,19 @@ class Experiment:
         raise NotImplementedError
 
     def _outputs(self) -> dict[str, str]:
-        """What the containers have printed, by the folder that it belongs to."""
+        """The output of the containers, by folder of the job."""
         raise NotImplementedError
 
     def _compare_downloads(self) -> None:
         quota = downloads_quota(self._expected)
         archive, expected = self._archive(self._client, "/downloads"), self._served.expected(self._expected)
-        found = collect.compare(archive, expected, budget=2 * quota)
-        self._files, self._extra = found.files, found.extra
-        if found.occupied > quota - _ALMOST_FULL:
+        downloads = collect.compare(archive, expected, budget=2 * quota)
+        self._files, self._extra = downloads.files, downloads.extra
+        if downloads.occupied > quota - _ALMOST_FULL:
             self._client.volumes_full.append("/downloads")
 
     def _copy_logs(self, endpoint: Endpoint) -> None:
-        """Copy /logs of an endpoint to the job's folder; the endpoint's record keeps what was left out."""
+        """Copy /logs of an endpoint to the job's folder; the endpoint's record lists the files that were left out."""
         archive, folder = self._archive(endpoint, "/logs"), self._job.folder / endpoint.role.value
         done = collect.extract(archive, folder, reserved=frozenset((_OUTPUT,)))
         endpoint.skipped += done.skipped

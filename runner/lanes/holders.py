@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.engine.containers import ContainerSpec, Volume
-from runner.lanes.addresses import CLIENT_HOSTS, LEFT_NETS, READY_PORT, RIGHT_NETS, SERVER4, SERVER_HOSTS
+from runner.lanes.addresses import BESIDE_HOSTS, CLIENT_HOSTS, LEFT_NETS, READY_PORT, RIGHT_NETS, SERVER4, SERVER_HOSTS
 from runner.units import MIB
 
 TOOLS = "bentpipe/tools"
@@ -12,7 +12,7 @@ CAPTURES = "/captures"
 CAPTURE_LIMIT = 1024 * MIB  # bytes of one capture: a server that floods its interface must not fill the disk
 
 # The engine switches IPv6 off in namespaces without a network. Without duplicate address detection and router
-# solicitations an address works at once and nothing but the endpoints' packets is on the wire.
+# solicitations, addresses work at once, and only the endpoints' packets are on the wire.
 NAMESPACE_SETTINGS = {
     f"net.ipv6.conf.{which}.{name}": value
     for which in ("all", "default")
@@ -25,20 +25,27 @@ NAMESPACE_SETTINGS = {
 } | {
     "net.ipv4.ip_forward": "0",
     "net.ipv6.conf.all.forwarding": "0",
-    # Whoever asks a port of his own host that nobody listens on may be given that very port as his own, and TCP then
-    # connects him to himself: the simulator would seem ready, and find its port taken.
+    # A client that connects to a closed port of its own host can be assigned the same port as its source port and so
+    # connect to itself (TCP simultaneous open): the simulator would seem ready, and its port would be taken.
     "net.ipv4.ip_local_reserved_ports": str(READY_PORT),
 }
 
+ROUTER_SETTINGS = NAMESPACE_SETTINGS | {
+    "net.ipv4.ip_forward": "1",
+    "net.ipv6.conf.all.forwarding": "1",
+    # A box that intercepts connections answers for foreign addresses, which the check of RFC 3704 would refuse.
+    "net.ipv4.conf.all.rp_filter": "0",
+    "net.ipv4.conf.default.rp_filter": "0",
+}
 
-# What our own containers may use: whatever an image leaves to be read, it must not become the host's memory.
+# Limits of our own containers: they read files of images, which must not fill the host's memory.
 _MEMORY = 256 * MIB  # bytes
 LINK_MEMORY = 1024 * MIB  # captures wait in memory until they are written, and must not wait for room
-_HOLDER_CPUS = 1_500_000_000  # nanoseconds of CPU time in a second: reading a stranger's folder leaves the lanes theirs
+_HOLDER_CPUS = 1_500_000_000  # nanoseconds of CPU time in a second; enough to read a folder
 
 
 def bounded(memory: int) -> dict[str, Any]:
-    """The limit on the memory of a container of ours, in bytes, in the engine's words; it gets no swap beside it."""
+    """HostConfig entries that limit the memory of one of our containers, in bytes; it gets no swap."""
     return {"mem_limit": memory, "memswap_limit": memory}
 
 
@@ -56,7 +63,7 @@ def _holder(
             "network_mode": "none",
             "sysctls": NAMESPACE_SETTINGS,
             "cap_drop": ["ALL"],
-            "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read what endpoints have written, whoever owns the files
+            "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read the files of endpoints, whatever user owns them
             "security_opt": ["no-new-privileges"],
             "pids_limit": 64,
             "nano_cpus": _HOLDER_CPUS,
@@ -68,31 +75,33 @@ def _holder(
 
 
 def client_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """Names that the client resolves, its namespace, its volumes."""
+    """The holder of the client's namespace, volumes and host names."""
     return _holder("client", [], volumes=volumes, extra_hosts=list(CLIENT_HOSTS))
 
 
 def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
-    """The same of the server. With `ask` it prints `server ready` when UDP port 443 answers, in each job once."""
+    """The holder of the server's. With `ask` it prints `server ready`, once in each job, when UDP port 443 answers."""
     command = ["hold-server", SERVER4] if ask else []
     return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
 
 
+def beside_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
+    """The holder of the namespace, volumes and host names of an endpoint of the second flow."""
+    return _holder(role, [], volumes=volumes, extra_hosts=list(BESIDE_HOSTS))
+
+
 def router_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The namespace of a router, which forwards packets, and the volumes of the box in it."""
-    own = {"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
-    # A box that intercepts connections answers for addresses that lie elsewhere (RFC 3704's check would refuse).
-    own |= {f"net.ipv4.conf.{which}.rp_filter": "0" for which in ("all", "default")}
-    return _holder(role, [], volumes=volumes, sysctls=NAMESPACE_SETTINGS | own)
+    """The holder of a router's namespace, which forwards packets, and of the volumes of the box in it."""
+    return _holder(role, [], volumes=volumes, sysctls=ROUTER_SETTINGS)
 
 
 def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The simulator's namespace and volume, both captures, and the word `link ready`."""
+    """The holder of the simulator's namespace and volume. It runs both captures and prints `link ready`."""
     return _holder(
         role,
         ["hold-link", str(READY_PORT), ",".join(RIGHT_NETS), ",".join(LEFT_NETS)],
         volumes=volumes,
-        capabilities=("NET_RAW", "SETUID", "SETGID"),  # what `tcpdump -Z root` needs
+        capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
         ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
         nano_cpus=None,  # a capture that waits loses packets
         **bounded(LINK_MEMORY),
@@ -100,7 +109,8 @@ def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
 
 
 def plumber() -> ContainerSpec:
-    """Enters the namespaces of holders by their process ids, so that the runner itself needs no right but Docker's."""
+    """The plumber. It enters the namespaces of holders by their process ids, so that the runner needs no other right
+    than to use Docker."""
     return ContainerSpec(
         image=TOOLS,
         role="plumber",
@@ -110,7 +120,7 @@ def plumber() -> ContainerSpec:
             "network_mode": "none",
             "pid_mode": "host",
             "cap_drop": ["ALL"],
-            # The last two: to empty volumes, whoever owns the files.
+            # The last two rights empty volumes, whatever user owns the files.
             "cap_add": ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE", "FOWNER"],
             "security_opt": ["no-new-privileges", "apparmor=unconfined"],
             "pids_limit": 256,

@@ -1,8 +1,7 @@
-"""One lane: wired namespaces, simulated segments between them, captures. It may serve job after job.
-
-Holders and their namespaces are what costs most of a job, so a lane without routers is used again. Cables and
-everything on them are made anew for each job, volumes emptied; then the lane is compared with itself when it was new,
-and made of new holders where a stranger's container has left anything.
+"""One lane: wired namespaces, simulated segments between them, captures. To make holders and namespaces takes the
+largest part of a job's set-up, so a lane without routers serves several jobs. For each job, the cables with everything
+on them are made anew and the volumes are emptied. Then the lane is compared with its first state; if a job has left
+anything, it gets new holders.
 """
 
 import re
@@ -21,34 +20,49 @@ from runner.lanes.network import TERMINAL, network_script
 from runner.lanes.resident import Holder
 from runner.lanes.supervised import Bell, Supervised
 from runner.lanes.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, renewal_script
+from runner.model.beside import BesideRole
 from runner.model.middlebox import Box
 
 READY_FILE = "/logs/ready"
 _PORT_SECONDS = 10.0
-_READY_LOOK = 1.0  # s that one command in a holder may wait
-# A socket of /proc/net/udp without a peer: that of the holder, which asks the server, is connected.
+_READY_LOOK = 1.0  # seconds that one command in a holder may wait
+# A socket without a peer in /proc/net/udp. The holder's socket, which asks the server, is connected.
 LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
+
+
+def look_for(file: str) -> list[str]:
+    """A command that exits with 0 when the file exists, and after a second with 1 when it doesn't."""
+    rounds = round(_READY_LOOK / 0.05)
+    return ["sh", "-c", f"for _ in $(seq {rounds}); do [ -e {file} ] && exit 0; sleep 0.05; done; exit 1"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is fixed when a lane is prepared: lanes of one shape are interchangeable. Quotas in bytes."""
+    """The properties that are fixed when a lane is prepared. Lanes of the same shape are interchangeable. Quotas in
+    bytes."""
 
     logs: int
     downloads: int
-    ask_server: bool  # whether readiness of the server is watched
+    ask_server: bool  # True: the holder reports when the server is ready
     nodes: tuple[str, ...] = (CLIENT, SERVER)
     segments: tuple[str, ...] = (SIM,)
     controllers: tuple[tuple[str, str], ...] = ()  # TCP's congestion controller by role
+    beside_downloads: int = 0  # quota of /downloads of the second flow's client
 
     @property
     def routed(self) -> bool:
-        """Whether routers stand before and behind the link."""
+        """True when routers stand at both ends of the link."""
         return len(self.nodes) > 2
 
     @property
+    def beside(self) -> bool:
+        """True when a second flow has namespaces here."""
+        return BesideRole.CLIENT in self.nodes
+
+    @property
     def serves_again(self) -> bool:
-        """Whether a lane of this shape can be made as new: what a middlebox leaves in its network is not looked for."""
+        """True when a lane of this shape can serve another job. It can't with routers, because leftovers of a middlebox
+        in the network are not searched for."""
         return not self.routed
 
 
@@ -65,22 +79,25 @@ class Lane(LaneBase):
             segments=shape.segments,
             captured=(CLIENT, SERVER) if shape.routed else (),
             logs=shape.logs,
-            downloads=shape.downloads,
+            downloads={
+                CLIENT: shape.downloads,
+                **({BesideRole.CLIENT: shape.beside_downloads} if shape.beside else {}),
+            },
         )
         self.shape = shape
-        self._new = ""  # what there was to see before the first job
+        self._new = ""  # state of the namespaces before the first job
         self._used = self._fit = False
         self._wirings = count()
 
     def release(self, *, fit: bool) -> None:
-        """The job in it is over; `prepare` makes it as new. Unless `fit`, it gets new holders."""
+        """Release the lane after a job; `prepare` renews it. When it isn't `fit`, it gets new holders."""
         with self._preparing:
             self._prepared, self._failure, self._used, self._fit = False, None, True, fit
 
     def _make(self, plumber: Holder) -> None:
         if self._used:
             self._used = False
-            # Whatever hinders it, new holders may do.
+            # Whatever the error is, new holders may help.
             with suppress(LaneError):
                 if self._fit and self._renew(plumber):
                     return
@@ -92,7 +109,7 @@ class Lane(LaneBase):
             self._ask(plumber, self._script(self._pids))
 
     def _renew(self, plumber: Holder) -> bool:
-        """Make a used lane as new. False when it is not."""
+        """Renew a used lane. False when it differs from a new one."""
         self._remove_joined()
         for segment in self.segments:
             segment.renew()
@@ -102,7 +119,7 @@ class Lane(LaneBase):
         return self._look_and_wire(plumber, renewal_script(self._pids, self._folders())) == self._new
 
     def _look_and_wire(self, plumber: Holder, *before: str) -> str:
-        """Returns what was to be seen without cables."""
+        """Returns the state of the namespaces without cables."""
         script = "\n".join((*before, look_script(self._pids, self._folders()), self._script(self._pids)))
         return self._ask(plumber, script).split(LOOKED)[0]
 
@@ -115,6 +132,8 @@ class Lane(LaneBase):
             return holders.client_holder(self.volumes(role))
         if role == SERVER:
             return holders.server_holder(self.volumes(role), ask=self.shape.ask_server)
+        if role in tuple(BesideRole):
+            return holders.beside_holder(role, self.volumes(role))
         return holders.router_holder(role, self.volumes(role))
 
     def _script(self, pids: dict[str, int]) -> str:
@@ -124,13 +143,13 @@ class Lane(LaneBase):
             dict(shape.controllers),
             routed=shape.routed,
             ground=len(shape.segments) > 1,
+            beside=shape.beside,
             before=next(self._wirings),
         )
 
     def open_to_client(self) -> None:
-        """Let the client find the ready port that the contract promises at `sim`: there the terminal stands.
-
-        Where no routers stand, the simulator itself accepts. Raises LaneError when nobody listens.
+        """Open the ready port at the terminal, which has the address of `sim` that the contract promises. Without
+        routers the simulator itself accepts. Raises LaneError when the port stays closed.
         """
         if not self.shape.routed:
             return
@@ -147,18 +166,16 @@ class Lane(LaneBase):
             self.bell.wait(lambda: False, timeout=0.05)
 
     def box_ready(self, box: Box) -> bool:
-        """Whether this box has said that it carries traffic; takes a second when it hasn't."""
-        rounds = round(_READY_LOOK / 0.05)
-        loop = f"for _ in $(seq {rounds}); do [ -e {READY_FILE} ] && exit 0; sleep 0.05; done; exit 1"
-        return self.execute(box.value, ["sh", "-c", loop])[0] == 0
+        """True when this box has reported that it carries traffic; waits for a second at most."""
+        return self.execute(box.value, look_for(READY_FILE))[0] == 0
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
-        """Whether the server answered within `timeout` seconds; returns at once when it has ended."""
+        """True when the server answered within `timeout` seconds; returns at once when it has ended."""
         holder = self._holders[SERVER]
         self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
         return "server ready" in holder.printed
 
     def udp_ports(self, role: str) -> tuple[int, ...]:
-        """The ports of UDP sockets in the namespace of `role` that take datagrams from everyone."""
+        """The ports of unconnected UDP sockets in the namespace of `role`."""
         _, table = self.execute(role, ["cat", "/proc/net/udp", "/proc/net/udp6"])
         return tuple(sorted({int(port, 16) for port in LOCAL_PORT.findall(table)}))

@@ -1,8 +1,8 @@
-"""What every lane is made of: holders whose namespaces others join, volumes of the endpoints, simulated links."""
+"""The base of lanes: holders whose namespaces other containers join, volumes of the endpoints, simulated links."""
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from runner.engine.containers import ContainerSpec, Engine, Volume
@@ -11,25 +11,27 @@ from runner.lanes.end_capture import EndCapture
 from runner.lanes.resident import Holder
 from runner.lanes.segment import Segment
 from runner.lanes.supervised import Bell, Supervised
-from runner.model.topology import CLIENT
 
-_LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # of /proc/net/tcp
+_LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # a line of /proc/net/tcp
 
 
 def together(pool: Executor, *calls: Callable[[], object]) -> None:
-    """Run calls at once, wait for all of them, raise what the first of them raised."""
+    """Run calls in parallel, wait for all of them, and raise the exception of the first that failed."""
     futures = [pool.submit(call) for call in calls]
     failures = [failure for future in futures if (failure := future.exception()) is not None]
     if failures:
         raise failures[0]
 
 
-class LaneBase:
-    """Prepared, used by one thread for one job at a time, and removed by `discard` whatever happened.
+def accepts(table: str, port: int) -> bool:
+    """True when `table`, in the form of /proc/net/tcp, has a socket that accepts on `port`."""
+    return any(int(digits, 16) == port for digits in _LISTENS.findall(table))
 
-    Each of `roles` has a namespace and /logs, the client /downloads too, of as many bytes as `logs` and `downloads`
-    say; each of `segments` is a simulated link, with a capture at both of its ends; `captured` are roles whose own
-    packets are captured too.
+
+class LaneBase:
+    """A lane is prepared, used by one thread for one job at a time, and removed by `discard` whatever happened. Each of
+    `roles` has a namespace and /logs of `logs` bytes. `downloads`: bytes of /downloads by role. Each of `segments` is a
+    simulated link with a capture at both ends. `captured`: roles at which packets are captured, too.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class LaneBase:
         segments: Sequence[str],
         captured: Sequence[str] = (),
         logs: int,
-        downloads: int,
+        downloads: Mapping[str, int],
     ) -> None:
         self.name = name
         self.engine = engine
@@ -51,12 +53,13 @@ class LaneBase:
         self.bell = bell
         self.segments = tuple(Segment(self, role) for role in segments)
         self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): logs} for role in roles}
-        self._volumes[CLIENT][Volume(name=f"{name}-downloads", path="/downloads")] = downloads
+        for role, quota in downloads.items():
+            self._volumes[role][Volume(name=f"{name}-{role}-downloads", path="/downloads")] = quota
         self.end_captures = tuple(EndCapture(self, role) for role in captured)
-        self._containers: list[str] = []  # of the job
+        self._containers: list[str] = []  # containers of the job
         self._staying: list[str] = []
         self._holders: dict[str, Holder] = {}
-        self._pids: dict[str, int] = {}  # of the holders by role
+        self._pids: dict[str, int] = {}  # process ids of the holders by role
         self._preparing = threading.Lock()
         self._prepared = False
         self._failure: LaneError | None = None
@@ -103,7 +106,7 @@ class LaneBase:
         raise NotImplementedError
 
     def volumes(self, role: str) -> tuple[Volume, ...]:
-        """/logs, and /downloads of the client; they last as long as the holder."""
+        """/logs, and /downloads of a client; they last as long as the holder."""
         return tuple(self._volumes[role])
 
     def quota(self, role: str) -> int:
@@ -127,13 +130,13 @@ class LaneBase:
         return output
 
     def create(self, spec: ContainerSpec, *, stays: bool = False) -> str:
-        """Make a container, which lasts as long as the job, or `stays` as long as the lane. Returns its id."""
+        """Make a container for this job or, with `stays`, for the life of the lane. Returns its id."""
         container = self.engine.create(f"{self.name}-{spec.role}", spec)
         (self._staying if stays else self._containers).append(container)
         return container
 
     def supervise(self, container: str, *, output_limit: int) -> Supervised:
-        """Watch a container, from its start on, with this lane's bell."""
+        """A supervised container that rings this lane's bell."""
         return Supervised(self.engine, container, self.bell, output_limit=output_limit)
 
     def namespace(self, role: str) -> str:
@@ -145,24 +148,25 @@ class LaneBase:
         return self._holders[role].execute(command)
 
     def listens(self, role: str, port: int) -> bool:
-        """Whether somebody in the namespace of `role` accepts TCP on `port`."""
-        _, table = self.execute(role, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])
-        return any(int(found, 16) == port for found in _LISTENS.findall(table))
+        """True when a process in the namespace of `role` accepts TCP on `port`."""
+        return accepts(self.execute(role, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1], port)
 
     def archive(self, role: str, path: str) -> Iterator[bytes]:
-        """A folder of the holder of `role` as tar: its volumes outlast the endpoint. Raises LaneError without it."""
+        """A folder of the volumes of `role` as tar, read through its holder. Raises LaneError without a holder."""
         if role not in self._holders:
             raise LaneError("no-lane", f"There is no holder of the {role}.")
         return self._holders[role].archive(path)
 
     def stop_captures(self) -> int:
         """End all captures. Returns how many packets the kernel dropped before them."""
-        return sum(one.stop() for one in self.end_captures) + sum(one.stop_captures() for one in self.segments)
+        return sum(capture.stop() for capture in self.end_captures) + sum(
+            segment.stop_captures() for segment in self.segments
+        )
 
     @property
     def link_died(self) -> bool:
-        """Whether a simulator or a capture ended although nobody asked it to."""
-        return any(segment.died for segment in self.segments) or any(one.died for one in self.end_captures)
+        """True when a simulator or a capture ended before it was stopped."""
+        return any(segment.died for segment in self.segments) or any(capture.died for capture in self.end_captures)
 
     @property
     def flooded(self) -> bool:

@@ -1,4 +1,4 @@
-"""One job in one lane, from holders to evidence, which says what an image did."""
+"""One job in one lane, from preparing the lane to the evidence."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from runner import collect
 from runner.decode.flood import flood_limit
 from runner.engine.containers import Volume
 from runner.errors import LaneError
+from runner.lanes.beside import Beside
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.experiment import (
     SERVER_GRACE_SECONDS,
@@ -29,22 +30,23 @@ from runner.model.artifacts import Evidence
 from runner.model.topology import CLIENT, SERVER
 
 BOX_READY_SECONDS = 30.0
-_BOX_GRACE_SECONDS = 2.0
-_CLIENT_AFTER_SERVER = 5.0  # s that a client gets to end when its server has died
-_DISCARD = 9  # a port that nobody listens on
-LAST_PACKETS = 0.05  # s beyond the return link's delay until the client's last packet has passed all captures
-_SAMPLE_SECONDS = 2.0  # between measurements of CPU time
+BOX_GRACE_SECONDS = 2.0
+_CLIENT_AFTER_SERVER = 5.0  # seconds that a client gets to end after its server has died
+DISCARD = 9  # a port on which no process listens
+LAST_PACKETS = 0.05  # seconds, in addition to the return delay, until the client's last packet has passed all captures
+_SAMPLE_SECONDS = 2.0  # seconds between measurements of CPU time
 
 
 def shape_of(job: LaneJob) -> Shape:
-    """The lane that a job needs."""
+    """The shape of the lane that a job needs."""
     return Shape(
         logs=job.limits.logs,
-        downloads=downloads_quota(job.wanted),
+        downloads=downloads_quota(job.required_files),
         ask_server=job.wait_for_server and job.server_port is None,
         nodes=job.topology.nodes,
         segments=tuple(job.topology.segments),
         controllers=tuple(sorted(job.controllers.items())),
+        beside_downloads=downloads_quota(job.beside_files) if job.beside else 0,
     )
 
 
@@ -53,7 +55,9 @@ class LaneExperiment(Experiment):
 
     def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:
         self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
-        super().__init__(job, served=served, pool=lane.pool, bell=lane.bell, others=tuple(self._boxes.values()))
+        self._beside = Beside(job, lane)
+        others = (*self._boxes.values(), *self._beside.endpoints)
+        super().__init__(job, served=served, pool=lane.pool, bell=lane.bell, others=others)
         self._lane = lane
         self._engine = lane.engine
         self._plumber = plumber
@@ -78,7 +82,10 @@ class LaneExperiment(Experiment):
                 self._pool,
                 *self._link_starts(),
                 *(capture.start for capture in self._lane.end_captures),
-                *(lambda one=one: one.create(self._lane, served[one.role.value]) for one in self._endpoints),
+                *(
+                    lambda endpoint=endpoint: endpoint.create(self._lane, served[endpoint.role.value])
+                    for endpoint in self._endpoints
+                ),
             )
             self._lane.open_to_client()
         self._opened = True
@@ -86,18 +93,18 @@ class LaneExperiment(Experiment):
     def _serve(self) -> Mapping[str, tuple[Volume, ...]]:
         """The volumes that are given to each role."""
         www, certs = self._served.www(self._job.files), self._served.certs(self._job.chain_length)
-        found: dict[str, tuple[Volume, ...]] = {CLIENT: (certs,), SERVER: (www, certs)}
-        box = self._job.topology.middlebox
-        if self._boxes and box is not None:
+        volumes: dict[str, tuple[Volume, ...]] = {CLIENT: (certs,), SERVER: (www, certs)}
+        middlebox = self._job.topology.middlebox
+        if self._boxes and middlebox is not None:
             keys = self._served.path_keys()
-            found |= {one.value: (keys, certs) if box.poses_as_server else (keys,) for one in self._boxes}
-        return found
+            volumes |= {box.value: (keys, certs) if middlebox.poses_as_server else (keys,) for box in self._boxes}
+        return {**volumes, **self._beside.volumes(self._served)}
 
     def _link_starts(self) -> list[Callable[[], None]]:
-        """What starts the simulators."""
+        """Functions that start the simulators."""
         job = self._job
         records = job.topology.segments
-        flood = None if job.own_server else flood_limit([file.size for file in job.files])
+        flood = None if job.own_server or job.beside else flood_limit([file.size for file in job.files])
         documents = {
             segment: link_document(
                 forward=records[segment.role].forward,
@@ -114,8 +121,9 @@ class LaneExperiment(Experiment):
     def _start_boxes(self) -> None:
         """Start the middlebox; raise LaneError when a box isn't ready in time."""
         if self._job.topology.routed and self._job.forward.impairments.changes:
-            # Changes count from the first UDP packet of a segment: with every middlebox the same one.
-            self._lane.execute(TERMINAL, ["bash", "-c", f"echo > /dev/udp/{GATEWAY4}/{_DISCARD}"])
+            # Changes of a link count from the first UDP packet of its segment, which is the same packet with every
+            # middlebox.
+            self._lane.execute(TERMINAL, ["bash", "-c", f"echo > /dev/udp/{GATEWAY4}/{DISCARD}"])
         if not self._boxes:
             return
         with self._stages.stage("middlebox ready"):
@@ -124,17 +132,18 @@ class LaneExperiment(Experiment):
             deadline = self._stages.wall() + BOX_READY_SECONDS
             for box, endpoint in self._boxes.items():
                 while not self._lane.box_ready(box):
-                    self._bell.wait(lambda: True, timeout=0)  # a run that is stopped ends here
+                    self._bell.wait(lambda: True, timeout=0)  # raises when the run is stopped
                     ended = endpoint.supervised.ended
                     if ended or self._stages.wall() > deadline:
                         why = "ended" if ended else f"was not ready within {BOX_READY_SECONDS:g} s"
-                        said = endpoint.supervised.last_lines(3) or "nothing"
-                        raise LaneError("path-not-ready", f"The {box.value} box {why}. It printed", printed=said)
+                        printed = endpoint.supervised.last_lines(3) or "nothing"
+                        raise LaneError("box-not-ready", f"The {box.value} box {why}. It printed", printed=printed)
 
     def _start_server(self) -> bool:
         self._start_boxes()
         with self._stages.stage("server start"):
             self._server.start()
+            self._beside.start_server()
         server = self._server.supervised
         if not self._job.wait_for_server:
             return not server.ended
@@ -150,7 +159,7 @@ class LaneExperiment(Experiment):
         return self._server_ready
 
     def _wait_until_listening(self, port: int) -> bool:
-        """Whether the server accepts TCP in time; returns at once when it has ended."""
+        """True when the server accepts TCP in time; returns at once when it has ended."""
         server, deadline = self._server.supervised, self._stages.wall() + SERVER_READY_SECONDS
         while not self._lane.listens(SERVER, port):
             if server.ended or self._stages.wall() > deadline:
@@ -160,20 +169,20 @@ class LaneExperiment(Experiment):
 
     def _run_client(self) -> None:
         client, server, lane = self._client.supervised, self._server.supervised, self._lane
-        boxes = [one.supervised for one in self._boxes.values()]
+        boxes = [endpoint.supervised for endpoint in self._boxes.values()]
         with self._stages.stage("client start"):
-            self._client.start()
+            together(self._pool, self._client.start, *self._beside.client_starts())
         with self._stages.stage("transfer"):
             deadline = self._stages.wall() + self._job.timeout
             self._wait(
                 deadline,
                 lambda: (
-                    client.ended or server.ended or lane.link_died or lane.flooded or any(one.ended for one in boxes)
+                    client.ended or server.ended or lane.link_died or lane.flooded or any(box.ended for box in boxes)
                 ),
             )
             self._require_links_and_boxes()
             if server.ended:
-                # What it sent before it ended may still arrive.
+                # Packets that it sent before it ended may still arrive.
                 grace = _CLIENT_AFTER_SERVER + self._forward_delay + self._return_delay
                 self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link_died)
             self._require_links_and_boxes()
@@ -181,7 +190,7 @@ class LaneExperiment(Experiment):
                 self._end_client()
 
     def _end_client(self) -> None:
-        """Kill the client, and say why: its time was over, or a flood or the server's end left it no sense."""
+        """Kill the client, and record why: its time was over, a link was flooded, or the server had ended."""
         client, server = self._client.supervised, self._server.supervised
         self._flooded = self._lane.flooded
         self._client.stopped_by_us = self._flooded or server.ended
@@ -192,26 +201,27 @@ class LaneExperiment(Experiment):
             server.kill()
 
     def _require_links_and_boxes(self) -> None:
-        """Raises LaneError when something of the harness has ended before the client, or a link or a capture at all."""
+        """Raises LaneError when a box, the origin, a link or a capture ended too early."""
         client = self._client.supervised
         if self._lane.link_died:
             client.kill()
             raise LaneError(
                 "link-died", "A simulator or a capture ended early.", printed=self._lane.link_output()[-2000:]
             )
-        own = [*self._boxes.values(), *([self._server] if self._job.own_server else [])]
-        for one in own:
-            if one.supervised.ended and not client.ended:
+        endpoints = [*self._boxes.values(), *([self._server] if self._job.own_server else [])]
+        for endpoint in endpoints:
+            if endpoint.supervised.ended and not client.ended:
                 self._client.stopped_by_us = True
                 client.kill()
-                name, said = one.role.value, one.supervised.last_lines(3)
-                raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=said)
+                name, printed = endpoint.role.value, endpoint.supervised.last_lines(3)
+                raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=printed)
 
     def _is_open(self) -> bool:
         return self._opened
 
     def _steps(self) -> list[Step]:
         return [
+            *([("beside stop", self._beside.stop)] if self._job.beside else []),
             ("client files", self._collect_client),
             ("server stop", lambda: self._stop(self._server, grace=SERVER_GRACE_SECONDS)),
             *([("middlebox stop", self._stop_boxes)] if self._boxes else []),
@@ -228,15 +238,15 @@ class LaneExperiment(Experiment):
                 endpoint.measure(self._engine)
 
     def _collect_client(self) -> None:
-        """Copy the client's files while its last packets are still on their way to the server, and ask what the others
-        have used of the CPU, which takes the engine up to a second."""
+        """Copy the client's files while its last packets are still on their way to the server, and ask the engine for
+        CPU times, which takes up to a second."""
         client_ended = self._stages.wall()
-        others = (one for one in self._endpoints if one is not self._client)
+        others = (endpoint for endpoint in self._endpoints if endpoint is not self._client)
         together(
             self._pool,
             lambda: self._copy_logs(self._client),
             self._compare_downloads,
-            *(lambda one=one: one.measure(self._engine) for one in others),
+            *(lambda endpoint=endpoint: endpoint.measure(self._engine) for endpoint in others),
         )
         if self._client.supervised.ended:
             left = client_ended + self._return_delay + LAST_PACKETS - self._stages.wall()
@@ -251,22 +261,26 @@ class LaneExperiment(Experiment):
             endpoint.stopped_by_us |= running.terminate(grace=grace)
 
     def _stop_boxes(self) -> None:
-        """End the middlebox after the server, so that what it prints at its end is printed."""
+        """End the middlebox after the server; it may print statistics at its end."""
         for endpoint in self._boxes.values():
-            self._stop(endpoint, grace=_BOX_GRACE_SECONDS)
+            self._stop(endpoint, grace=BOX_GRACE_SECONDS)
 
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()
 
     def _collect_rest(self) -> None:
-        """Copy captures, the other endpoints' files and, when they have ended, what the simulators wrote."""
+        """Copy captures, the other endpoints' files and, after their end, the simulators' truth and packet logs."""
         together(self._pool, *self._copies(), *(segment.stop for segment in self._lane.segments))
         for segment in self._lane.segments:
             self._copy_truth(segment)
 
     def _copies(self) -> list[Callable[[], object]]:
         return [
-            *(lambda one=one: self._copy_logs(one) for one in self._endpoints if one is not self._client),
+            *(
+                lambda endpoint=endpoint: self._copy_logs(endpoint)
+                for endpoint in self._endpoints
+                if endpoint is not self._client
+            ),
             *(
                 lambda role=role: collect.extract(
                     self._lane.archive(role, CAPTURES), self._job.folder / role, budget=2 * CAPTURE_LIMIT
@@ -274,8 +288,10 @@ class LaneExperiment(Experiment):
                 for role in self._links()
             ),
             *(
-                lambda one=one: collect.extract(one.archive(), self._job.folder / one.role, budget=CAPTURE_LIMIT)
-                for one in self._lane.end_captures
+                lambda capture=capture: collect.extract(
+                    capture.archive(), self._job.folder / capture.role, budget=CAPTURE_LIMIT
+                )
+                for capture in self._lane.end_captures
             ),
         ]
 
@@ -286,13 +302,16 @@ class LaneExperiment(Experiment):
             raise LaneError("no-truth", "The simulator left no truth.", printed=segment.output()[-2000:])
 
     def _outputs(self) -> dict[str, str]:
-        endpoints = {one.role.value: one.supervised.printed if one.running else "" for one in self._endpoints}
+        endpoints = {
+            endpoint.role.value: endpoint.supervised.printed if endpoint.running else "" for endpoint in self._endpoints
+        }
         return endpoints | {segment.role: segment.output() for segment in self._lane.segments}
 
     def _evidence(self) -> Evidence:
         return replace(
             super()._evidence(),
-            boxes={box.value: one.record(self._stages.began_unix) for box, one in self._boxes.items()},
+            boxes={box.value: endpoint.record(self._stages.began_unix) for box, endpoint in self._boxes.items()},
+            beside=self._beside.records(self._stages.began_unix),
             via=self._job.topology.middlebox,
             content_seed=self._job.content_seed,
             server_udp_ports=self._server_udp_ports,

@@ -1,4 +1,4 @@
-"""From the run's record to what a lane, a guest or the hosts of a real link are asked to do for one job."""
+"""Makes one job for a lane, a guest or the hosts of a real link from the run's record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,33 +9,39 @@ from runner.inputs.inputs import environment, request_urls, served_files
 from runner.inputs.loads import load
 from runner.lanes.network import box_environment
 from runner.lanes.request import EndpointSpec, LaneJob
+from runner.model.beside import KERNEL_CONTROLLERS, BesideFlow, BesideRole
 from runner.model.implementation import Role
 from runner.model.job import Job, job_seed
 from runner.model.middlebox import Box, Middlebox
 from runner.model.protocol import transport_of
 from runner.model.run import CaseRecord, ClientKind, Run
 from runner.model.topology import Topology
+from runner.units import MIB
 
-KERNEL_CONTROLLERS = ("bbr", "cubic", "reno")  # of TCP, on every kernel that bentpipe runs on
 _HTTPS = 443
+_LARGEST_BESIDE = 256 * MIB  # largest file of a second flow, in bytes: its client keeps the file in memory
 _TUN = "/dev/net/tun:/dev/net/tun:rwm"
 
 Specs = Mapping[tuple[str, Role], EndpointSpec]
 
 
 def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyType({}), port: int = 443) -> LaneJob:
-    """`job`, ready to run. `port`: UDP, at which the client finds the server.
-
-    `specs`: endpoints that are no plain images, by stack and role; a job's environment is added to theirs.
+    """`job`, ready to run. `port`: the server's UDP port. `specs`: endpoints that are not plain images, by stack and
+    role; a job's environment is added to theirs.
     """
     case = run.case(job)
-    asked = _of_stacks(run, job, folder, specs, port) if case.client is ClientKind.STACK else _of_load(run, job, folder)
+    if case.client is ClientKind.STACK:
+        planned = _stack_job(run, job, folder, specs, port)
+    else:
+        planned = _workload_job(run, job, folder)
+    if case.beside:
+        planned = _add_second_flow(planned, run, case)
     box = run.middleboxes[job.via] if job.via else None
     if box is None:
-        return asked
+        return planned
     spec = EndpointSpec(
         image=box.image,
-        entrypoint=("/run_path.sh",),
+        entrypoint=("/run_box.sh",),
         environment={
             **box_environment(),
             "SSLKEYLOGFILE": "/logs/keys.log",
@@ -45,7 +51,7 @@ def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyTyp
         devices=(_TUN,),
     )
     return replace(
-        asked,
+        planned,
         topology=Topology(link=case.link, middlebox=box),
         boxes=dict.fromkeys(box.boxes, spec),
         controllers=_controllers(box),
@@ -54,20 +60,20 @@ def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyTyp
 
 
 def _controllers(box: Middlebox) -> dict[str, str]:
-    """TCP's congestion controller at both routers, where a variant asks for one of the kernel's."""
+    """TCP's congestion controller at both routers, when a variant sets one of the kernel's."""
     controller = box.parameters.get("CCA", "")
-    return {one.value: controller for one in Box if controller in KERNEL_CONTROLLERS}
+    return {box.value: controller for box in Box if controller in KERNEL_CONTROLLERS}
 
 
-def _of_stacks(run: Run, job: Job, folder: Path, specs: Specs, port: int) -> LaneJob:
+def _stack_job(run: Run, job: Job, folder: Path, specs: Specs, port: int) -> LaneJob:
     case, wire_names = run.case(job), run.wire_names(job)
     files = served_files(run.seed, case.file_sizes, name_length=case.name_length)
 
     def endpoint(stack: str, role: Role, requests: str = "") -> EndpointSpec:
         entry = run.implementations[stack]
         spec = specs.get((stack, role)) or EndpointSpec(image=entry.image)
-        asked = environment(role, testcase=wire_names[role.value], requests=requests, asked=entry.parameters)
-        return replace(spec, environment={**spec.environment, **asked})
+        variables = environment(role, testcase=wire_names[role.value], requests=requests, parameters=entry.parameters)
+        return replace(spec, environment={**spec.environment, **variables})
 
     return LaneJob(
         job=job,
@@ -85,21 +91,44 @@ def _of_stacks(run: Run, job: Job, folder: Path, specs: Specs, port: int) -> Lan
     )
 
 
-def _of_load(run: Run, job: Job, folder: Path) -> LaneJob:
+def _add_second_flow(planned: LaneJob, run: Run, case: CaseRecord) -> LaneJob:
+    """The job with a second flow: a download that takes the case's whole time when it has the link for itself."""
+    flow = BesideFlow.of(case.beside)
+    size = min(_LARGEST_BESIDE, round(case.forward.data_rate * case.timeout / 8))
+    files = served_files(run.seed, (size,))
+
+    def endpoint(role: BesideRole) -> EndpointSpec:
+        requests = request_urls(files) if role is BesideRole.CLIENT else ""
+        stack = run.implementations[flow.stacks[role]]
+        parameters = {**stack.parameters, **flow.parameters}
+        variables = environment(role.role, testcase=flow.wire_name, requests=requests, parameters=parameters)
+        return EndpointSpec(image=stack.image, environment=variables)
+
+    return replace(
+        planned,
+        topology=Topology(link=case.link, beside=True),
+        beside={role: endpoint(role) for role in BesideRole},
+        beside_files=files,
+        beside_over_tcp=flow.over_tcp,
+        lose_all=True,
+    )
+
+
+def _workload_job(run: Run, job: Job, folder: Path) -> LaneJob:
     """A download by curl or a page load by a browser, from the origin."""
     case = run.case(job)
-    asked = load(case, run.seed)
+    workload = load(case, run.seed)
     return LaneJob(
         job=job,
         folder=folder,
-        client=EndpointSpec(image=run.implementations[job.client].image, environment=asked.environment),
+        client=EndpointSpec(image=run.implementations[job.client].image, environment=workload.environment),
         server=EndpointSpec(image=run.implementations[job.server].image),
         topology=Topology(link=case.link),
         seed=job_seed(run.seed, job),
         timeout=case.timeout,
-        files=asked.files,
-        expected=asked.expected,
-        server_port=asked.server_port,
+        files=workload.files,
+        expected=workload.expected,
+        server_port=workload.server_port,
         content_seed=run.seed,
         own_server=True,
         lose_all=True,
@@ -107,5 +136,5 @@ def _of_load(run: Run, job: Job, folder: Path) -> LaneJob:
 
 
 def _loses_all(case: CaseRecord, protocol: str) -> bool:
-    """Whether the link's losses take TCP too: what crosses it is not QUIC between both ends alone."""
+    """True when the link also loses TCP packets, because other traffic than QUIC between both ends crosses it."""
     return transport_of(protocol) == "tcp" or len(case.link.segments) > 1

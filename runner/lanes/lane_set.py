@@ -1,4 +1,4 @@
-"""Lanes on an engine that works: N jobs at once, each in its own world, and nothing left behind."""
+"""The lanes on one running engine: N jobs at once, each in its own namespaces, and no leftovers."""
 
 import itertools
 import secrets
@@ -44,7 +44,7 @@ class LaneSet:
         self._background = ThreadPoolExecutor(lanes, thread_name_prefix="lanes")
         self._lock = threading.Lock()
         self._spares: list[Lane] = []
-        self.unwatched = ""  # why nothing would remove this set if the runner were killed; empty: a watchdog would
+        self.unwatched = ""  # why no watchdog removes this set when the runner is killed; empty: a watchdog does
         self._served = Served(self._engine, self._prefix)
 
     @classmethod
@@ -59,13 +59,13 @@ class LaneSet:
             opened.unwatched = start_watchdog(opened._engine, opened._prefix, opened._stop)
             opened._start_plumber()
         except BaseException:
-            with suppress(LaneError):  # of an engine that has just failed
+            with suppress(LaneError):  # the engine may have just failed
                 opened.close()
             raise
         return opened
 
     def works(self) -> bool:
-        """Whether the engine still runs what it ran and starts what is new. False once `stop` was called."""
+        """True when the engine still runs its containers and starts new ones. False once `stop` was called."""
         if self._stop.is_set():
             return False
         try:
@@ -84,9 +84,8 @@ class LaneSet:
         raise_weight()
 
     def run(self, job: LaneJob) -> Evidence:
-        """Run one job and fill its folder, `evidence.json` last.
-
-        What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written.
+        """Run one job and fill its folder, `evidence.json` last. Errors, also those of the harness, are in the
+        evidence. Raises OSError when the folder can't be written.
         """
         lane, fit = self._take(shape_of(job)), False
         try:
@@ -98,13 +97,14 @@ class LaneSet:
                 lane.release(fit=fit)
                 with self._lock:
                     self._spares.append(lane)
-                # It is made as new at once: while this job is being judged that costs no time.
+                # It is renewed at once, while this job is being judged.
                 self._background.submit(self._prepare, lane)
             else:
                 self._background.submit(lane.discard)
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
-        """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours."""
+        """Start an image with an unknown test case: it must exit with 127. Raises LaneError for errors of the
+        harness."""
         lane = self._take(PROBE_SHAPE)
         try:
             return Probe(image, role, lane, self._served).run(self._plumber, timeout=timeout)
@@ -112,7 +112,7 @@ class LaneSet:
             self._background.submit(lane.discard)
 
     def _take(self, shape: Shape) -> Lane:
-        """A spare lane of that shape, or a new one; either is to be prepared by whoever takes it."""
+        """A spare lane of that shape, or a new one. The caller must call `prepare` of either."""
         with self._lock:
             spare = next((lane for lane in self._spares if lane.shape == shape), None)
             unfit = self._spares[0] if self._spares and spare is None else None
@@ -135,7 +135,7 @@ class LaneSet:
             self._drop(lane)
 
     def _drop(self, spare: Lane) -> None:
-        """Remove a spare lane that failed, unless a job has taken it, which then reports the failure itself."""
+        """Remove a spare lane that failed, unless a job has taken it: then the job reports the failure."""
         with self._lock:
             taken = spare not in self._spares
             if not taken:
@@ -156,7 +156,7 @@ class LaneSet:
         remove_own(self._engine, {LABEL_LANES: other._prefix})
 
     def sweep(self) -> int:
-        """Remove what dead runners of this machine left. Returns how many containers and volumes that were."""
+        """Remove leftovers of dead runners of this machine. Returns the number of containers and volumes."""
         return sweep(self._engine)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The lanes of one runner. A job that the engine spoiled by its end is run again when the engine is back."""
+"""The lanes of one runner. A job during which the engine ended runs again when the engine is back."""
 
 import threading
 import time
@@ -21,11 +21,11 @@ from runner.model.artifacts import EndpointRecord, Evidence
 from runner.model.implementation import Role
 from runner.units import MIB, format_duration, format_size
 
-PATIENCE_SECONDS = 180.0  # for an engine that went away: an upgrade of Docker takes a minute or two
+PATIENCE_SECONDS = 180.0  # seconds to wait for an engine that went away: an upgrade of Docker takes a minute or two
 _PAUSE_SECONDS = 1.0
-_MOST_LOSSES = 5  # of the engine in one job
+_MOST_LOSSES = 5  # ends of the engine during one job
 _LEAST_FREE = 1024 * MIB  # bytes of the engine's disk without which no job begins
-_SPENT = 64 * MIB  # bytes free below which a job may have failed for want of room
+_SPENT = 64 * MIB  # free bytes below which a job may have failed for lack of space
 _KILLED = (137, 143)  # exit codes of a process that SIGKILL or SIGTERM ended
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 class Lanes:
     """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end.
 
-    `say`: told a sentence when the engine is away, and when it is back.
+    `say`: gets a sentence when the engine is away, and when it is back.
     """
 
     def __init__(self, lane_set: LaneSet, run_name: str, *, lanes: int, say: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ class Lanes:
         self._stop = threading.Event()
         self._replacing = threading.Lock()
         self._lost: list[LaneSet] = []  # sets whose engine ended
-        self._failure: SetupError | None = None  # why there will be no other set
+        self._failure: SetupError | None = None  # why no other set can be opened
 
     @classmethod
     def open(
@@ -74,20 +74,19 @@ class Lanes:
         if error is None:
             self.close()
         else:
-            with suppress(LaneError):  # the error of the jobs tells more
+            with suppress(LaneError):  # the error of the jobs is more useful
                 self.close()
 
     def run(self, job: LaneJob) -> Evidence:
-        """Run one job and fill its folder, `evidence.json` last.
-
-        What went wrong, the harness included, is in the evidence. Raises OSError when the folder can't be written,
-        SetupError when the engine went away and did not come back.
+        """Run one job and fill its folder, `evidence.json` last. Errors, also those of the harness, are in the
+        evidence. Raises OSError when the folder can't be written, SetupError when the engine went away and did not come
+        back.
         """
         return self._outlive_engine(lambda lanes: lanes.run(job), _doubts, lambda: _empty(job.folder))
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
-        """Ask an image for a test case that nobody has: it must exit with 127. Raises LaneError for faults of ours,
-        SetupError as `run`."""
+        """Start an image with an unknown test case: it must exit with 127. Raises LaneError for errors of the harness,
+        and SetupError as `run` does."""
         return self._outlive_engine(
             lambda lanes: lanes.probe(image, role, timeout=timeout),
             lambda answer: _Doubts(killed=not answer.compliant, failed=not answer.compliant),
@@ -97,7 +96,7 @@ class Lanes:
     def _outlive_engine(
         self, call: Callable[[LaneSet], Answer], doubts_of: Callable[[Answer], "_Doubts"], clean_up: Callable[[], None]
     ) -> Answer:
-        """The answer of a call during which the engine lived and had room."""
+        """Repeat a call until the engine neither ended nor lacked disk space during it. Returns its answer."""
         for _ in range(_MOST_LOSSES):
             self._await_disk()
             lane_set = self._set
@@ -123,34 +122,34 @@ class Lanes:
 
     def _await_disk(self) -> None:
         """Wait until the engine's disk has room for a job."""
-        told = False
-        while _lacks(self._set.free_disk(), _LEAST_FREE) and not self._stop.wait(_PAUSE_SECONDS if told else 0.0):
-            if not told:
+        reported = False
+        while _lacks(self._set.free_disk(), _LEAST_FREE) and not self._stop.wait(_PAUSE_SECONDS if reported else 0.0):
+            if not reported:
                 self._say(
                     f"paused: less than {format_size(_LEAST_FREE)} are free on the disk of the Docker Engine. Make "
                     "room there (`docker image prune` removes unused images), then the run goes on by itself. Ctrl-C "
                     "ends it."
                 )
-                told = True
+                reported = True
 
     def _replace(self, lost: LaneSet) -> None:
-        """Have another set than `lost`, whose engine ended. Raises SetupError when there is no engine for one."""
+        """Open another set in place of `lost`, whose engine ended. Raises SetupError when no engine comes back."""
         with self._replacing:
             if self._failure is not None:
                 raise self._failure
             if self._set is not lost:
-                return  # another lane has done it
-            lost.stop()  # its other jobs needn't wait for time-outs
+                return  # another lane has replaced it
+            lost.stop()  # ends its other jobs, which would wait for time-outs
             self._lost.append(lost)
             self._set = self._wait_for_engine()
             if self._stop.is_set():
                 self._set.stop()
-            with suppress(LaneError):  # else its watchdog removes them
+            with suppress(LaneError):  # otherwise its watchdog removes them
                 self._set.remove_set(lost)
 
     def _wait_for_engine(self) -> LaneSet:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        told = False
+        reported = False
         while True:
             try:
                 opened = LaneSet.open(self._run_name, lanes=self._lanes, client=host_engine.client())
@@ -163,11 +162,11 @@ class Lanes:
                         f"{format_duration(PATIENCE_SECONDS)}: start it (`sudo systemctl start docker`). {error}"
                     )
                     raise self._failure from error
-                if not told:
+                if not reported:
                     self._say(
                         f"The Docker Engine went away. Waiting for it, {format_duration(PATIENCE_SECONDS)} at most."
                     )
-                    told = True
+                    reported = True
                 self._stop.wait(_PAUSE_SECONDS)
             else:
                 self._say("The Docker Engine was restarted. The jobs that it ended run again.")
@@ -179,7 +178,7 @@ class Lanes:
         self._set.stop()
 
     def sweep(self) -> int:
-        """Remove what dead runners of this machine left. Returns how many containers and volumes that were."""
+        """Remove leftovers of dead runners of this machine. Returns the number of containers and volumes."""
         return self._set.sweep()
 
     def close(self) -> None:
@@ -193,15 +192,15 @@ class Lanes:
 
 @dataclass(frozen=True, kw_only=True)
 class _Doubts:
-    """Reasons to doubt that an answer says something about the images. `killed`: the engine may have ended. `failed`:
-    its disk may have been full."""
+    """Reasons why a result may not be the images' fault. `killed`: the engine may have ended. `failed`: its disk may
+    have been full."""
 
     killed: bool
     failed: bool
 
 
 def _doubts(evidence: Evidence) -> _Doubts:
-    endpoints = (evidence.client, evidence.server, *evidence.boxes.values())
+    endpoints = (evidence.client, evidence.server, *evidence.boxes.values(), *evidence.beside.values())
     blamed = any(endpoint.volumes_full for endpoint in endpoints)
     failed = any(endpoint.exit_code not in (0, None) and not endpoint.stopped_by_us for endpoint in endpoints)
     return _Doubts(

@@ -1,4 +1,5 @@
-"""Typed parameters of a segment → the JSON document of the simulator. The only place that knows it (sim/README.md)."""
+"""Turns the parameters of a segment into the simulator's JSON document (sim/README.md). Only this module knows its
+form."""
 
 from dataclasses import asdict
 from typing import Any

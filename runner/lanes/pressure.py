@@ -1,23 +1,22 @@
-"""For how long tasks stood ready without a CPU: pressure stall information (Linux, Documentation/accounting/psi)."""
+"""How long runnable tasks waited for a CPU: pressure stall information (Linux, Documentation/accounting/psi)."""
 
 from pathlib import Path
 
 _HOST = Path("/proc/pressure/cpu")
-# Where the groups of the second version are mounted: beside the first version's, or alone.
+# Mount points of cgroup v2: beside v1, or alone.
 _ROOTS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 # The group of a container, below the parent that we ask for and below the engine's own, by driver.
 _GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
 def of_host() -> float | None:
-    """Seconds since the boot in which some task waited; None on a kernel that doesn't say."""
+    """Seconds since the boot in which some task waited; None when the kernel doesn't report it."""
     return _seconds(_HOST, "some")
 
 
 def of_container(container: str) -> float | None:
-    """Seconds since its start in which it stood still: some thread of it was ready, and none had a CPU. By its full id.
-
-    None when it has ended, runs on another host, or the kernel (before 5.13) doesn't say it by group.
+    """Seconds since the container's start in which some of its threads were runnable and none had a CPU. `container`:
+    its full id. None when it has ended, runs on another host, or the kernel (before 5.13) doesn't report it by group.
     """
     for root in _ROOTS:
         for group in _GROUPS:

@@ -1,4 +1,4 @@
-"""The compliance probe: an image must exit with 127 when TESTCASE names a case that it doesn't know, and soon."""
+"""The compliance probe: an image must soon exit with 127 when it doesn't know the case in TESTCASE."""
 
 import secrets
 
@@ -22,7 +22,8 @@ PROBE_SHAPE = Shape(logs=Limits().logs, downloads=Limits().logs, ask_server=Fals
 
 
 class Probe:
-    """One image in one role, alone in a lane: stock clients wait for the simulator before they look at TESTCASE."""
+    """One image in one role, alone in a lane with a simulator, for which many clients wait before they read
+    TESTCASE."""
 
     def __init__(self, image: str, role: Role, lane: Lane, served: Served) -> None:
         self._image = image
@@ -31,7 +32,7 @@ class Probe:
         self._served = served
 
     def run(self, plumber: Holder, *, timeout: float) -> ProbeResult:
-        """Ask, and wait `timeout` seconds at most. Raises LaneError when the lane failed."""
+        """Start the image and wait `timeout` seconds at most. Raises LaneError when the lane failed."""
         limits, lane = Limits(), self._lane
         files = inputs.served_files(0, (_FILE_SIZE,))
         www, certs = self._served.www(files), self._served.certs(1)
@@ -45,7 +46,8 @@ class Probe:
             endpoint.start()
         except LaneError as error:
             if endpoint.running is None and error.code != "engine":
-                raise  # the engine didn't answer; what it refuses, an image without ENTRYPOINT and CMD, is the image's
+                # The engine didn't answer. A refusal, such as for a missing ENTRYPOINT, is the image's fault.
+                raise
             return self._result(endpoint, f"it can't be started: {error}")
         if not self._lane.bell.wait(lambda: endpoint.supervised.ended, timeout=timeout):
             endpoint.supervised.kill()

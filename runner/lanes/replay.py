@@ -1,4 +1,4 @@
-"""Jobs that were recorded before, played again: the whole line without an engine, for tests and work offline."""
+"""Replays recorded jobs: all stages run without an engine, for tests and offline work."""
 
 import shutil
 import threading
@@ -7,10 +7,11 @@ from pathlib import Path
 
 from runner.errors import LaneError
 from runner.model.artifacts import Evidence
+from runner.model.deployment import Deployment
 from runner.model.job import Job
 
 
-class Replay:
+class Replay(Deployment):
     """A deployment whose jobs are folders of an earlier run, `<recording>/<server>_<client>/<case>/<iteration>`.
 
     A job without a recording of its own gets the one of iteration 1 of its cell.
@@ -22,7 +23,7 @@ class Replay:
         self._stop = threading.Event()
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence | None:  # noqa: ARG002 - a recording has one attempt
-        """Copy the recorded artifacts to `folder`. The evidence is in its files, so nothing is returned."""
+        """Copy the recorded artifacts, with the evidence, to `folder`."""
         source = self._recording / job.path
         if not source.is_dir():
             source = source.with_name("1")
@@ -36,5 +37,5 @@ class Replay:
         return None
 
     def stop(self) -> None:
-        """End jobs that are being played."""
+        """End the replays that are running."""
         self._stop.set()

@@ -1,10 +1,11 @@
-"""What a lane is asked to do, and what a probe answers: plain frozen values, made by whoever knows test cases."""
+"""A job as a lane needs it, and the answer of a probe: frozen values, made by code that knows test cases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.inputs.inputs import ServedFile
+from runner.model.beside import BesideRole
 from runner.model.impairments import PathImpairments
 from runner.model.job import Job
 from runner.model.link_record import LinkParameters
@@ -15,39 +16,36 @@ from runner.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSpec:
-    """One endpoint's container. `environment` is complete but for ROLE, which the lane adds.
-
-    `devices` are for middleboxes; `entrypoint` and `binds` (`host:container:mode`, the engine's words) for a local
-    build, which has no image.
+    """One endpoint's container. `environment` is complete except for ROLE, which the lane adds. `devices` are for
+    middleboxes. `entrypoint` and `binds` (`host:container:mode`) are for a local build, which has no image.
     """
 
     image: str
     environment: dict[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] | None = None
     binds: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()  # of the host, `path:path:rwm`
+    devices: tuple[str, ...] = ()  # devices of the host, `path:path:rwm`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one endpoint may use. Beyond it, the engine refuses or kills; the record says so."""
+    """Limits of one endpoint. Beyond a limit, the engine refuses or kills; the endpoint's record says so."""
 
-    memory: int = 2048 * MIB  # bytes, without what it writes to its volumes
+    memory: int = 2048 * MIB  # bytes of memory, without its volumes
     processes: int = 1024
-    cpus: float | None = None  # cores; None: as many as there are, its fair share of them
+    cpus: float | None = None  # cores; None: its fair share of all cores
     logs: int = 512 * MIB  # bytes in /logs: a server that logs at debug level writes some 200 MiB in SAT
-    output: int = 16 * MIB  # bytes printed before it counts as a flood and is killed
-    root: int = 1024 * MIB  # bytes written to its root file system; beyond, it is killed
+    output: int = 16 * MIB  # bytes of output, beyond which it is killed
+    root: int = 1024 * MIB  # bytes written to its root file system, beyond which it is killed
     declared: int = 256 * MIB  # bytes in each folder that its image declares as a volume
-    largest_file: int = 1024 * MIB  # bytes of any file that it writes
+    largest_file: int = 1024 * MIB  # bytes of a single file
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneJob:
     """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start.
-
-    `expected`: what the client must have in /downloads at the end, None: all of `files`. `boxes`: where the middlebox
-    of the topology runs. `server_port`: TCP, on which the server is ready; None: UDP port 443 of QUIC.
+    `expected`: the files that the client must have in /downloads at the end; None: all of `files`. `boxes`: the
+    middlebox's containers. `server_port`: the TCP port on which the server listens; None: QUIC on UDP port 443.
     """
 
     job: Job
@@ -55,23 +53,26 @@ class LaneJob:
     client: EndpointSpec
     server: EndpointSpec
     topology: Topology
-    seed: int  # of the links
+    seed: int  # seed of the links
     timeout: float
-    files: tuple[ServedFile, ...]  # all that the server serves
+    files: tuple[ServedFile, ...]  # all files that the server serves
     expected: tuple[ServedFile, ...] | None = None
     limits: Limits = Limits()
-    chain_length: int = 1  # certificates in cert.pem
-    wait_for_server: bool = True  # until it answers with Version Negotiation, over TCP until it listens
+    chain_length: int = 1  # number of certificates in cert.pem
+    wait_for_server: bool = True  # seconds until the server answers with Version Negotiation or, over TCP, listens
     server_port: int | None = None
     boxes: Mapping[Box, EndpointSpec] = field(default_factory=dict)
-    content_seed: int = 0  # of the served content, for the judge of a middlebox
+    content_seed: int = 0  # parts of the served content, for the judge of a middlebox
     controllers: Mapping[str, str] = field(default_factory=dict)  # TCP's congestion controller by role
-    own_server: bool = False  # it is the harness's: its early end is no verdict
-    lose_all: bool = False  # losses take packets of every protocol, not UDP alone
+    own_server: bool = False  # True: the server belongs to the harness, so its early end is an error of the harness
+    beside: Mapping[BesideRole, EndpointSpec] = field(default_factory=dict)  # a second flow, through the first segment
+    beside_files: tuple[ServedFile, ...] = ()  # the file that the second flow downloads
+    beside_over_tcp: bool = False
+    lose_all: bool = False  # True: losses take packets of every protocol, not only UDP
 
     @property
-    def wanted(self) -> tuple[ServedFile, ...]:
-        """What the client must have at the end."""
+    def required_files(self) -> tuple[ServedFile, ...]:
+        """The files that the client must have at the end."""
         return self.files if self.expected is None else self.expected
 
     @property
@@ -86,20 +87,20 @@ class LaneJob:
 
     @property
     def path(self) -> PathImpairments:
-        """What the first segment does to both directions."""
+        """The impairments of both directions of the first segment."""
         return self.topology.link.satellite.impairments
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """How an image answered a TESTCASE that nobody knows. `seconds` from the container's start to its end."""
+    """How an image answered an unknown TESTCASE. `seconds` from the container's start to its end."""
 
     image: str
     role: str
-    exit_code: int | None  # None: still running when the time was over, or never started
+    exit_code: int | None  # None: it was still running at the end, or never started
     seconds: float
-    output: str  # the last lines
-    problem: str = ""  # why it isn't compliant, a sentence; empty when it is
+    output: str  # the last lines of output
+    problem: str = ""  # a sentence that says why it isn't compliant; empty when it is
 
     @property
     def compliant(self) -> bool:

@@ -1,4 +1,4 @@
-"""Containers of ours that stay while jobs come and go, and are told what to do through their stdin."""
+"""Containers of the harness that serve several jobs and get their orders through stdin."""
 
 import itertools
 import queue
@@ -13,15 +13,15 @@ from runner.errors import LaneError
 from runner.lanes.supervised import Bell, Supervised
 from runner.units import MIB
 
-_OUTPUT_LIMIT = MIB  # bytes that one prints besides what it was asked for
-_SILENCE = 60.0  # s
-_LINES = 20  # of the output of a holder that ended
-_AHEAD = 16  # blocks of an answer that wait for whoever asked
+_OUTPUT_LIMIT = MIB  # bytes that a resident may print in addition to its answers
+_SILENCE = 60.0  # seconds without an answer
+_LINES = 20  # bytes of the output of an ended holder in an error message
+_AHEAD = 16  # blocks of an answer that may wait for their reader
 _REQUEST, _FRAME = struct.Struct(">II"), struct.Struct(">IBI")  # sim/tools/hold
-_OUTPUT, _END, _GONE = 0, 1, 2  # kinds of frames; the last one is ours: nothing more will come
+_OUTPUT, _END, _GONE = 0, 1, 2  # kinds of frames; the last kind is made here, at the end of the stream
 _STDOUT = 1
-# What lies near the top first, then by name: what is left out must not depend on the file system. Depth and members are
-# bounded here already: names of folders that lie 16,000 deep once took 15 GB.
+# Sorted by depth, then by name, so that the selection does not depend on the file system. Depth and members are limited
+# here already: the names of 16,000 nested folders once took 15 GB.
 _TAR = (
     'cd "$1" && find "$2" -maxdepth "$3" -printf "%d\\t%p\\0" 2> /dev/null | LC_ALL=C sort -z -k1,1n -k2 | cut -z -f2-'
     ' | head -z -n "$4" | exec tar --no-recursion --null --verbatim-files-from -T - -c 2> /dev/null'
@@ -29,7 +29,7 @@ _TAR = (
 
 
 class Resident(Supervised):
-    """Its container has a stdin, and ends with it."""
+    """A container that reads orders from its stdin and ends when its stdin ends."""
 
     _told = True
 
@@ -37,27 +37,28 @@ class Resident(Supervised):
         super().__init__(engine, container, bell, output_limit=_OUTPUT_LIMIT)
 
     def say(self, data: bytes) -> None:
-        """Write to its stdin. Raises LaneError when it runs no more."""
+        """Write to its stdin. Raises LaneError when it has ended."""
         if self._stream is None:
             raise LaneError("no-lane", "The container was not started.")
         self._stream.write(data)
 
 
 class Holder(Resident):
-    """One that runs `hold`: commands in its namespaces, many at once. A command costs an engine a tenth of a second of
-    CPU time, and a folder as much; this costs a process."""
+    """A resident that runs `hold`, which runs many commands at once in its namespaces. A command or a folder costs the
+    engine a tenth of a second of CPU time; here it costs one process."""
 
-    def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
+    def __init__(self, engine: Engine, container: str, bell: Bell, *, silence: float = _SILENCE) -> None:
+        """`silence`: seconds without an answer after which a command counts as lost."""
         super().__init__(engine, container, bell)
+        self._silence = silence
         self._numbers = itertools.count(1)
         self._asked: dict[int, queue.Queue[tuple[int, bytes]]] = {}
         self._rest = bytearray()
         self._gone = False
 
     def run(self, command: Sequence[str]) -> Generator[bytes, None, int]:
-        """What a command prints, in blocks; its exit code is the value of the generator. Closing it kills the command.
-
-        Raises LaneError when the holder ends, or nothing comes for a minute.
+        """Yields the output of a command in blocks, and returns its exit code. Closing the generator kills the command.
+        Raises LaneError when the holder ends, or prints nothing for a minute.
         """
         number, frames = next(self._numbers), queue.Queue[tuple[int, bytes]](_AHEAD)
         self._asked[number] = frames
@@ -68,17 +69,17 @@ class Holder(Resident):
             words = "\0".join(command).encode()
             self.say(_REQUEST.pack(number, len(words)) + words)
             while True:
-                kind, data = frames.get(timeout=_SILENCE)
+                kind, data = frames.get(timeout=self._silence)
                 if kind == _END:
                     return int(data)
                 if kind == _GONE:
                     raise LaneError("holder-died", "A holder ended while it worked.", printed=self.last_lines(_LINES))
                 yield data
         except queue.Empty:
-            raise LaneError("holder-silent", f"A holder said nothing for {_SILENCE:g} s: {command[0]}") from None
+            raise LaneError("holder-silent", f"A holder said nothing for {self._silence:g} s: {command[0]}") from None
         finally:
             del self._asked[number]
-            while not frames.empty():  # who reads the stream may be waiting for room
+            while not frames.empty():  # the reader of the stream may wait for a free place
                 frames.get_nowait()
             if kind == _OUTPUT and not self._gone:
                 with suppress(LaneError):
@@ -94,9 +95,8 @@ class Holder(Resident):
                 return end.value, printed.decode(errors="replace")
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """A folder as tar with that one on top, in blocks: what lies at most DEPTH deep, COPY_MEMBERS members.
-
-        A few more are sent, so that who reads them knows that something was left out.
+        """Yields a folder as tar, in blocks: members that are at most DEPTH deep, COPY_MEMBERS of them. A few more are
+        sent, so that the reader knows that some were left out.
         """
         folder = PurePosixPath(path)
         limits = (str(DEPTH + 1), str(COPY_MEMBERS + 2))

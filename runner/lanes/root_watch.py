@@ -1,7 +1,8 @@
-"""Ends an endpoint that writes too much to its root file system, which has no quota on most engines.
+"""Ends an endpoint that fills its root file system.
 
-The engine counts a container's files when it is asked, which takes it a few milliseconds. So it is asked often only
-while the free space of its disk shrinks fast.
+A root file system on a tmpfs (`runner.engine.layers`) has a limit in the kernel, and its size is known from one system
+call. For other root file systems, the engine counts the files on demand, which takes a few milliseconds. So it is
+queried often only while the free space of its disk shrinks fast.
 """
 
 import threading
@@ -9,33 +10,65 @@ import time
 from collections.abc import Callable
 
 from runner.engine.containers import Engine
+from runner.engine.layers import BoundedLayer
 from runner.errors import LaneError
 from runner.lanes.supervised import Watched
 
-_LOOK_SECONDS = 0.5
-_LONGEST_SECONDS = 5.0  # between two questions to the engine
-_SUSPICIOUS = 4  # a limit's part by which the free space has shrunk
+_LOOK_SECONDS = 0.1  # seconds between looks at a tmpfs
+_FREE_LOOK_SECONDS = 0.02  # seconds between looks at the free space of the engine's disk
+_EARLY = 8  # part of the limit at which the container is killed: it writes on until it has died
+_SUSPICIOUS = 4  # part of the limit by which the free space must shrink before the container is measured again
+_DEATH_SECONDS = 0.15  # seconds from a measurement to the container's last write
 
 
-def watch_root(engine: Engine, watched: Watched, *, limit: int, over: Callable[[], None]) -> None:
-    """Watch a container that has been started, in a thread that ends with it. Beyond `limit` bytes `over` is called
-    and the container is killed."""
-    threading.Thread(target=_watch, args=(engine, watched, limit, over), name="root", daemon=True).start()
+def watch_root(
+    engine: Engine, watched: Watched, *, layer: BoundedLayer | None, limit: int, over: Callable[[], None]
+) -> None:
+    """Watch a started container, in a thread that ends with it. When `layer` is full, or shortly before the container
+    has written `limit` bytes elsewhere, `over` is called and the container is killed."""
+    arguments = (engine, watched, layer, limit, over)
+    threading.Thread(target=_watch, args=arguments, name="root", daemon=True).start()
 
 
-def _watch(engine: Engine, watched: Watched, limit: int, over: Callable[[], None]) -> None:
-    free, asked = engine.free_disk(), time.monotonic()
+def _watch(engine: Engine, watched: Watched, layer: BoundedLayer | None, limit: int, over: Callable[[], None]) -> None:
+    if layer is not None and not layer.is_used and not watched.ended:
+        layer.release()
+        layer = None
     try:
-        while not watched.ended:
-            time.sleep(_LOOK_SECONDS)
-            now = engine.free_disk()
-            shrunk = free is not None and now is not None and free - now > limit // _SUSPICIOUS
-            if not shrunk and time.monotonic() - asked < _LONGEST_SECONDS:
-                continue
-            asked = time.monotonic()
-            if engine.layer_size(watched.container) > limit and not watched.ended:
-                over()
-                engine.signal(watched.container, "SIGKILL")
-                return
+        is_over = _fills(watched, layer) if layer is not None else _grows(engine, watched, limit)
+        if is_over and not watched.ended:
+            over()
+            engine.signal(watched.container, "SIGKILL")
     except LaneError:
         return  # the job notices an engine that fails
+
+
+def _fills(watched: Watched, layer: BoundedLayer) -> bool:
+    """Wait until the layer is full, or the container has ended. Returns whether it is full."""
+    while not watched.ended:
+        if layer.is_full:
+            return True
+        time.sleep(_LOOK_SECONDS)
+    return False
+
+
+def _grows(engine: Engine, watched: Watched, limit: int) -> bool:
+    """Wait until the container has written nearly `limit` bytes, or would exceed them before it could be killed.
+    Returns False when it has ended."""
+    free, counted = engine.free_disk(), time.monotonic()
+    while not watched.ended:
+        time.sleep(_FREE_LOOK_SECONDS)
+        now = engine.free_disk()
+        shrunk = free is not None and now is not None and free - now > limit // _SUSPICIOUS
+        if not shrunk and time.monotonic() - counted < engine.longest_look:
+            continue
+        free, size, began = now, engine.layer_size(watched.container), time.monotonic()
+        soon = 0.0
+        if shrunk:  # perhaps by another container: a second measurement shows how fast this one writes
+            time.sleep(_FREE_LOOK_SECONDS / 2)
+            size, before = engine.layer_size(watched.container), size
+            soon = (size - before) / (time.monotonic() - began) * _DEATH_SECONDS
+        counted = time.monotonic()
+        if size + soon > limit - limit // _EARLY:
+            return True
+    return False

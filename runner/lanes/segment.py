@@ -1,4 +1,4 @@
-"""One simulated link between two namespaces: its holder, with both captures, and the simulator itself."""
+"""One simulated link between two namespaces: a holder with both captures, and the simulator."""
 
 import json
 import re
@@ -14,18 +14,18 @@ from runner.lanes.resident import Holder, Resident
 from runner.units import MIB
 
 if TYPE_CHECKING:
-    from runner.lanes.lane_base import LaneBase  # which has segments
+    from runner.lanes.lane_base import LaneBase  # mount point of the volume
 
-_LINES = 20  # of the output of a tool that ended
+_LINES = 20  # bytes of a failed tool's output in an error message
 LINK_LOGS = 256 * MIB  # bytes: truth and packet log
-SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes: its volume counts, and packets that wait in queues
+SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes of memory, with its volume and the packets that wait in queues
 WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
 _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
 _ENDED = re.compile(r"^link ended with (\d+)$", re.MULTILINE)
 _FLOODED = "link flooded"
-_LISTENING = re.compile(r"listening on eth[01]")  # both print at once: nothing need stand between
+_LISTENING = re.compile(r"listening on eth[01]")  # both print at the same time, so their lines may be joined
 
 
 class Segment:
@@ -62,13 +62,13 @@ class Segment:
                 "security_opt": ["no-new-privileges"],
                 "pids_limit": 64,
                 **bounded(SIMULATOR_MEMORY),
-                "cpu_shares": 262144,  # the most that there are: it must never wait for a core
+                "cpu_shares": 262144,  # the largest weight: it must never wait for a core
                 "log_config": {"Type": "none", "Config": {}},
             },
         )
 
     def renew(self) -> None:
-        """Forget what was said in the job that is over: the captures wait for another wiring."""
+        """Forget the output of the last job; the captures wait for the next wiring."""
         for part in self._parts():
             part.forget()
         self._began = False
@@ -85,24 +85,24 @@ class Segment:
 
         self._lane.bell.wait(lambda: is_ready() or self.died, timeout=_READY_SECONDS)
         if self.died or not is_ready():
-            said = "\n".join((link.last_lines(3), holder.last_lines(3))).strip()
+            lines = "\n".join((link.last_lines(3), holder.last_lines(3))).strip()
             raise LaneError(
-                "link-not-ready", "The simulator did not open the path.", printed=said or "it printed nothing"
+                "link-not-ready", "The simulator did not open the path.", printed=lines or "it printed nothing"
             )
 
     @property
     def died(self) -> bool:
-        """Whether the link or the captures ended although nobody asked them to."""
+        """True when the link or a capture ended before it was stopped."""
         return any(part.ended for part in self._parts()) or self._exit_code() is not None
 
     @property
     def flooded(self) -> bool:
-        """Whether the simulator told of a flood in this job."""
+        """True when the simulator reported a flood in this job."""
         link, _ = self._parts()
         return _FLOODED in link.printed
 
     def _exit_code(self) -> int | None:
-        """Of the link; None while it runs."""
+        """The exit code of the link; None while it runs."""
         link, _ = self._parts()
         ended = _ENDED.search(link.printed)
         return int(ended[1]) if ended else None
@@ -110,7 +110,7 @@ class Segment:
     def stop_captures(self) -> int:
         """End both captures. Returns how many packets the kernel dropped before them, both sides together."""
         _, holder = self._parts()
-        holder.execute(["kill", "-TERM", "1"])  # `hold` passes it on
+        holder.execute(["kill", "-TERM", "1"])  # `hold` passes the signal on
         ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)
         if not ended:
             raise LaneError(
@@ -136,7 +136,7 @@ class Segment:
             )
 
     def output(self) -> str:
-        """What simulator and captures printed."""
+        """The output of simulator and captures."""
         return "".join(part.printed for part in (self._link, self._holder) if part is not None)
 
     def _parts(self) -> tuple[Resident, Holder]:

@@ -12,7 +12,7 @@ from runner.lanes.holders import TOOLS
 
 
 class Served:
-    """Makes each volume once, when it is first asked for. Thread-safe."""
+    """Makes each volume once, when it is first needed. Thread-safe."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
         self._engine = engine
@@ -39,18 +39,18 @@ class Served:
             return Volume(name=self._certs[chain_length], path="/certs", read_only=True)
 
     def path_keys(self) -> Volume:
-        """/keys of both sides of a path."""
+        """/keys of both boxes of a middlebox."""
         with self._lock:
             if "keys" not in self._path_keys:
                 self._path_keys["keys"] = self._fill("keys", path_keys)
             return Volume(name=self._path_keys["keys"], path="/keys", read_only=True)
 
     def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
-        """What a client must have got, by name, of files that `www` has served."""
+        """The files that a client must have, by name, among the files that `www` serves."""
         return {file.name: self._expected[file] for file in files}
 
     def remove(self) -> None:
-        """Remove all of them; no container may use one any more."""
+        """Remove all volumes. No container may use them any more."""
         with self._lock:
             for name in (*self._www.values(), *self._certs.values(), *self._path_keys.values()):
                 self._engine.remove_volume(name)

@@ -1,4 +1,4 @@
-"""How long the stages of a job take, and what others do to this host's CPUs meanwhile."""
+"""Measures how long the stages of a job take, and how busy this host's CPUs are meanwhile."""
 
 import time
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from runner.lanes import pressure
 
-_STEAL = 7  # of the numbers behind `cpu` in /proc/stat, counted from 0 (proc_stat(5))
-_WITHOUT_GUEST = 8  # guest times are contained in user and nice
+_STEAL = 7  # places of the numbers behind `cpu` in /proc/stat, from 0 (proc_stat(5))
+_WITHOUT_GUEST = 8  # user and nice include the guest times
 
 
 class Stages:
-    """A stopwatch with named laps, seconds; a stage that comes twice is added up."""
+    """A stopwatch with named stages, in seconds. A stage that is measured twice is added up."""
 
     def __init__(self) -> None:
         self.began_unix = time.time()
@@ -23,7 +23,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Measure what happens inside."""
+        """Measure the time inside the context."""
         began = time.monotonic()
         try:
             yield
@@ -35,7 +35,8 @@ class Stages:
         return time.monotonic() - self._began
 
     def steal(self) -> float:
-        """Fraction of this host's CPU time since the beginning that was stolen; 0 on a host that doesn't say."""
+        """Fraction of this host's CPU time since the beginning that the hypervisor took (steal); 0 when the kernel
+        doesn't report it."""
         steal, total = _cpu_times()
         return (steal - self._steal) / (total - self._total) if total > self._total else 0.0
 

@@ -1,4 +1,4 @@
-"""A container that is watched from before its start to its end: output, exit, floods. A lane waits on its bell."""
+"""Watches a container from before its start to its end: output, exit, floods. A lane waits on its bell."""
 
 import threading
 import time
@@ -8,24 +8,24 @@ from runner.engine.containers import Engine, State, Stream
 from runner.engine.output import Output
 from runner.errors import LaneError
 
-STOPPED = "stopped"  # code of the LaneError of a job that ran when the run was stopped
-_LOOK = 0.25  # s between looks at the stop sign while nothing rings
+STOPPED = "stopped"  # code of the LaneError for a job that was running when the run was stopped
+_LOOK = 0.25  # seconds between looks at the stop sign while the bell doesn't ring
 
 
 class Bell:
-    """Rings when something changed in a lane. `stop` is the sign that the whole run ends."""
+    """Rings when something changed in a lane. `stop` is set when the whole run ends."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._changed = threading.Condition()
         self._stop = stop
 
     def ring(self) -> None:
-        """Wake who waits."""
+        """Wake all threads that wait."""
         with self._changed:
             self._changed.notify_all()
 
     def wait(self, until: Callable[[], bool], *, timeout: float) -> bool:
-        """Wait until `until()` holds. False after `timeout` seconds. Raises LaneError `stopped` when the run ends."""
+        """Wait until `until()` is true. False after `timeout` seconds. Raises LaneError `stopped` when the run ends."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while not until():
@@ -39,7 +39,7 @@ class Bell:
 
 
 class Watched:
-    """A container whose end is waited for; nothing is sent while it runs. Its fields may be read at any time."""
+    """A container that is watched until its end. Its fields may be read at any time."""
 
     def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
         self.container = container
@@ -52,7 +52,7 @@ class Watched:
 
     @property
     def ended(self) -> bool:
-        """Whether it ran and runs no more. Raises LaneError when the engine could not say."""
+        """True when it was started and has ended. Raises LaneError when the engine could not tell."""
         if self._failure is not None:
             raise self._failure
         return self.final is not None
@@ -73,16 +73,16 @@ class Watched:
         self._bell.ring()
 
     def _read(self) -> None:
-        """Read its output until that ends."""
+        """Read its output until the end of the stream."""
 
     def kill(self) -> None:
-        """End it at once and wait for its end."""
+        """Kill it and wait for its end."""
         if self._started and not self.ended:
             self._engine.signal(self.container, "SIGKILL")
             self._bell.wait(lambda: self.ended, timeout=10)
 
     def terminate(self, *, grace: float) -> bool:
-        """SIGTERM, and SIGKILL after `grace` seconds. Returns whether it was still running."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds. Returns True when it was still running."""
         if not self._started or self.ended or not self._engine.signal(self.container, "SIGTERM"):
             return False
         if not self._bell.wait(lambda: self.ended, timeout=grace):
@@ -91,9 +91,9 @@ class Watched:
 
 
 class Supervised(Watched):
-    """A container that is read from before its start to its end: output, floods. `ended` last of all becomes true."""
+    """A watched container whose output is kept and limited. `ended` becomes true after all output was read."""
 
-    _told = False  # whether something is written to its stdin
+    _told = False  # True: it has a stdin to write to
 
     def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
         super().__init__(engine, container, bell)
@@ -104,7 +104,7 @@ class Supervised(Watched):
 
     @property
     def printed(self) -> str:
-        """What is kept of its output so far."""
+        """The kept part of its output so far."""
         with self._lock:
             return self._output.text()
 
@@ -114,7 +114,7 @@ class Supervised(Watched):
             return self._output.last_lines(count)
 
     def forget(self) -> None:
-        """Keep nothing of what it has printed so far."""
+        """Forget its output so far."""
         with self._lock:
             self._output = Output()
 
@@ -128,12 +128,12 @@ class Supervised(Watched):
             self._take(source, data)
 
     def _take(self, source: int, data: bytes) -> None:  # noqa: ARG002 - some tell stdout (1) from stderr (2)
-        """Keep what was printed next."""
+        """Add the next output."""
         with self._lock:
             self._output.feed(data)
         if self._output.total > self._output_limit and not self.flooded:
             self.flooded = True
-            # From another thread: the engine waits for its end, and that until its output has been read.
+            # In another thread, because a kill returns only after the output has been read.
             threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
         self._bell.ring()
 

@@ -1,4 +1,4 @@
-"""Cables between the network namespaces of a lane: the addresses of the contract, and honest packets on them."""
+"""Shell scripts that lay cables between the network namespaces of a lane, with addresses and routes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from runner.lanes.addresses import (
 
 CLIENT, SIM, SERVER = "client", "sim", "server"
 LOOKED = "bentpipe: looked"
-_FIRST_INDEX = 10  # of interfaces; 1 is the loopback's
-_LOOKS = 300  # of 10 ms
+_FIRST_INDEX = 10  # first number of an interface; 1 is the loopback interface
+_LOOKS = 300  # waits of 10 ms
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,26 @@ class End:
 
 Cable = tuple[End, End]
 
+
+@dataclass(frozen=True)
+class Route:
+    """A route in the namespace of a role. Without `gateway` it changes the existing on-link route of `interface`.
+    `controller`: TCP's congestion controller; empty: the namespace's default.
+    """
+
+    network: str
+    gateway: str = ""
+    interface: str = ""
+    controller: str = ""
+
+    def command(self) -> str:
+        """A command of `ip -batch`."""
+        controller = f" congctl {self.controller}" if self.controller else ""
+        if self.gateway:
+            return f"route add {self.network} via {self.gateway}{controller}"
+        return f"route change {self.network} dev {self.interface}{controller}"
+
+
 CLIENT_END = End(CLIENT, "eth0", CLIENT_MAC, CLIENT4, CLIENT6)
 SERVER_END = End(SERVER, "eth0", SERVER_MAC, SERVER4, SERVER6)
 CABLES: tuple[Cable, ...] = (
@@ -45,22 +65,21 @@ CABLES: tuple[Cable, ...] = (
 
 
 def wiring_script(
-    pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[str]], *, before: int = 0
+    pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[Route]], *, before: int = 0
 ) -> str:
-    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host.
-
-    `routes`, by role, are commands of `ip -batch`. Simulators have none: they forward frames. `before`: how often the
-    same namespaces were wired; by its new number the captures know a new cable.
+    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host. `routes`: by
+    role; simulators have none, because they forward frames. `before`: how often the same namespaces were wired; it
+    numbers the interfaces, so that the captures recognise a new cable.
     """
     lines = ["set -eu"]
-    # Numbers of their own: an end with the number of its other end passes for a device that stands on no other, and
-    # Linux looks after the carriers of such at most once a second. Until then whatever it is to send is dropped.
+    # All ends have different numbers: Linux treats an end with the number of its peer as a device without a lower
+    # device, and updates its carrier at most once a second. Until then, packets that the end sends are dropped.
     first = _FIRST_INDEX + 2 * len(cables) * before
-    for number, (one, other) in zip(count(first, 2), cables, strict=False):
-        # Made in its two namespaces at once.
+    for number, (near, far) in zip(count(first, 2), cables, strict=False):
+        # Both ends are made directly in their namespaces.
         lines.append(
-            f"ip link add {one.name} index {number} netns {pids[one.role]} address {one.mac} type veth"
-            f" peer name {other.name} index {number + 1} netns {pids[other.role]} address {other.mac}"
+            f"ip link add {near.name} index {number} netns {pids[near.role]} address {near.mac} type veth"
+            f" peer name {far.name} index {number + 1} netns {pids[far.role]} address {far.mac}"
         )
     for role, pid in pids.items():
         ends = [end for cable in cables for end in cable if end.role == role]
@@ -70,13 +89,12 @@ def wiring_script(
 
 
 def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
-    """A shell script that takes a used lane's cables away and empties its volumes.
-
-    `folders`, by role: where the holder sees its volumes. The containers of the job must be gone.
+    """A shell script that removes the cables of a used lane and empties its volumes. `folders`: mount points of the
+    volumes in the holders, by role. The containers of the job must be gone.
     """
     lines = ["set -eu"]
     for role, pid in pids.items():
-        # A stranger may have removed it: whether the namespace is as it was is looked at afterwards.
+        # A job may have removed it. `look_script` checks afterwards whether the namespace is as it was.
         inside = "ip link delete eth0; ip tcp_metrics flush" if role != SIM else "ip tcp_metrics flush"
         lines.append(f"nsenter --net=/proc/{pid}/ns/net sh -c '{inside}' > /dev/null 2>&1 || true")
         lines += [f"find /proc/{pid}/root{folder} -mindepth 1 -delete" for folder in folders[role]]
@@ -85,31 +103,34 @@ def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]
 
 
 def look_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
-    """A shell script that prints what strangers could have left in a lane without cables, and then `LOOKED`."""
+    """A shell script that prints the state of a lane without cables, in which leftovers of jobs would show, and then
+    `LOOKED`."""
     lines = [f"left-behind {pids[role]} {' '.join(folders[role])}" for role in (CLIENT, SERVER)]
     return "\n".join((*lines, f"echo {LOOKED}"))
 
 
-def routes_via(gateway4: str, gateway6: str, *networks: str, more: str = "") -> list[str]:
-    """Routes to `networks`; `more`: further words of `ip route add`."""
-    gateways = ((network, gateway6 if ":" in network else gateway4) for network in networks)
-    return ["link set lo up", *(f"route add {network} via {gateway}{more}" for network, gateway in gateways)]
+def routes_via(gateway4: str, gateway6: str, *networks: str, controller: str = "") -> list[Route]:
+    """Routes to `networks`, each through the gateway of its address family."""
+    return [
+        Route(network, gateway=gateway6 if ":" in network else gateway4, controller=controller) for network in networks
+    ]
 
 
-def _inside(pid: int, ends: Sequence[End], routes: Sequence[str]) -> str:
-    """`ip` commands in the namespace of a process, after its offloads are off.
-
-    The simulator forwards raw frames and the captures record them: what leaves must bear its checksum and be one
-    datagram a frame, and a stock image without NET_ADMIN can't see to that itself.
+def _inside(pid: int, ends: Sequence[End], routes: Sequence[Route]) -> str:
+    """A command that switches offloads off in the namespace of a process and then runs `ip` commands there. The
+    simulator forwards raw frames and the captures record them, so each frame must hold one datagram with its checksum.
+    An image without NET_ADMIN can't switch offloads off itself.
     """
     offloads = "; ".join(f"ethtool -K {end.name} tx off tso off gso off gro off" for end in ends)
     commands = [command for end in ends for command in _up(end)]
-    batch = "\n".join((*commands, *routes))
+    loopback = ["link set lo up"] if routes else []
+    batch = "\n".join((*commands, *loopback, *(route.command() for route in routes)))
     return f"nsenter --net=/proc/{pid}/ns/net sh -euc '{offloads}; ip -batch -' <<END\n{batch}\nEND"
 
 
 def _until_up(role: str, pid: int) -> str:
-    """Ends when all interfaces of a process' namespace carry packets, with 1 when they don't in a few seconds."""
+    """A command that waits until all interfaces in the namespace of a process have a carrier; it exits with 1 after a
+    few seconds."""
     wait = f"for _ in $(seq {_LOOKS}); do ip -brief link show up type veth | grep -qvw UP || exit 0; sleep 0.01; done"
     return (
         f"nsenter --net=/proc/{pid}/ns/net sh -c '{wait}; exit 1'"

@@ -1,1 +1,2 @@
-"""The frozen nouns of the project. Standard library only; no behaviour beyond arithmetic on their own fields."""
+"""The nouns of the project as frozen types. They use only the standard library, and compute only from their own
+fields."""

@@ -1,4 +1,4 @@
-"""The files that a job leaves, under fixed names, and the record of what happened while they were made."""
+"""The files of a job under fixed names, and the record of how they were made."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +7,7 @@ from runner.model.implementation import Role
 from runner.model.middlebox import Middlebox
 from runner.model.real_link import RealLinkEvidence
 
-EVIDENCE_SCHEMA = 2
+EVIDENCE_SCHEMA = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +19,16 @@ class EndpointRecord:
     exit_code: int | None = None  # None: it never started, or was still running when the job ended
     timed_out: bool = False  # killed because the case's time-out had passed
     oom_killed: bool = False
-    stopped_by_us: bool = False  # the server after SIGTERM, or the client after its server's end: no verdict then
+    stopped_by_us: bool = False  # the server by SIGTERM, or the client after its server's end: no verdict then
     output_flooded: bool = False  # killed because it printed more than the limit
     started: float | None = None  # seconds since the job began
     ended: float | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    cpu_s: float = 0.0  # at the last measurement, one every 2 s; 0 for a shorter life
+    cpu_s: float = 0.0  # CPU seconds at the last measurement (every 2 s); 0 for a shorter life
     throttled_s: float = 0.0  # the engine's CPU throttling; above the limit the job is disturbed
-    cpu_pressure: float | None = None  # share of its life, until then, in which it stood still for want of a CPU
+    cpu_pressure: float | None = None  # share of its life, until that measurement, in which it waited for a CPU
     skipped_files: tuple[str, ...] = ()  # members of its folders that were not copied out: links, devices, over budget
-    volumes_full: tuple[str, ...] = ()  # its folders whose quota was used up, such as `/logs`
+    volumes_full: tuple[str, ...] = ()  # folders whose quota was used up, such as `/logs`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,19 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class GuestEvidence:
-    """Where a job in virtual time ran: the guest's kernel, what its chance follows from, what it cost this host."""
+    """The guest of a job in virtual time: its kernel, the inputs of its random numbers, and its cost on this host."""
 
-    kernel: str  # version
+    kernel: str  # version of the guest's kernel
     epoch_unix_s: int  # virtual time when the guest booted
     seed: int
     charge: str = ""  # virtual time that endpoints pay for work (guest/README.md); empty: none
-    virtual_s: float = 0.0  # of the guest's life
-    host_s: float = 0.0
-    cpu_s: float = 0.0  # of this host
-    memory_left: int = 0  # bytes at the end, of what the guest has
-    captures: dict[str, str] = field(default_factory=dict)  # SHA-256 of each as it was captured, by the role beside it
+    virtual_s: float = 0.0  # virtual seconds of the guest's life
+    host_s: float = 0.0  # seconds that the guest ran on this host
+    cpu_s: float = 0.0  # CPU seconds of this host
+    memory_left: int = 0  # free bytes of the guest's memory at the end
+    work: dict[str, dict[str, float]] = field(default_factory=dict)  # by role: syscalls, faults, cpu_s
+    least_s: float = 0.0  # shortest stay of an endpoint in user code; 0: CPU work was not measured
+    captures: dict[str, str] = field(default_factory=dict)  # SHA-256 of each capture, by the endpoint next to it
 
     @property
     def speed(self) -> float:
@@ -63,48 +65,51 @@ class GuestEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """`evidence.json`: what a judge may know beside captures, key logs and qlogs."""
+    """`evidence.json`: the harness' record of a job, for judges, beside captures, key logs and qlogs."""
 
     schema: int = EVIDENCE_SCHEMA
     started_unix_s: float
-    wall_s: float  # the whole job
-    transfer_s: float  # from the client's start to its end
+    wall_s: float  # seconds of the whole job
+    transfer_s: float  # seconds from the client's start to its end
     stages_s: dict[str, float]  # seconds of each stage, by name
     client: EndpointRecord
     server: EndpointRecord
-    boxes: dict[str, EndpointRecord] = field(default_factory=dict)  # of the middlebox, by the name of the box
-    server_ready: bool | None  # None: readiness was not asked for
-    server_udp_ports: tuple[int, ...] = ()  # what a server that did not become ready listened on instead
+    boxes: dict[str, EndpointRecord] = field(default_factory=dict)  # boxes of the middlebox, by name
+    beside: dict[str, EndpointRecord] = field(default_factory=dict)  # endpoints of the second flow, by BesideRole
+    server_ready: bool | None  # None: readiness was not checked
+    server_udp_ports: tuple[int, ...] = ()  # UDP ports of a server that did not become ready
     files: tuple[FileRecord, ...]
-    flooded: bool = False  # ended by us, because more packets were on the link than the files explain
-    extra_files: tuple[str, ...] = ()  # in /downloads, but never requested
+    flooded: bool = False  # the harness ended the job, because the files don't explain so many packets on the link
+    extra_files: tuple[str, ...] = ()  # files in /downloads that were never requested
     capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
-    real_link: RealLinkEvidence | None = None  # of a job over a real link, which has no simulator's truth
-    via: Middlebox | None = None  # on the way
-    content_seed: int | None = None  # of the served files, where a judge looks for their content
-    guest: GuestEvidence | None = None  # of a job in virtual time
+    real_link: RealLinkEvidence | None = None  # for a job over a real link, which has no simulator
+    via: Middlebox | None = None  # the middlebox on the way
+    content_seed: int | None = None  # parts of the served files, for which a judge searches on the link
+    guest: GuestEvidence | None = None  # for a job in virtual time
+    host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: the runner's own host
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
     @property
     def endpoint_pressures(self) -> dict[Role, float]:
-        """`cpu_pressure` of an endpoint, times the CPUs that it used: to stand still costs only who has work to do.
-
-        Empty where nobody knows, and with a middlebox, whose own work crowds the host.
+        """By endpoint: `cpu_pressure` times the CPUs that it used, because waiting matters only for an endpoint with
+        work. Empty when unknown, and with a middlebox, whose own work loads the host.
         """
         if self.via is not None:
             return {}
         seconds = max(self.transfer_s, 1.0)
         sides = {Role.CLIENT: self.client, Role.SERVER: self.server}
         return {
-            role: one.cpu_pressure * one.cpu_s / seconds for role, one in sides.items() if one.cpu_pressure is not None
+            role: record.cpu_pressure * record.cpu_s / seconds
+            for role, record in sides.items()
+            if record.cpu_pressure is not None
         }
 
 
 @dataclass(frozen=True)
 class Artifacts:
-    """The job's folder, by name. Every path may be missing: the judge says what is."""
+    """The files in a job's folder, by name. Every file may be missing: the judge reports that."""
 
     folder: Path
 
@@ -122,24 +127,23 @@ class Artifacts:
 
     @property
     def link_captures(self) -> tuple[Path, Path]:
-        """Both ends of the satellite segment."""
+        """The captures at both ends of the satellite segment."""
         return self._capture("sim", "left"), self._capture("sim", "right")
 
     @property
     def client_capture(self) -> Path:
-        """What the client sent and received, at its end of the link or, with boxes on the way, of its own network.
-
-        With the job's secrets inside (pcapng) where it could be written so; else as it was captured.
+        """The capture at the client's end of the link or, with boxes on the way, of its own network. It is a pcapng
+        file with the job's secrets, if that could be written; otherwise the original capture.
         """
-        own = self._capture("client", "client")
-        return own if own.is_file() else self.link_captures[0]
+        at_client = self._capture("client", "client")
+        return at_client if at_client.is_file() else self.link_captures[0]
 
     @property
     def server_capture(self) -> Path:
-        """The same of the server."""
+        """The same at the server."""
         behind = self._capture("ground", "right")
-        own = self._capture("server", "server")
-        return next((path for path in (own, behind) if path.is_file()), self.link_captures[1])
+        at_server = self._capture("server", "server")
+        return next((path for path in (at_server, behind) if path.is_file()), self.link_captures[1])
 
     def _capture(self, folder: str, name: str) -> Path:
         with_secrets = self.folder / folder / f"{name}.pcapng"
@@ -151,7 +155,7 @@ class Artifacts:
 
     @property
     def captures(self) -> tuple[Path, ...]:
-        """All that a job may have."""
+        """All captures that a job may have."""
         ground = self._capture("ground", "left"), self._capture("ground", "right")
         return tuple(dict.fromkeys((*self.link_captures, self.client_capture, self.server_capture, *ground)))
 
@@ -179,5 +183,5 @@ class Artifacts:
 
     @property
     def attempts_log(self) -> Path:
-        """Of a job that ran again: why each earlier attempt did not count, with what the tools printed."""
+        """Why each earlier attempt of a repeated job did not count, with the output of the tools."""
         return self.folder / "attempts.log"

@@ -1,15 +1,15 @@
-"""What an examination of this host finds."""
+"""The result of a check of this host."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The result of one check of this host. `what` is the result, `mend` the sentence that helps when it is not
+    """The result of one check of this host. `what` is the result, `fix` the sentence that helps when it is not
     `ok`."""
 
     name: str
     ok: bool
     what: str
-    mend: str = ""
-    blocks: bool = True  # nothing can run without it; else numbers or comfort suffer
+    fix: str = ""
+    blocks: bool = True  # True: no job can run without it

@@ -1,7 +1,9 @@
-"""Every code of a finding, an error or a diagnosis: what it means, whose matter it is, and what follows from it.
+"""The codes of findings and errors: what each means, whose matter it is, and what follows from it.
 
-Declared here once. `result.json` and `evidence.json` carry codes; sentences beside them may change, codes are stable.
-Rules of the RFCs have ids of their own (`runner/judge/rules`).
+A code is declared once. `result.json` and `evidence.json` carry codes; sentences beside them may change, codes are
+stable. Nothing follows from the findings of one case and from diagnoses, so a case (`CODES` of its module in
+`testcases`) and a detector (`PATTERNS` of its module in `runner/diagnose`) declare their codes themselves. Rules of the
+RFCs have ids of their own (`runner/judge/rules`).
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,6 @@ class Matter(StrEnum):
     QUESTION = "question"  # the question did not arise: unsupported, or skipped
     HARNESS = "harness"  # bentpipe, its host, a link or a remote host
     IMAGE = "image"  # found by `check` before any job
-    DIAGNOSIS = "diagnosis"  # why a transfer was slow; never a verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,65 +52,31 @@ _NO_FILE = {
     "wrong-alpn": "The endpoints negotiated another application protocol than the case asks for.",
 }
 _ENDPOINT = {
-    "address-not-validated": "The server sent too much to an address that it had not validated.",
-    "amplification-limit-exceeded": "The server sent more than three times what it had received.",
-    "black-hole-not-noticed": "The server kept sending packets that the path no longer carried.",
-    "ce-not-reported": "Congestion marks arrived, and the ACKs did not count them.",
     "close-code-undefined": "A connection was closed with a code that the application protocol does not define.",
     "closed-with-error": "A connection was closed with an error.",
-    "connection-id-reused": "A connection ID was used on two paths.",
-    "connection-ids-not-echoed": "Version Negotiation did not echo the client's connection IDs.",
-    "ecn-counts-wrong": "ECN counts do not match the packets that arrived.",
     "file-differs": "A downloaded file differs from the server's.",
     "files-extra": "The client saved files that nobody requested.",
-    "first-without-certificate": "The first connection had no Certificate.",
-    "flow-control-violated": "The server sent more than the client's limit allowed.",
     "handshake-count": "The number of handshakes is not the one that the case asks for.",
     "leak": "An eavesdropper on the satellite segment saw what the middlebox claims to hide.",
     "no-control-stream": "An endpoint opened no HTTP/3 control stream.",
     "no-ecn-counts": "ACKs carry no ECN counts.",
     "no-ect": "Packets carry no ECN codepoint.",
-    "no-headers": "A request or a response has no HEADERS frame.",
     "no-key-update": "An endpoint did not update its keys.",
-    "no-retry": "The server sent no Retry.",
-    "no-settings": "A control stream does not begin with SETTINGS.",
-    "no-version-negotiation": "The server did not answer an unknown version with Version Negotiation.",
-    "not-concurrent": "Requests were not open at the same time.",
-    "not-early": "The client sent its requests after the handshake instead of in 0-RTT.",
-    "early-data-refused": "The server refused 0-RTT.",
-    "not-ipv6": "Packets did not use IPv6.",
-    "not-resumed": "The second connection was not resumed.",
-    "not-upgraded": "The connection did not change to QUIC version 2.",
-    "offered-version-listed": "Version Negotiation lists the version that the client offered.",
     "old-path-kept": "The server kept sending to the old path.",
-    "other-suite-chosen": "The server chose another cipher suite.",
-    "other-suites-offered": "The client offered other cipher suites.",
     "packet-number-reused": "A packet number was used twice.",
     "packet-without-frames": "A packet has no frame.",
     "page-incomplete": "The browser did not load every object of the page.",
     "path-challenge-unanswered": "A PATH_CHALLENGE was not answered.",
     "path-not-challenged": "A new path was used without a PATH_CHALLENGE.",
-    "path-not-validated": "A new path was not validated.",
     "stream-limit-high": "The server allowed more streams at once than the case provides for.",
-    "streams-not-refilled": "The server never raised the limit of streams.",
     "unexpected-retry": "The server sent Retry where the case forbids it.",
-    "version-1-not-listed": "Version Negotiation does not list version 1.",
-    "version-not-listed": "The client went on with a version that was not listed.",
     "wrong-version": "The connection used another QUIC version than the case asks for.",
 }
 _QUESTION = {
-    "chain-not-sent": "The server sent less of its certificates than the question needs.",
-    "client-hello-small": "The client's first flight fits into one datagram.",
     "declared-unsupported": "The pair can't run the case by its own declaration.",
     "handshake-failed": "The pair got no file through in `handshake`.",
-    "limit-not-reached": "The server never came near the limit.",
-    "limits-never-raised": "The client never raised its limits.",
-    "no-migration": "The client stayed on its path.",
     "no-probe": "The client sent no probe.",
-    "no-unknown-version": "The client did not offer an unknown version.",
     "not-compliant": "The image does not answer unknown test cases with exit code 127.",
-    "packets-small": "The server never sent packets that are too long for the path.",
-    "stream-limit-not-met": "The first limit of streams covered all files.",
     "unsupported": "An endpoint answered the test case with exit code 127.",
 }
 _FOR_GOOD = {
@@ -128,6 +95,7 @@ _FOR_GOOD = {
 _FOR_NOW = {
     "archive-broken": "The archive of a container's folder is broken.",
     "captures-died": "A capture ended before its time.",
+    "collected-limit": "A job left more bytes on its hosts than are copied.",
     "captures-not-ended": "A capture did not end when it was told to.",
     "disturbed": "This host was too busy, so the numbers would have measured the host.",
     "engine": "The Docker Engine refused a call.",
@@ -135,6 +103,7 @@ _FOR_NOW = {
     "guest-died": "A guest's kernel ended before its job did.",
     "guest-hangs": "A guest did nothing and its clock stood still.",
     "guest-late": "A guest ran for too long.",
+    "guest-memory": "This host had no memory left for a guest.",
     "guest-not-started": "A guest could not be started.",
     "guest-panic": "A guest's kernel panicked.",
     "holder-died": "A container of the lane ended.",
@@ -152,15 +121,21 @@ _FOR_NOW = {
     "no-side": "A container of a remote host is missing.",
     "no-truth": "The simulator left no record.",
     "not-recorded": "The job has no recording.",
+    "not-an-engine": "The Docker Engine's socket of a host answers, but not as a Docker Engine does.",
     "not-wired": "The lane could not be wired.",
     "origin-not-ready": "The origin server did not listen in time.",
-    "path-not-ready": "A middlebox was not ready in time.",
+    "beside-missing": "The flow beside did not share the link with the job's own.",
+    "beside-not-ready": "The server of the flow beside was not ready in time.",
+    "box-not-ready": "A middlebox was not ready in time.",
     "terminal-ended": "The terminal box ended early.",
     "gateway-ended": "The gateway box ended early.",
+    "server-ended": "The origin server ended early.",
     "selftest": "The self-test of the link could not run.",
     "side-died": "A container of a remote host ended.",
     "side-failed": "A command on a remote host failed.",
     "stopped": "The run was stopped while the job ran.",
+    "worker-failed": "A worker could not run the job.",
+    "worker-lost": "Workers were lost while they had the job.",
 }
 _IMAGE = {
     "ignores-testcase": "The image runs although it does not know the test case.",
@@ -169,30 +144,6 @@ _IMAGE = {
     "no-setup-script": "The image has no /setup.sh.",
     "not-root": "The image does not start as root.",
     "wrong-platform": "The image is for another platform.",
-}
-_DIAGNOSIS = {
-    "application-idle": "The server had nothing to send.",
-    "bursts": "The server sent in bursts and rested between them.",
-    "dense-acks": "The client acknowledged more often than the return link bears.",
-    "ecn-ignored": "The server did not react to congestion marks.",
-    "ecn-not-reported": "The client did not report congestion marks.",
-    "mtu-black-hole": "Long packets vanished.",
-    "mtu-not-raised": "The server never used the path's full packet size.",
-    "out-of-order": "Packets arrived out of order.",
-    "outage": "The path carried nothing for a while.",
-    "packet-numbers": "Packet numbers grew in an unusual way.",
-    "queue-overflow": "The queue of the link overflowed.",
-    "rate-collapse": "The sending rate collapsed.",
-    "receive-window": "The client's flow control held the server back.",
-    "retransmitted-tail": "The end of the transfer was spent on retransmissions.",
-    "return-link-full": "The return link was full.",
-    "sent-twice": "Data was sent twice without need.",
-    "slow-start-left-early": "Slow start ended long before the link was full.",
-    "small-datagrams": "Datagrams were small.",
-    "spurious-retransmissions": "Data was retransmitted although it had arrived.",
-    "standing-queue": "A queue stood for most of the transfer.",
-    "window-after-loss": "The congestion window stayed small after losses.",
-    "window-never-grew": "The congestion window never grew.",
 }
 
 CODES = {
@@ -204,7 +155,6 @@ CODES = {
         *_codes(Matter.HARNESS, _FOR_GOOD),
         *_codes(Matter.HARNESS, _FOR_NOW, again=True),
         *_codes(Matter.IMAGE, _IMAGE),
-        *_codes(Matter.DIAGNOSIS, _DIAGNOSIS),
     )
 }
 """Code by name."""

@@ -20,5 +20,8 @@ def carried(crossing: Crossing) -> Iterator[str]:
             for side, number in (("terminal", crossing.terminal_split), ("gateway", crossing.gateway_split))
             if number
         ]
-        seen = f", of them {' and '.join(where)}" if where else ""
-        yield f"{crossing.connections} TCP connections of the client, {ended} ended on the way{seen} (sequence numbers)"
+        places = f", of them {' and '.join(where)}" if where else ""
+        yield (
+            f"{crossing.connections} TCP connections of the client, {ended} ended on the way{places} "
+            "(by sequence numbers)"
+        )

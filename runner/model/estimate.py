@@ -12,7 +12,7 @@ REAL, VIRTUAL = "real", "virtual"  # clocks
 _OVERHEAD = 2.0
 # The same of a job over a real link: probes of the link alone, SSH, files. benchmarks/real_link.py measures it.
 _REAL_OVERHEAD = 14.0
-_REAL_RTT = 0.6  # s, of a geostationary satellite: a real link's own is unknown until it has been used
+_REAL_RTT = 0.6  # seconds, RTT of a geostationary satellite; a real link's RTT is unknown before its first job
 # A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
 _TRANSFER_FACTOR = 1.6
 # A connection with one request, and what the loss of one of its flights costs it: the initial probe time-out, RFC 9002
@@ -23,7 +23,7 @@ _DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
 # Bytes on disk, measured over 27 cases of five stacks; `python -m runner.benchmarks.disk RUN` shows how well they fit.
 _CAPTURES_PER_BYTE = 2.2  # both captures per byte of file: headers, ACKs, retransmissions
 _CAPTURES_PER_CONNECTION = 25_000
-_CAPTURES_PER_FILE = 280  # its request
+_CAPTURES_PER_FILE = 280  # bytes of a request
 _RECORDS = 185_000  # tables, series, evidence, logs of any job
 _RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09, the simulator's list of packets 0.06
 _RECORDS_PER_FILE = 370
@@ -42,7 +42,7 @@ class Estimate:
     captures that `--keep-captures median` keeps when no job fails."""
 
     seconds: float
-    guest_seconds: float  # with one guest, on a core that has nothing else to do
+    guest_seconds: float  # seconds with one guest, on an idle core
     records: int
     captures: int
     median_captures: int
@@ -53,7 +53,7 @@ class Estimate:
 
 
 def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
-    """Sums over the jobs. The time is an estimate for average stacks: a slow server takes up to its time-out."""
+    """The sums over the jobs. The time is an estimate for average stacks: a slow server may take its whole time-out."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case_link]
@@ -75,11 +75,12 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
 
 
 def best_clock(case: CaseRecord) -> str:
-    """The clock that suits the case: virtual for what mostly waits, real for what the CPU of a slow stack can limit,
-    for what takes less time in a lane, and for what guests can't run."""
+    """The clock that suits the case: virtual for cases that mostly wait; real for cases that the CPU time of a slow
+    stack can limit, that take less time in a lane, or that guests can't run."""
     binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
     cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
-    return VIRTUAL if cheaper and not (binds or case.forward.is_real or (case.client is not ClientKind.STACK)) else REAL
+    refused = case.beside or case.forward.is_real or case.client is not ClientKind.STACK
+    return VIRTUAL if cheaper and not (binds or refused) else REAL
 
 
 def _in_guest(case: CaseRecord) -> float:
@@ -112,8 +113,10 @@ def _connections(case: CaseRecord) -> int:
 
 
 def _attainable(case: CaseRecord) -> float:
-    """Bit/s that a loss-based controller reaches: the data rate, or on a lossy link what Mathis et al. (1997) give."""
+    """Bit/s that a loss-based controller reaches: the data rate or, on a lossy link, the bound of Mathis et al. (1997).
+    With a second flow, half of the data rate."""
     forward, rtt = case.forward, case.link.rtt
+    most = forward.data_rate / 2 if case.beside else float(forward.data_rate)
     if not forward.loss:
-        return float(forward.data_rate)
-    return min(float(forward.data_rate), 8 * _DATAGRAM * math.sqrt(1.5 / forward.loss) / rtt)
+        return most
+    return min(most, 8 * _DATAGRAM * math.sqrt(1.5 / forward.loss) / rtt)

@@ -1,7 +1,6 @@
-"""What a link does to packets besides delay, queueing and random loss.
-
-The fields have the same names in the simulator's document. sim/README.md describes what each does. A new
-impairment is a field here, a class in sim/src/impairments.cc, and a counter in DirectionTruth (model/result.py).
+"""Impairments of a link besides delay, queueing and random loss. The simulator's document has the same names;
+sim/README.md describes each field. A new impairment is a field here, a class in sim/src/impairments.cc, and a counter
+in DirectionTruth (model/result.py).
 """
 
 from collections.abc import Iterator
@@ -17,36 +16,36 @@ LEAST_MTU, LARGEST_MTU = 100, 65_535  # bytes
 
 
 class _InUnits:
-    """A noun whose fields stay in the ranges of their units; ValueError otherwise. Unknown fields are errors, too."""
+    """A base of types whose fields must be in the ranges of their units. Raises ValueError for other values and for
+    unknown fields."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - not a field
 
     def __post_init__(self) -> None:
         for about in fields(cast("Any", self)):
-            given = getattr(self, about.name)
-            if not about.metadata or given is None:
+            setting = getattr(self, about.name)
+            if not about.metadata or setting is None:
                 continue
             unit, largest = about.metadata["unit"], about.metadata["largest"]
-            for value in given if isinstance(given, tuple) else (given,):
+            for value in setting if isinstance(setting, tuple) else (setting,):
                 if not 0 <= value <= largest:
                     raise ValueError(f"{about.name} is 0 to {largest:g} ({unit}), not {value:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkChange(_InUnits):
-    """What one direction becomes `time` seconds after the first UDP packet."""
+    """New values of one direction from `time` seconds after its first UDP packet."""
 
     time: float = field(metadata=TIME)
-    delay: float = field(metadata=DELAY)  # one way
+    delay: float = field(metadata=DELAY)  # one-way delay, seconds
     data_rate: int  # bit/s
     loss: float = field(default=0.0, metadata=FRACTION)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkImpairments(_InUnits):
-    """Of one direction. Fractions are of UDP packets; `()`, 0 and None mean that nothing of the kind happens.
-
-    A field with a unit can also be set with `--link` (runner/config/link_text.py).
+    """Impairments of one direction. Fractions are of UDP packets; `()`, 0 and None switch an impairment off. Fields
+    with a unit can also be set with `--link` (runner/config/link_text.py).
     """
 
     burst: int = field(default=0, metadata=PACKETS)  # longest run of losses, and of corruptions
@@ -57,7 +56,7 @@ class LinkImpairments(_InUnits):
     jitter: float = field(default=0.0, metadata=DELAY)  # uniform from 0, added to the delay
     reorder: float = field(default=0.0, metadata=FRACTION)  # share that is held back by reorder_delay
     reorder_delay: float = field(default=0.0, metadata=DELAY)
-    mark_packets: int = field(default=0, metadata=PACKETS)  # CE for packets that leave as many or more waiting
+    mark_packets: int = field(default=0, metadata=PACKETS)  # packets that leave at least this many waiting get CE
     changes: tuple[LinkChange, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class LinkImpairments(_InUnits):
 
     @property
     def have_chance(self) -> bool:
-        """Whether the seed decides what happens to a packet."""
+        """True when the seed decides the fate of packets."""
         return bool(self.gilbert_elliott or self.corruption or self.jitter or self.reorder)
 
     def sentences(self) -> Iterator[str]:
@@ -105,7 +104,8 @@ class Outage(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class MtuFall(_InUnits):
-    """Longer packets vanish without a word (RFC 8899 §1.2). `start` in seconds after the first 1-RTT packet."""
+    """Longer packets are dropped without an ICMP message (RFC 8899 §1.2). `start` in seconds after the first 1-RTT
+    packet."""
 
     size: int  # bytes of an IP packet that still passes
     start: float = field(metadata=TIME)
@@ -118,7 +118,8 @@ class MtuFall(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class Rebinding(_InUnits):
-    """A NAT before the client gives it others. `first` in seconds after the first 1-RTT packet; `every` 0: once."""
+    """A NAT before the client gives it another port or address. `first` in seconds after the first 1-RTT packet;
+    `every` in seconds, 0: once."""
 
     what: str  # port or address
     first: float = field(metadata=TIME)
@@ -132,7 +133,7 @@ class Rebinding(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class PathImpairments(_InUnits):
-    """Of both directions together."""
+    """Impairments of both directions together."""
 
     outage: Outage | None = None
     mtu_fall: MtuFall | None = None

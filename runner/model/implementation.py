@@ -22,28 +22,35 @@ class Implementation:
     url: str
     version: str
     build: str | None = None
-    withdrawn: bool = False  # the image is the last one known; its registry may not have it any more
+    withdrawn: bool = False  # the image is the last known one; its registry may no longer have it
     note: str = ""
     language: str = ""
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
-    kind: str = "stack"  # or downloader, browser (ClientKind), or origin, their server
-    speaks: tuple[str, ...] = OVER_QUIC  # by ALPN; not declared: either, the image answers
-    cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared, ask the image
+    kind: str = "stack"  # stack, downloader, browser (ClientKind), or origin, the server of the last two
+    speaks: tuple[str, ...] = OVER_QUIC  # protocols by ALPN; empty: not declared
+    cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared
     congestion_control: str = ""  # the default controller as its developers name it
-    congestion_controls: tuple[str, ...] = ()  # what `CCA` may ask for
-    congestion_implemented: tuple[str, ...] = ()  # what the stack has, whether `CCA` may ask for it or not
-    congestion_source: str = ""  # who says so, when it isn't this project
+    congestion_controls: tuple[str, ...] = ()  # allowed values of `CCA`
+    congestion_implemented: tuple[
+        str, ...
+    ] = ()  # controllers in the stack's source, also those that `CCA` can't select
+    congestion_source: str = ""  # source of these facts, unless it is this project
     hystart: bool | None = None
     initial_window: int | None = None  # packets; None: unknown
     initial_window_settable: bool = False
-    variant_of: str = ""  # the stack beside which it stands; empty: it is one itself
-    parameters: dict[str, str] = field(default_factory=dict)  # of a variant: environment variables (model/variant.py)
+    variant_of: str = ""  # the stack of which it is a variant; empty: it is no variant
+    parameters: dict[str, str] = field(default_factory=dict)  # environment variables of a variant (model/variant.py)
 
     @property
     def is_over_tcp(self) -> bool:
-        """Whether it speaks over TCP alone."""
+        """True when it speaks only over TCP."""
         return all(protocol in OVER_TCP for protocol in self.speaks)
 
+    @property
+    def is_a_pair(self) -> bool:
+        """True when it has a client and a server that speak QUIC with each other."""
+        return self.kind == "stack" and set(self.roles) == set(Role) and not self.is_over_tcp
+
     def claims(self, role: Role, wire_name: str) -> bool:
-        """True when the entry doesn't rule the case out. An entry without a list claims everything."""
+        """True when the entry lists the case. An entry without a list claims every case."""
         return role in self.roles and (not self.cases.get(role) or wire_name in self.cases[role])

@@ -26,7 +26,7 @@ class Job:
 
     @property
     def client_via(self) -> str:
-        """`<client>[+via]`: the client as it reaches the server, a column of the matrix."""
+        """`<client>[+via]`: the client with the middlebox, a column of the matrix."""
         return f"{self.client}+{self.via}" if self.via else self.client
 
     @property

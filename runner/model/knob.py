@@ -4,7 +4,7 @@
 import re
 from dataclasses import dataclass
 
-FORMS = "cubic|newreno, 1..10000 packets, 0|1200..1452 bytes, 5s..1h"  # of every kind one
+FORMS = "cubic|newreno, 1..10000 packets, 0|1200..1452 bytes, 5s..1h"  # an example of each kind
 _WORD = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 _RANGE = re.compile(
     r"(?P<low>[0-9]+(?P<time>ms|s|m|h)?)\.\.(?P<high>[0-9]+(?(time)(ms|s|m|h)))( (?P<unit>[a-z][a-z -]*))?"
@@ -16,42 +16,41 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """One of `words`, or what lies from `low` to `high`: whole numbers, or times when these are.
-
-    A time is written as `25ms`, `8s`, `1.5m` or `1h`; a number alone is one of ms.
+    """Allowed values: one of `words`, or a whole number or time from `low` to `high`. A time is written as `25ms`,
+    `8s`, `1.5m` or `1h`; a number without a unit is in ms.
     """
 
-    text: str  # as it is declared
+    text: str  # the text of its declaration
     words: tuple[str, ...] = ()
     low: str = ""  # empty: words alone
     high: str = ""
-    unit: str = ""  # of the numbers, for people
+    unit: str = ""  # unit of the numbers, for people
     timed: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "Knob":
-        """Words and at most one range, with `|` between. Raises ValueError for what is none of FORMS."""
+        """Parse words and at most one range, separated by `|`. Raises ValueError for a text that has none of FORMS."""
         *words, last = text.split("|")
-        found = _RANGE.fullmatch(last)
-        words += [] if found else [last]
+        match = _RANGE.fullmatch(last)
+        words += [] if match else [last]
         if not all(_WORD.fullmatch(word) for word in words):
             raise ValueError(f"'{text}' is neither choices nor a range")
-        if found is None:
+        if match is None:
             return cls(text=text, words=tuple(words))
         knob = cls(
             text=text,
             words=tuple(words),
-            low=found["low"],
-            high=found["high"],
-            unit=found["unit"] or "",
-            timed=bool(found["time"]),
+            low=match["low"],
+            high=match["high"],
+            unit=match["unit"] or "",
+            timed=bool(match["time"]),
         )
         if knob._amount(knob.low) > knob._amount(knob.high):
             raise ValueError(f"'{text}' ends before it begins")
         return knob
 
     def read(self, value: str) -> str | None:
-        """`value` as it is handed on, numbers without leading zeros; None when it isn't taken."""
+        """`value` in the form that the image gets, numbers without leading zeros; None when it isn't allowed."""
         if value in self.words:
             return value
         if not self.low or not (_TIME if self.timed else _WHOLE).fullmatch(value):
@@ -64,12 +63,12 @@ class Knob:
         """Seconds of a time, else the number."""
         if not self.timed:
             return int(value)
-        found = _TIME.fullmatch(value)
-        assert found is not None
-        return int(found[1]) * 1e-3 if found[1] else float(found[2]) * _SECONDS[found[3]]
+        match = _TIME.fullmatch(value)
+        assert match is not None
+        return int(match[1]) * 1e-3 if match[1] else float(match[2]) * _SECONDS[match[3]]
 
     def __str__(self) -> str:
         """For a sentence: `cubic or newreno`, `a number of packets, 1 to 10000`."""
-        what = "a time" if self.timed else f"a number of {self.unit}" if self.unit else "a number"
-        ranges = [f"{what}, {self.low} to {self.high}"] if self.low else []
+        kind = "a time" if self.timed else f"a number of {self.unit}" if self.unit else "a number"
+        ranges = [f"{kind}, {self.low} to {self.high}"] if self.low else []
         return " or ".join((*self.words, *ranges))

@@ -9,7 +9,7 @@ IP_PACKET = 1500  # bytes: the MTU of every emulated link
 LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
 LARGEST_DELAY = 60.0  # s
 LARGEST_QUEUE = 1_000_000  # packets
-_STRICT = {"extra": "forbid"}  # pydantic: a field that nobody knows is a mistake
+_STRICT = {"extra": "forbid"}  # pydantic: unknown fields are errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +23,8 @@ class Queue:
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
-        given = [value for value in (self.packets, self.bytes, self.bdp) if value is not None]
-        if len(given) != 1 or not given[0] > 0:
+        lengths = [value for value in (self.packets, self.bytes, self.bdp) if value is not None]
+        if len(lengths) != 1 or not lengths[0] > 0:
             raise ValueError("a queue is given in packets, in bytes or in BDP: exactly one of them, above 0")
 
 
@@ -172,12 +172,12 @@ class AdvertisedLink:
 
     @property
     def rtt(self) -> float:
-        """Unknown, 0: each job measures it."""
+        """0: unknown; each job measures it."""
         return 0.0
 
     @property
     def is_clean(self) -> bool:
-        """Always: nothing is done on purpose."""
+        """True: a real link has no configured impairment."""
         return True
 
     def record(self) -> LinkRecord:

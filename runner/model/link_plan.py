@@ -19,15 +19,15 @@ class LinkPlan:
     spent_day: int
     spent_month: int
     begins: datetime
-    ends: datetime | None  # of the last job; None: it never fits
-    first_day: int  # jobs that the budgets hold before the run ends for the first time
-    broken: str  # which budget ends it first, "day" or "month"; empty: the budgets hold the plan
-    rests: bool  # whether it meets quiet hours
-    calls: int  # how often `run` is to be called, one call a span that a budget ends
+    ends: datetime | None  # the end of the last job; None: the plan never fits into the budgets
+    first_day: int  # jobs within the budgets, before the run ends for the first time
+    broken: str  # the budget that ends the run first, "day" or "month"; empty: the budgets suffice
+    rests: bool  # True: quiet hours interrupt the plan
+    calls: int  # how often `run` must be called: a used-up budget ends a call
 
     @property
     def sentences(self) -> Iterator[str]:
-        """Warnings for the user: a budget that is too small for the plan, hours in which the link rests."""
+        """Warnings for the user: a budget that is too small for the plan, quiet hours of the link."""
         name, link = self.link.name, self.link
         if self.broken:
             budget = (link.budget_day if self.broken == "day" else link.budget_month) or 0

@@ -8,9 +8,8 @@ from runner.model.real_link import RealLinkRecord
 
 @dataclass(frozen=True, kw_only=True)
 class LinkParameters:
-    """One direction as it was run. SI units; the queue resolved to packets of 1500 B.
-
-    Of a real link the data rate is the advertised one; delay, queue and loss are 0: nobody knows them beforehand.
+    """One direction as it was run, in SI units; the queue in packets of 1500 B. A real link has its advertised data
+    rate; its delay, queue and loss are unknown beforehand, and 0 here.
     """
 
     data_rate: int
@@ -21,12 +20,12 @@ class LinkParameters:
 
     @classmethod
     def advertised(cls, data_rate: int) -> "LinkParameters":
-        """One direction of a real link: nothing but its advertised data rate is known of it beforehand."""
+        """One direction of a real link, of which only the advertised data rate is known beforehand."""
         return cls(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
 
     @property
     def is_real(self) -> bool:
-        """Whether this is a real link: an emulated one has a queue."""
+        """True for a real link; only an emulated link has a queue."""
         return self.queue_packets == 0
 
     @property

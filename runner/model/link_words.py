@@ -1,4 +1,4 @@
-"""What a job saw of a real link, in sentences."""
+"""The observations of a real link during a job, in sentences."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from runner.units import format_data_rate, format_size
 
 
 def real_link_sentences(link: RealLinkEvidence) -> Iterator[str]:
-    """Way, clocks, probes, comment; each begins with what it is about, in 9 characters."""
+    """Sentences about route, clocks, probes and comment. Each begins with its subject, padded to 9 characters."""
     nat = {True: ", behind a NAT", False: ", no NAT", None: ""}[link.translated]
     where = f"{link.server_address} UDP port {link.udp_port} over {link.interface}{nat}"
     yield f"way      {where}, {format_size(link.volume)} charged"

@@ -1,9 +1,9 @@
-"""A middlebox (RFC 3234): what carries traffic over the satellite, as a VPN or a PEP does; and how it crossed."""
+"""A middlebox (RFC 3234), such as a VPN or a PEP, and how traffic crossed the satellite through it."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-NO_VIA = "none"  # what `--via` calls a way without a middlebox
+NO_VIA = "none"  # the value of `--via` for no middlebox
 
 
 class Box(StrEnum):
@@ -29,23 +29,34 @@ class Middlebox:
     boxes: tuple[Box, ...] = BOXES  # where the image runs
     splits: tuple[Box, ...] = ()  # where TCP connections end and others begin
     splits_quic: tuple[Box, ...] = ()  # where QUIC connections end and others begin
-    carries: tuple[str, ...] = ("tcp", "udp")  # what goes through it; the rest is forwarded beside it
+    carries: tuple[str, ...] = ("tcp", "udp")  # transports that go through it; others are forwarded past it
     encrypts: bool = False  # nothing of the inner connections may be visible on the satellite link
-    poses_as_server: bool = False  # it ends TLS connections in the server's name, and is given /certs
+    link_port: bool = False  # the boxes speak over UDP port LINK_PORT of the gateway alone
+    poses_as_server: bool = False  # it ends TLS connections in the server's name, and gets /certs
     knobs: tuple[str, ...] = ()  # environment variables that a variant may set
-    variant_of: str = ""  # the middlebox beside which it stands; empty: it is one itself
-    parameters: dict[str, str] = field(default_factory=dict)  # of a variant
+    variant_of: str = ""  # the middlebox of which it is a variant; empty: it is no variant
+    parameters: dict[str, str] = field(default_factory=dict)  # parameters of a variant
+
+    @property
+    def forwards(self) -> bool:
+        """True when it only forwards packets."""
+        return not (self.splits or self.splits_quic or self.encrypts)
+
+    @property
+    def crosses_real_links(self) -> bool:
+        """True when it works over a real link, on which the endpoints' own addresses don't exist."""
+        return self.link_port or self.forwards
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """One thing that an eavesdropper on the satellite link looked for in every captured byte."""
+    """One kind of private data that was searched for in every captured byte of the satellite link."""
 
     what: str  # client address, server address, ports, server name, secret in the URL, …
     visible: bool
     times: int = 0  # packets that show it
     packet: int | None = None  # the first of them in the capture at the terminal's end of the link, from 1
-    how: str = ""  # in the clear, inside a tunnel without encryption, as base64, …
+    how: str = ""  # how it was found: in the clear, inside a tunnel without encryption, as base64, …
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,17 +79,17 @@ class Crossing:
     """
 
     connections: int  # TCP connections of the client that carried data
-    whole: int = 0  # of those, the same from client to server: both initial sequence numbers are
+    whole: int = 0  # those that reach the server unchanged: both initial sequence numbers are equal
     on_link: int = 0  # TCP connections in the clear on the satellite segment, between client's and server's address
-    terminal_split: int = 0  # of those, none of the client's own: their sequence numbers are not at the client
-    gateway_split: int = 0  # of those, ended at the gateway: their sequence numbers are not at the server
+    terminal_split: int = 0  # those that begin at the terminal: their sequence numbers are not at the client
+    gateway_split: int = 0  # those that end at the gateway: their sequence numbers are not at the server
     inner_bytes: int = 0
     outer_bytes: int = 0
-    client_bytes: int = 0  # IP bytes at the client, both directions, with the server
-    answered: bool = True  # some payload of the server reached the client
+    client_bytes: int = 0  # IP bytes between client and server in the client's capture, both directions
+    answered: bool = True  # True: payload of the server reached the client
     sights: tuple[Sight, ...] = ()
 
     @property
     def visible(self) -> tuple[str, ...]:
-        """What an eavesdropper sees, by name."""
+        """The names of the data that an eavesdropper sees."""
         return tuple(sight.what for sight in self.sights if sight.visible)

@@ -1,11 +1,14 @@
-"""Documents of schema 1, with pairs and paths, as documents of schema 2, with server × client × via × link. Pure."""
+"""Turns documents of an older schema into documents of the next schema. Pure.
+
+Schema 1 had pairs and paths; schema 2 has server × client × via × link; schema 3 (results, evidence) renames a code.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 Document = dict[str, Any]
 
-_OWN_LINK = "geo"  # of the cases that were workloads over paths
+_OWN_LINK = "geo"  # the link of cases that were workloads over paths
 _CASES = {  # workload → case
     "goodput": "download",
     "goodput-ipv6": "download-ipv6",
@@ -13,35 +16,37 @@ _CASES = {  # workload → case
     "h2": "download-h2",
     "h3": "download-h3",
 }
+_CODES_2 = {"path-not-ready": "box-not-ready"}
 _ORIGIN, _DOWNLOADER, _BROWSER = "origin", "downloader", "browser"
 
 
 def run_1(document: Document) -> Document:
     """`run.json`: paths become middleboxes, workloads become cases, and the jobs keep the folders that they have."""
     named = {old: _case_1(case) for old, case in document["cases"].items()}
-    found = {**document, "schema": 2, "cases": {case["name"]: case for case in named.values()}}
-    paths = found.pop("paths", {})
+    migrated = {**document, "schema": 2, "cases": {case["name"]: case for case in named.values()}}
+    paths = migrated.pop("paths", {})
     if not paths:
-        return found
-    found["vias"] = document["clients"]
+        return migrated
+    migrated["vias"] = document["clients"]
     kinds = {case["client"] for case in named.values()}
-    found["clients"] = [kind for kind in (_DOWNLOADER, _BROWSER) if kind in kinds]
-    found["middleboxes"] = {name: _middlebox(entry) for name, entry in paths.items()}
+    migrated["clients"] = [kind for kind in (_DOWNLOADER, _BROWSER) if kind in kinds]
+    migrated["middleboxes"] = {name: _middlebox(entry) for name, entry in paths.items()}
     origin = document["implementations"].get(_ORIGIN)
-    if origin is not None and _DOWNLOADER in kinds:  # one image was both
-        found["implementations"] = {**document["implementations"], _DOWNLOADER: {**origin, "name": _DOWNLOADER}}
+    if origin is not None and _DOWNLOADER in kinds:  # one image was client and server
+        migrated["implementations"] = {**document["implementations"], _DOWNLOADER: {**origin, "name": _DOWNLOADER}}
     cells = {
         f"{_ORIGIN}_{via}/{old}": f"{_ORIGIN}_{case['client']}+{via}/{case['name']}"
         for via in document["clients"]
         for old, case in named.items()
     }
-    found["old_folders"] = {new: old for old, new in cells.items()}
-    found["order"] = [_job(job, cells) for job in document["order"]]
-    return found
+    migrated["old_folders"] = {new: old for old, new in cells.items()}
+    migrated["order"] = [_job(job, cells) for job in document["order"]]
+    return migrated
 
 
 def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
-    """`result.json` of a run with these `Run.old_folders`. Raises KeyError when it tells of no cell of the run."""
+    """`result.json` of a run with these `Run.old_folders`. Raises KeyError when the result belongs to no cell of the
+    run."""
     if old_folders:
         document = _job(document, {old: new for new, old in old_folders.items()})
     crossing = document.get("crossing")
@@ -50,22 +55,39 @@ def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
     return {**document, "schema": 2}
 
 
+def result_2(document: Document) -> Document:
+    """`result.json`: findings have today's codes."""
+    findings = [_code_2(finding) for finding in document.get("findings", [])]
+    return {**document, "schema": 3, "findings": findings}
+
+
+def _code_2(fields: Document) -> Document:
+    """A finding, or an error of the harness."""
+    return {**fields, "code": _CODES_2.get(fields["code"], fields["code"])}
+
+
 def _without(document: Document, name: str) -> Document:
     return {key: value for key, value in document.items() if key != name}
 
 
 def evidence_1(document: Document) -> Document:
     """`evidence.json`."""
-    found = {**document, "schema": 2}
-    found["boxes"] = found.pop("sides", {})
-    path = found.pop("path", None)
+    migrated = {**document, "schema": 2}
+    migrated["boxes"] = migrated.pop("sides", {})
+    path = migrated.pop("path", None)
     if path:
-        found |= {"via": _middlebox(path["entry"]), "content_seed": path["seed"]}
-    return found
+        migrated |= {"via": _middlebox(path["entry"]), "content_seed": path["seed"]}
+    return migrated
+
+
+def evidence_2(document: Document) -> Document:
+    """`evidence.json`: the harness's error has today's code."""
+    error = document.get("error")
+    return {**document, "schema": 3, "error": _code_2(error) if error else {}}
 
 
 def _job(fields: Document, cells: Mapping[str, str]) -> Document:
-    """With the axes of today. `cells`: old → new."""
+    """The document with today's axes. `cells`: old → new."""
     pair, case_link = cells[f"{fields['server']}_{fields['client']}/{fields['case']}"].split("/")
     client, _, via = pair.removeprefix(f"{_ORIGIN}_").partition("+")
     case, _, link = case_link.partition("@")
@@ -73,28 +95,28 @@ def _job(fields: Document, cells: Mapping[str, str]) -> Document:
 
 
 def _middlebox(path: Document) -> Document:
-    found = dict(path)
-    if "sides" in found:
-        found["boxes"] = found.pop("sides")
-    return found
+    middlebox = dict(path)
+    if "sides" in middlebox:
+        middlebox["boxes"] = middlebox.pop("sides")
+    return middlebox
 
 
 def _case_1(case: Document) -> Document:
-    """A case with its link as one value; that of a workload without the link in its name."""
-    found = dict(case)
-    real, workload = found.pop("real_link", None), found.pop("workload", None)
-    segment = {name: found.pop(name) for name in ("forward", "return_", "impairments") if name in found}
-    link: Document = {"name": found.pop("scenario"), "segments": [segment], "real": real}
-    found |= {"case": case["name"], "link": link}
+    """A case with its link as one value; a workload's case loses the link in its name."""
+    record = dict(case)
+    real, workload = record.pop("real_link", None), record.pop("workload", None)
+    segment = {name: record.pop(name) for name in ("forward", "return_", "impairments") if name in record}
+    link: Document = {"name": record.pop("scenario"), "segments": [segment], "real": real}
+    record |= {"case": case["name"], "link": link}
     if workload is None:
-        return found
-    name, own = str(workload["name"]), workload["link"] == _OWN_LINK
+        return record
+    name, default_link = str(workload["name"]), workload["link"] == _OWN_LINK
     question = _CASES.get(name, name) + case["abbreviation"].removeprefix(name)
     ground = {"name": "ground", "forward": workload["ground_forward"], "return_": workload["ground_return"]}
     link |= {"name": workload["link"], "note": workload.get("note", "")}
     link["segments"] = [{**segment, "name": "satellite"}, ground]
-    label = question if own else f"{question}@{workload['link']}"
-    return found | {
+    label = question if default_link else f"{question}@{workload['link']}"
+    return record | {
         "name": label,
         "case": question,
         "declared": _CASES.get(name, name),

@@ -5,7 +5,8 @@ LARGEST_ITERATION = 1_000_000
 
 
 def name_problem(name: str) -> str | None:
-    """Why `name` can't name a folder; None when it can. It then leads to no other folder and holds no control code."""
+    """Why `name` can't be the name of a folder; None when it can. A valid name leads to no other folder and has no
+    control characters."""
     if not name:
         return "it is empty"
     if len(name.encode(errors="replace")) > LONGEST_NAME:

@@ -1,51 +1,21 @@
-"""Every number of a job: its name, unit and formula. Declared here once; pages, tables and documents print from here.
+"""The numbers of a pair's transfer, each declared once: pages, tables and documents print from here.
 
 `DEFINITIONS` counts versions of the whole list. A result carries the version by which it was measured
-(`Sample.definitions`), so that nobody compares two numbers that share a name and not a formula.
+(`Sample.definitions`), so that numbers with the same name and different formulas are never compared.
 """
 
-from dataclasses import dataclass
+from runner.model.number import BESIDE, DATA_RATE, PATH, RETRANSMISSIONS, RETURN_LINK, TIMES, Number
 
 DEFINITIONS = 2
 """Version 2: goodput ends at the server's last 1-RTT packet (version 1: at the last new byte)."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Number:
-    """A field of `Sample` (or of `PageLoad`), stored in SI units and printed in `shown_in`. Texts are plain."""
-
-    key: str
-    label: str
-    short: str  # where there is little room
-    shown_in: str  # unit that is printed, one of UNITS
-    formula: str
-    note: str = ""
-    whole: bool = False  # a count: no decimals
-    group: str
-    since: int = 1  # version of the definitions from which the formula holds
-
-
-UNITS = {
-    "Mbit/s": 1e-6,
-    "kbit/s": 1e-3,
-    "%": 100.0,
-    "s": 1.0,
-    "ms": 1e3,
-    "kB": 1e-3,
-    "B": 1.0,
-    "packets": 1.0,
-    "": 1.0,
-}
-"""Unit that is printed → the factor from SI to it."""
-
-_RATE, _TIME, _RETURN, _AGAIN, _PATH = "Data rate", "Times", "Return link", "Retransmissions", "Path"
 
 DELIVERY_TIME = Number(
     key="ttlb",
     label="delivery time",
     short="delivery time",
     shown_in="s",
-    group=_TIME,
+    group=TIMES,
     formula="t(last new byte of response data) − t(client's first packet)",
     note="What a user waits for. Rankings, winners and comparisons go by it. Also called TTLB.",
 )
@@ -54,7 +24,7 @@ THROUGHPUT = Number(
     label="throughput",
     short="throughput",
     shown_in="Mbit/s",
-    group=_RATE,
+    group=DATA_RATE,
     formula="throughput = 8 · file size / delivery time",
     note="Connecting counts.",
 )
@@ -63,9 +33,19 @@ LINK_SHARE = Number(
     label="link share",
     short="link share",
     shown_in="%",
-    group=_RATE,
+    group=DATA_RATE,
     formula="link share = throughput / data rate of the forward link",
     note="The data rate counts IP packets and the time counts connecting, so 100 % can't be reached.",
+)
+
+FAIRNESS = Number(
+    key="fairness",
+    label="Jain's fairness index",
+    short="J",
+    shown_in="",
+    group=BESIDE,
+    formula="J = (x + y)² / (2 · (x² + y²)); x, y: IP data rates of both flows in the shared time",
+    note="1: both flows had the same data rate. 0.5: one of them had everything (Jain, Chiu and Hawe, 1984).",
 )
 
 PAIR_NUMBERS: tuple[Number, ...] = (
@@ -75,7 +55,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="TTFB",
         short="TTFB",
         shown_in="ms",
-        group=_TIME,
+        group=TIMES,
         formula="t(first new byte of response data) − t(client's first packet)",
     ),
     Number(
@@ -83,7 +63,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="handshake",
         short="handshake",
         shown_in="ms",
-        group=_TIME,
+        group=TIMES,
         formula="t(client receives HANDSHAKE_DONE) − t(client's first packet)",
         note="Handshake confirmed, RFC 9001 §4.1.2. Over TCP: the client receives the first record that the server "
         "sends under its application keys (RFC 8446 §7.1).",
@@ -93,7 +73,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="first 1-RTT packet of the server",
         short="first 1-RTT",
         shown_in="ms",
-        group=_TIME,
+        group=TIMES,
         formula="t(first 1-RTT packet of the server) − t(client's first packet)",
         note="The interval of goodput begins here.",
     ),
@@ -102,7 +82,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="last 1-RTT packet of the server",
         short="last 1-RTT",
         shown_in="s",
-        group=_TIME,
+        group=TIMES,
         formula="t(last 1-RTT packet of the server) − t(client's first packet)",
         note="The interval of goodput ends here.",
         since=2,
@@ -112,7 +92,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="goodput",
         short="goodput",
         shown_in="Mbit/s",
-        group=_RATE,
+        group=DATA_RATE,
         formula="goodput = 8 · file size / (t(last 1-RTT packet of the server) − t(first 1-RTT packet of the server))",
         note="Both packets on the client-side trace, whatever they carry: the formula of the public interop runner and "
         "of the thesis (eq. 4.1), for comparison with published matrices. A server that sends a 1-RTT packet before "
@@ -125,7 +105,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="efficiency η",
         short="η",
         shown_in="%",
-        group=_RATE,
+        group=DATA_RATE,
         formula="η = goodput / data rate of the forward link",
         note="Thesis eq. 4.2. The data rate counts IP packets, so headers keep η a little below 100 %.",
         since=2,
@@ -135,7 +115,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="η_exact",
         short="η_exact",
         shown_in="%",
-        group=_RATE,
+        group=DATA_RATE,
         formula="η_exact = η / (1 − loss of the forward link)",
         note="Thesis eq. 4.3.",
         since=2,
@@ -147,7 +127,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="delivery rate",
         short="delivery rate",
         shown_in="Mbit/s",
-        group=_RATE,
+        group=DATA_RATE,
         formula="delivery rate = 8 · file size / (t(last new byte) − t(first new byte))",
     ),
     Number(
@@ -155,7 +135,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="slow-start bound η_ss",
         short="η_ss",
         shown_in="%",
-        group=_RATE,
+        group=DATA_RATE,
         formula="η_ss = delivery rate / data rate of ideal loss-free doubling from the observed initial window",
         note="RFC 9002 §7.3.1. No sender that starts slowly can beat it on this link with this file size.",
     ),
@@ -164,7 +144,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="share of the slow-start bound",
         short="of η_ss",
         shown_in="%",
-        group=_RATE,
+        group=DATA_RATE,
         formula="delivery rate / data rate of the forward link / η_ss",
         note="Both count from the first new byte to the last. 100 %: as fast as slow start allows.",
     ),
@@ -173,7 +153,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="steady-state η",
         short="steady η",
         shown_in="%",
-        group=_RATE,
+        group=DATA_RATE,
         formula="8 · bytes / time between the moments when 50 % and 95 % of them had arrived / data rate of the "
         "forward link",
     ),
@@ -182,7 +162,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="return data rate",
         short="return",
         shown_in="kbit/s",
-        group=_RETURN,
+        group=RETURN_LINK,
         formula="8 · IP bytes sent by the client from the first 1-RTT packet of the server to the last new byte / that "
         "time",
     ),
@@ -191,7 +171,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="ACKs per data packet",
         short="ACKs",
         shown_in="",
-        group=_RETURN,
+        group=RETURN_LINK,
         formula="packets with an ACK frame sent by the client / data packets received",
     ),
     Number(
@@ -199,7 +179,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="retransmission ratio",
         short="retrans.",
         shown_in="%",
-        group=_AGAIN,
+        group=RETRANSMISSIONS,
         formula="stream bytes sent by the server / unique bytes − 1",
     ),
     Number(
@@ -207,7 +187,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="retransmitted",
         short="retrans.",
         shown_in="kB",
-        group=_AGAIN,
+        group=RETRANSMISSIONS,
         formula="stream bytes sent more than once, counted by byte ranges",
     ),
     Number(
@@ -215,7 +195,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="spurious",
         short="spurious",
         shown_in="kB",
-        group=_AGAIN,
+        group=RETRANSMISSIONS,
         formula="retransmitted bytes whose first copy had arrived at the client's side of the link",
     ),
     Number(
@@ -224,7 +204,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="lost",
         shown_in="",
         whole=True,
-        group=_AGAIN,
+        group=RETRANSMISSIONS,
         formula="data packets seen at the server's vantage point, never at the client's",
     ),
     Number(
@@ -233,7 +213,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="packets",
         shown_in="",
         whole=True,
-        group=_AGAIN,
+        group=RETRANSMISSIONS,
         formula="packets with stream data sent by the server",
     ),
     Number(
@@ -241,7 +221,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="stream bytes sent",
         short="sent",
         shown_in="kB",
-        group=_AGAIN,
+        group=RETRANSMISSIONS,
         formula="stream bytes sent by the server, retransmissions included",
     ),
     Number(
@@ -250,7 +230,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="IW",
         shown_in="B",
         whole=True,
-        group=_PATH,
+        group=PATH,
         formula="response bytes sent before an ACK of any of them could have come back",
         note="Observed at the server's vantage point, not read from a configuration.",
     ),
@@ -259,7 +239,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="first flight",
         short="1st flight",
         shown_in="packets",
-        group=_PATH,
+        group=PATH,
         formula="1-RTT bytes of the server, from the request until an ACK of any of them came back / full datagram",
         note="The initial window in packets (RFC 9002 §7.2), unless pacing, flow control or a short file made it less.",
     ),
@@ -268,7 +248,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="RTT, lowest",
         short="RTT min",
         shown_in="ms",
-        group=_PATH,
+        group=PATH,
         formula="lowest RTT of 1-RTT packets, seen at the server's vantage point",
     ),
     Number(
@@ -276,7 +256,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="RTT, median",
         short="RTT med.",
         shown_in="ms",
-        group=_PATH,
+        group=PATH,
         formula="median RTT of 1-RTT packets, seen at the server's vantage point",
         note="What is above the lowest RTT is queueing and delayed acknowledgement.",
     ),
@@ -285,73 +265,40 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         label="one-way delay, median",
         short="delay",
         shown_in="ms",
-        group=_PATH,
+        group=PATH,
         formula="median of t(packet at the client) − t(packet at the server)",
         note="Both captures have one clock when the link is emulated.",
     ),
+    FAIRNESS,
+    Number(
+        key="bottleneck_share",
+        label="share of the bottleneck",
+        short="share",
+        shown_in="%",
+        group=BESIDE,
+        formula="IP bytes of the job's own flow / IP bytes of both flows, in the shared time",
+        note="Packets with payload towards the clients, counted where they leave the forward link.",
+    ),
+    Number(
+        key="beside_goodput",
+        label="goodput of the flow beside",
+        short="beside",
+        shown_in="Mbit/s",
+        group=BESIDE,
+        formula="8 · payload bytes of the flow beside that arrived for the first time in the shared time / shared time",
+        note="Payload of TCP, counted once by sequence numbers. Of QUIC it is the payload of UDP.",
+    ),
+    Number(
+        key="shared_time",
+        label="shared time",
+        short="shared",
+        shown_in="s",
+        group=BESIDE,
+        formula="min(t(last packet) of both flows) − max(t(first packet) of both flows)",
+        note="Packets with payload towards the clients, seen where they leave the forward link.",
+    ),
 )
 """Numbers of a pair's transfer. All instants are those of the client-side trace where nothing else is said."""
-
-PATH_DOWNLOAD_NUMBERS: tuple[Number, ...] = (
-    DELIVERY_TIME,
-    THROUGHPUT,
-    LINK_SHARE,
-    Number(
-        key="handshake_time",
-        label="connected",
-        short="connected",
-        shown_in="ms",
-        group=_TIME,
-        formula="curl's time_appconnect, without TLS its time_connect",
-    ),
-    Number(
-        key="ttfb",
-        label="TTFB",
-        short="TTFB",
-        shown_in="ms",
-        group=_TIME,
-        formula="curl's time_starttransfer: the first byte of the response",
-    ),
-)
-"""Numbers of a download over a path. Delivery time is read from the capture at the client; over HTTP/3 it is curl's
-own time_total, because the last packets may hold no content. The forward link is the satellite segment's."""
-
-PATH_PAGE_NUMBERS: tuple[Number, ...] = (
-    Number(
-        key="load",
-        label="Page Load Time",
-        short="load",
-        shown_in="s",
-        group=_TIME,
-        formula="loadEventStart of the Navigation Timing API, from the start of the navigation",
-    ),
-    Number(
-        key="response_start",
-        label="Response Start",
-        short="response",
-        shown_in="s",
-        group=_TIME,
-        formula="responseStart of the Navigation Timing API, from the start of the navigation",
-    ),
-    Number(
-        key="first_contentful_paint",
-        label="First Contentful Paint",
-        short="paint",
-        shown_in="s",
-        group=_TIME,
-        formula="first-contentful-paint of the Paint Timing API",
-    ),
-    Number(
-        key="completed",
-        label="objects",
-        short="objects",
-        shown_in="",
-        whole=True,
-        group=_TIME,
-        formula="objects of the page that arrived whole, with status 200",
-    ),
-)
-"""Numbers of a page load over a path: fields of `PageLoad`."""
 
 BY_KEY = {number.key: number for number in PAIR_NUMBERS}
 _CHANGED_IN = {number.key: number.since for number in PAIR_NUMBERS if number.since > 1}

@@ -1,4 +1,4 @@
-"""Hours of the day in which no job starts: a terminal that people use by day is measured by night."""
+"""Hours of the day in which no job starts, for example because people use the terminal by day."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Pause:
 
     @classmethod
     def parse(cls, text: str, now: Callable[[], datetime] = datetime.now) -> "Pause":
-        """`18:00-23:00`. Raises UsageError for anything else, and for an empty span."""
+        """Parse a span such as `18:00-23:00`. Raises UsageError for another form, and for an empty span."""
         match = _FORMAT.match(text.strip())
         if match is None or match[1] + match[2] == match[3] + match[4]:
             raise UsageError(f"--pause: '{text}' is not a span of hours: write it as 18:00-23:00.")
@@ -32,7 +32,7 @@ class Pause:
         return all(inside) if self.begin < self.end else any(inside)
 
     def seconds_left(self) -> float:
-        """Seconds until the pause that holds now is over; 0 when none holds."""
+        """Seconds until the present pause is over; 0 outside of the pause."""
         moment = self.now()
         if not self.holds(moment.time()):
             return 0.0

@@ -1,4 +1,4 @@
-"""The application protocols of the matrix by their ALPN (RFC 7301 §3.1), and what asks an endpoint for each."""
+"""The application protocols of the matrix by their ALPN (RFC 7301 §3.1), and the TESTCASE for each."""
 
 HTTP09 = "hq-interop"  # HTTP/0.9 over QUIC, contract.md: the response is the bare file
 HTTP3 = "h3"  # RFC 9114: the response is framed
@@ -7,7 +7,7 @@ HTTP1 = "http/1.1"  # RFC 9112, over TLS and TCP
 OVER_QUIC = (HTTP09, HTTP3)
 OVER_TCP = (HTTP2, HTTP1)
 PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
-"""The one that is asked for first comes first."""
+"""All protocols, in the order in which they are tried."""
 TRANSPORTS = ("tcp", "udp")
 
 WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
@@ -20,5 +20,5 @@ def protocol_of(wire_name: str) -> str:
 
 
 def transport_of(protocol: str) -> str:
-    """tcp or udp: what the network sees of a protocol."""
+    """The transport of a protocol: tcp or udp."""
     return "tcp" if protocol in OVER_TCP else "udp"

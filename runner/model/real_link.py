@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runner.model.implementation import Role
 
-LINK_DOWN = "link"  # code of a job whose link did not carry it: the error of no implementation
+LINK_DOWN = "link"  # error code of a job that its link did not carry; no stack is to blame
 BUDGET_SPENT = "link-budget"
 
 
@@ -32,7 +32,7 @@ class RealLink:
     server: RemoteHost | None
     forward_rate: int
     return_rate: int
-    interface: str = ""  # of the client's host; empty: whichever leads to the server
+    interface: str = ""  # interface of the client's host; empty: the one that leads to the server
     server_interface: str = ""
     server_addresses: tuple[str, ...] = ()  # candidates; empty: every address of the server's host
     families: tuple[int, ...] = (4, 6)
@@ -43,9 +43,9 @@ class RealLink:
     budget_day: int | None = None
     budget_month: int | None = None
     quiet_hours: tuple[str, ...] = ()  # `18:00-23:00`, local time of this host
-    ssh_over_link: bool = False  # the client's host is managed over the link itself: what SSH carries counts, too
+    ssh_over_link: bool = False  # True: SSH to the client's host crosses the link, so its bytes count, too
     abbreviation: str = ""
-    timeout: float = 120.0  # seconds of a measurement
+    timeout: float = 120.0  # time-out of a measurement, in seconds
     iterations: int = 5
     comment: str = ""  # weather, dish, works on the roof: copied into every job
 
@@ -57,7 +57,7 @@ class RealLink:
 
 @dataclass(frozen=True, kw_only=True)
 class RealLinkRecord:
-    """The record of a real link in `run.json`: enough to recognise it, nothing that gives access."""
+    """The record of a real link in `run.json`, with enough to recognise the link and without secrets."""
 
     name: str
     client: str  # name of the host
@@ -84,8 +84,8 @@ class RealLinkRecord:
 class Clock:
     """The client host's clock against the server host's: client − server = `offset` + `drift` · (t − `at`).
 
-    Estimated from the exchanges with the least round-trip times, as NTP does (RFC 5905 §10). `uncertainty` takes both
-    ways of an empty link to be equally long; if they aren't, the error is at most `bound`, half the least RTT.
+    Estimated from the exchanges with the least round-trip times, as NTP does (RFC 5905 §10). `uncertainty` assumes that
+    both directions of an idle link have the same delay; otherwise the error is at most `bound`, half the least RTT.
     """
 
     offset: float
@@ -93,7 +93,7 @@ class Clock:
     at: float  # seconds since 1970, server's clock
     uncertainty: float
     bound: float
-    exchanges: int  # that the estimate rests on
+    exchanges: int  # number of exchanges behind the estimate
 
     def server_time(self, time: float) -> float:
         """The time on the server's clock when the client's clock shows `time`."""
@@ -106,14 +106,14 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Probing:
-    """The light probe's observations in one phase of a job. Times in seconds; None: no answer came back."""
+    """The results of the probes in one phase of a job. Times in seconds; None: no answer came back."""
 
     sent: int
     received: int
     rtt_min: float | None = None
     rtt_median: float | None = None
     rtt_max: float | None = None
-    longest_gap: float = 0.0  # between two answered probes, or an answered one and an end of the phase
+    longest_gap: float = 0.0  # longest time without an answered probe in the phase
 
     @property
     def loss(self) -> float:
@@ -123,18 +123,18 @@ class Probing:
 
 @dataclass(frozen=True, kw_only=True)
 class RealLinkEvidence:
-    """What a job observed of the real link."""
+    """The observations of a real link during a job."""
 
     name: str
     server_address: str
     family: int
-    interface: str  # of the client's host
+    interface: str  # interface of the client's host
     udp_port: int
-    translated: bool | None = None  # whether a NAT stands before the client; None: nobody could tell
+    translated: bool | None = None  # True: the client is behind a NAT; None: unknown
     clock: Clock | None = None
     before: Probing | None = None
     during: Probing | None = None
     after: Probing | None = None
-    probe_data_rate: float = 0.0  # bit/s of IP packets in each direction, beside the transfer and not in its numbers
-    volume: int = 0  # bytes of IP packets over the link that this job is charged with, both directions
+    probe_data_rate: float = 0.0  # bit/s of the probes' IP packets in each direction; no number includes them
+    volume: int = 0  # bytes of IP packets in both directions that are charged to this job
     comment: str = ""

@@ -1,4 +1,4 @@
-"""What is kept of a job for ever: outcome, findings, numbers. Written as `result.json`, numbers in SI units."""
+"""The result of a job: outcome, findings, numbers. It is stored as `result.json`, with numbers in SI units."""
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -8,16 +8,16 @@ from runner.model.job import Job
 from runner.model.middlebox import Crossing, PageLoad
 from runner.model.real_link import RealLinkEvidence
 
-RESULT_SCHEMA = 2
+RESULT_SCHEMA = 3
 
 
 class Outcome(StrEnum):
-    """The outcome of a job: whose matter it is."""
+    """The outcome of a job, which says who is responsible."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # the implementation
-    UNSUPPORTED = "unsupported"  # exit code 127, or declared so
-    ERROR = "error"  # our harness, set-up, missing evidence, or a disturbed job
+    UNSUPPORTED = "unsupported"  # exit code 127, or declared
+    ERROR = "error"  # the harness, the set-up, missing evidence, or a disturbed job
     SKIPPED = "skipped"  # a precondition did not hold
 
 
@@ -29,12 +29,12 @@ class Finding:
     requirement: str
     expected: str
     actual: str
-    role: str = ""  # whose duty it was, or for whom the harness left too little: client, server, or empty
-    section: str = ""  # such as `RFC 9000 §8.1`
+    role: str = ""  # the responsible endpoint, or the one that had too little CPU time: client, server, or empty
+    section: str = ""  # source, such as `RFC 9000 §8.1`
     packets: tuple[int, ...] = ()  # numbers in the capture of `vantage` that prove it, from 1, as Wireshark counts
-    times: tuple[float, ...] = ()  # of those packets, seconds since the client's first Initial; empty: unknown
+    times: tuple[float, ...] = ()  # times of those packets, seconds since the client's first Initial; empty: unknown
     vantage: str = ""  # client or server
-    log_tail: str = ""  # last lines of the endpoint's output, where they help
+    log_tail: str = ""  # last lines of the endpoint's output, if they help
 
     @property
     def places(self) -> str:
@@ -56,7 +56,7 @@ class PublicVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant:
-    """Something that must hold on every trace. `holds` None: it could not be checked."""
+    """A statement that must hold on every trace. `holds` None: it could not be checked."""
 
     name: str
     holds: bool | None
@@ -106,7 +106,7 @@ class Sample:
     steady_state_efficiency: float | None = None  # between 50 % and 95 % of the bytes
     first_server_1rtt: float | None = None
     last_server_1rtt: float | None = None
-    handshake_time: float | None = None  # to the client's receipt of HANDSHAKE_DONE (RFC 9001 §4.1.2)
+    handshake_time: float | None = None  # until the client receives HANDSHAKE_DONE (RFC 9001 §4.1.2)
     ttfb: float | None = None
     ttlb: float | None = None  # the delivery time
     initial_window_bytes: int | None = None  # response bytes sent before an ACK of any could have come
@@ -115,17 +115,21 @@ class Sample:
     ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
     retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1
     retransmitted_bytes: int | None = None
-    spurious_bytes: int | None = None  # of those, bytes whose first copy had arrived
+    spurious_bytes: int | None = None  # retransmitted bytes whose first copy had arrived
     stream_bytes_sent: int | None = None
-    rtt_min: float | None = None  # of 1-RTT packets, seen at the server's vantage point
+    rtt_min: float | None = None  # RTT of 1-RTT packets at the server's vantage point
     rtt_median: float | None = None
     one_way_delay_median: float | None = None  # server to client, both captures have one clock
     data_packets: int | None = None
+    shared_time: float | None = None  # seconds in which a second flow shared the link; None: there was no second flow
+    bottleneck_share: float | None = None  # the job's part of the IP bytes of both flows
+    beside_goodput: float | None = None  # goodput of the second flow
+    fairness: float | None = None  # Jain's index of both flows' data rates
     lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
 
     @property
     def from_client_alone(self) -> "Sample":
-        """Without the numbers that need a capture of the sender: the client's peer is a proxy, not the server."""
+        """The sample without the numbers that need a capture at the sender, for a client whose peer is a proxy."""
         return replace(
             self,
             slow_start_bound=None,
@@ -144,9 +148,8 @@ class Sample:
         )
 
     def completed(self, data_rate: float) -> "Sample":
-        """With the rates that follow from its times. `data_rate`: of the forward link, in bit/s.
-
-        Samples of version 1 have the times without these rates.
+        """The sample with the rates that follow from its times. `data_rate`: the forward link's, in bit/s. Samples of
+        version 1 lack these rates.
         """
         if self.ttlb is None or self.ttlb <= 0 or data_rate <= 0:
             return self
@@ -161,19 +164,19 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The value of one parameter that an endpoint applied, according to one source, beside the value that a
-    variant asked for."""
+    """The value of one parameter that an endpoint applied, according to one source, with the value that a variant
+    requested."""
 
     role: str
     parameter: str  # CCA, IW in packets, ACK_FREQUENCY in ack-eliciting packets per ACK
     asked: str = ""  # empty: the stack's own default
     found: str = ""  # empty: it could not be read anywhere
-    source: str = ""  # output (the image's own words), qlog, first flight, ACKs on the wire
-    holds: bool | None = None  # whether it is what was asked; None: nothing was, or the source can't tell
+    source: str = ""  # output (the image's own report), qlog, first flight, ACKs on the wire
+    holds: bool | None = None  # True: as requested; None: no value was requested, or the source can't tell
     detail: str = ""
 
     @property
-    def said(self) -> str:
+    def read_back(self) -> str:
         """`first flight 32 packets`, `output cubic`, `not read back`."""
         unit = " packets" if self.parameter == "IW" else ""
         return f"{self.source} {self.found}{unit}" if self.source else "not read back"
@@ -181,7 +184,11 @@ class Reading:
     @property
     def sentence(self) -> str:
         """`asked IW=10, first flight 32 packets`."""
-        return f"asked {self.parameter}={self.asked}, {self.said}" if self.asked else f"{self.parameter}: {self.said}"
+        return (
+            f"asked {self.parameter}={self.asked}, {self.read_back}"
+            if self.asked
+            else f"{self.parameter}: {self.read_back}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +203,7 @@ class DirectionTruth:
     dropped_loss: int
     queue_max_packets: float
     queue_mean_packets: float
-    # What impairments did; `words` follow a number of packets. Older simulators count less.
+    # Effects of impairments; `words` follow a number of packets. Older simulators have fewer counters.
     dropped_outage: int = field(default=0, metadata={"words": "dropped by the outage"})
     dropped_mtu: int = field(default=0, metadata={"words": "dropped for their length"})
     corrupted: int = field(default=0, metadata={"words": "corrupted"})  # delivered unless they were lost too
@@ -218,8 +225,8 @@ class NatMapping:
 
     time: float  # seconds of the simulation
     inner: str  # the client's own
-    outer: str  # what the server sees
-    packets: int  # from the client
+    outer: str  # the address that the server sees
+    packets: int  # number of packets from the client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,14 +238,14 @@ class LinkTruth:
     return_: DirectionTruth
     lateness_p99: float  # real minus nominal time when a packet leaves
     lateness_max: float
-    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's: a starved reader shows only here
+    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's; shows a starved reader
     receive_lateness_max: float = 0.0
     socket_drops: int = 0  # the kernel dropped them before the simulator saw them
     malformed: int = 0  # longer than the MTU, or without a checksum: an offload was left on
     send_errors: int = 0
-    spoofed_client: int = 0  # packets from the client's side with a source of the server's, which went no further
+    spoofed_client: int = 0  # dropped packets from the client's side with an address of the server's side
     spoofed_server: int = 0
-    clock_step: float = 0.0  # seconds that the wall clock moved against the steady clock
+    clock_step: float = 0.0  # seconds by which the wall clock was changed against the steady clock
     first_1rtt: float | None = None  # seconds of the simulation; impairments of the path count from it
     mappings: tuple[NatMapping, ...] = ()
 
@@ -255,38 +262,42 @@ class Result:
     link: str = ""  # empty: the case's own
     iteration: int
     outcome: Outcome
-    protocol: str = ""  # ALPN that the endpoints were asked to speak; empty: nothing was run, or it wasn't kept
+    protocol: str = ""  # requested ALPN; empty: nothing was run, or an older result
     findings: tuple[Finding, ...] = ()
     public: PublicVerdict | None = None  # None: it doesn't have this case, or packets could not be read
     violations: tuple[Finding, ...] = ()  # rules of RFCs that an endpoint broke, whatever the case asks; code: rule id
-    notes: tuple[Finding, ...] = ()  # beside the verdict: what rests on less than a MUST or the contract's plain word
+    notes: tuple[
+        Finding, ...
+    ] = ()  # notes beside the verdict, which rest on less than a MUST or a rule of the contract
     sample: Sample | None = None
     truth: LinkTruth | None = None
-    real_link: RealLinkEvidence | None = None  # instead of a simulator's truth
+    real_link: RealLinkEvidence | None = None  # for a real link, instead of a simulator's truth
     invariants: tuple[Invariant, ...] = ()
-    protected: ProtectedPackets | None = None  # None: no capture was read, or the result is older than this field
+    protected: ProtectedPackets | None = None  # None: no capture was read, or an older result
     attempts: int = 1  # runs of this job, disturbed ones included
     disturbed: tuple[str, ...] = ()  # why earlier attempts did not count
     started_unix_s: float = 0.0
-    clock: str = "real"  # or virtual: numbers of different clocks are never pooled
+    clock: str = "real"  # real or virtual; numbers of different clocks are never pooled
     guest_speed: float | None = None  # guest seconds per host second; None: the clock was real
+    host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: `Run.host`
     wall_s: float = 0.0
     transfer_s: float = 0.0
     overhead_s: float = 0.0  # wall - transfer, analysis included
     stages_s: dict[str, float] = field(default_factory=dict)
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
-    applied: dict[str, str] = field(default_factory=dict)  # by role: CCA, IW as the endpoint said it applied them
+    applied: dict[str, str] = field(default_factory=dict)  # by role: CCA and IW that the endpoint reported as applied
     readings: tuple[Reading, ...] = ()
-    limits: dict[str, float] = field(default_factory=dict)  # limit → the part of the transfer's time that it had
-    diagnoses: tuple[Diagnosis, ...] = ()  # in order of time
+    limits: dict[str, float] = field(default_factory=dict)  # limit → its part of the transfer's time
+    diagnoses: tuple[Diagnosis, ...] = ()  # diagnoses in order of time
     captures_kept: bool = True
-    page: PageLoad | None = None  # of a browser
-    crossing: Crossing | None = None  # of a job with boxes on the way
+    reused_from: str = ""  # the run in which the job ran, when a later run took the result over
+    page: PageLoad | None = None  # for a browser
+    crossing: Crossing | None = None  # for a job with boxes on the way
     ground: LinkTruth | None = None  # the segment behind the gateway; `truth` is the satellite's
 
     @classmethod
     def of(cls, job: Job, outcome: Outcome, *findings: Finding) -> "Result":
-        """A verdict on `job`, without anything else that may be known of it."""
+        """A result with a verdict on `job` and nothing else."""
         return cls(
             server=job.server,
             client=job.client,
@@ -300,7 +311,7 @@ class Result:
 
     @property
     def job(self) -> Job:
-        """The job that it tells of."""
+        """The job of the result."""
         return Job(
             server=self.server,
             client=self.client,
@@ -311,11 +322,11 @@ class Result:
         )
 
     def ending(self, outcome: Outcome, *findings: Finding) -> "Result":
-        """The same with another verdict."""
+        """The result with another verdict."""
         return replace(self, outcome=outcome, findings=findings)
 
     @property
     def refuted(self) -> tuple[Reading, ...]:
-        """Where an endpoint did not use what it was asked for: by role and parameter the last reading, the wire's."""
-        last = {(one.role, one.parameter): one for one in self.readings if one.holds is False}
+        """The readings that contradict a request: the last one by role and parameter, which is the one from packets."""
+        last = {(reading.role, reading.parameter): reading for reading in self.readings if reading.holds is False}
         return tuple(last.values())

@@ -1,12 +1,15 @@
-"""What stands between client and server: the segments of a link, and where boxes stand. Data; no lane, no host.
+"""The topology between client and server: the segments of a link and the places of boxes, as data.
 
 client ── sim ── server                                                one segment
 client ── [terminal] ── sim ── [gateway] ── server                     one segment with boxes
 client ── [terminal] ══ sim ══ [gateway] ── ground ── server           two segments, with or without boxes
+
+A flow beside has its client at the terminal and its server at the gateway, in networks of their own.
 """
 
 from dataclasses import dataclass
 
+from runner.model.beside import BesideRole
 from runner.model.link_record import LinkRecord, SegmentRecord
 from runner.model.middlebox import BOXES, Box, Middlebox
 
@@ -16,25 +19,30 @@ SATELLITE, GROUND = "sim", "ground"  # names of the segments' containers and fol
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """`link` has one or two segments; `middlebox` None: nothing is carried, routers at most forward."""
+    """`link` has one or two segments. `middlebox` None: routers, if any, only forward. `beside`: a second flow shares
+    the satellite segment.
+    """
 
     link: LinkRecord
     middlebox: Middlebox | None = None
+    beside: bool = False
 
     @property
     def routed(self) -> bool:
-        """Whether routers join client and server to the link. Without them the segment lies between both ends."""
-        return self.middlebox is not None or len(self.link.segments) > 1
+        """True when routers join client and server to the link. Without routers, both are on the segment itself."""
+        return self.middlebox is not None or len(self.link.segments) > 1 or self.beside
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """Where the middlebox has a container."""
+        """The places at which the middlebox has a container."""
         return self.middlebox.boxes if self.middlebox is not None else ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Everything with a network of its own beside the segments, from the client to the server."""
-        return (CLIENT, *(box.value for box in BOXES), SERVER) if self.routed else (CLIENT, SERVER)
+        """The nodes with their own network, besides the segments, from the client to the server."""
+        if not self.routed:
+            return (CLIENT, SERVER)
+        return (CLIENT, *(box.value for box in BOXES), SERVER, *(role.value for role in BesideRole if self.beside))
 
     @property
     def segments(self) -> dict[str, SegmentRecord]:

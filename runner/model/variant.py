@@ -1,4 +1,4 @@
-"""A stack with other parameters than its defaults: one more row or column beside it."""
+"""A stack with other parameters than its defaults, as another row or column."""
 
 import hashlib
 import re
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from runner.model.implementation import Role
 
-# What a variant may set, in the order of its name: environment variables of contract.md → the roles that get them.
+# Parameters of variants, in the order of the variant's name: environment variables (docs/contract.md) → roles that get
+# them.
 PARAMETERS: dict[str, tuple[Role, ...]] = {
     "CCA": (Role.CLIENT, Role.SERVER),
     "IW": (Role.CLIENT, Role.SERVER),
@@ -33,13 +34,14 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """`quinn+cca=bbr+iw=32`: what folders and pages call it. Free text is shortened, and told apart by a digest."""
+        """The name in folders and pages, such as `quinn+cca=bbr+iw=32`. Free text is shortened, and a digest makes it
+        unique."""
         parts = (f"{name.lower().replace('_', '-')}={_short(value)}" for name, value in self.parameters)
         return "+".join((self.stack, *parts))
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Where it differs from its stack: `SERVER_PARAMS` alone means nothing to a client."""
+        """The roles in which it differs from its stack: `SERVER_PARAMS` doesn't change a client."""
         return tuple(role for role in Role if any(role in PARAMETERS[name] for name, _ in self.parameters))
 
 

@@ -1,1 +1,1 @@
-"""Nightly runs: what runs each night, how long its evidence is kept, where the site goes, whom to tell what changed."""
+"""Nightly runs: their plan, how long evidence is kept, publication of the site, news."""

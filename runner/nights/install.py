@@ -1,4 +1,4 @@
-"""Files that begin the night by themselves: a systemd service and timer, or a line of crontab(5)."""
+"""Files that start the night every day: a systemd service and timer, or a line of crontab(5)."""
 
 import getpass
 import shlex
@@ -18,9 +18,8 @@ def unit_names(night: Night) -> tuple[str, str]:
 
 
 def service(night: Night, path: Path) -> str:
-    """The service. Lanes need root's rights over namespaces and Docker, so the rest is what can be taken away.
-
-    `KillMode=mixed` sends SIGTERM to the night alone, which then ends its run; everything else dies with it.
+    """The service. Lanes need root's rights over namespaces and Docker; all other rights are taken away.
+    `KillMode=mixed` sends SIGTERM to the night alone, which then ends its run; everything else is killed with it.
     """
     return f"""[Unit]
 Description=bentpipe: the night {night.name}
@@ -50,7 +49,7 @@ SystemCallArchitectures=native
 
 
 def timer(night: Night) -> str:
-    """The timer. `Persistent` begins a night that the host slept through."""
+    """The timer. `Persistent` starts a night later when the host was off at its time."""
     return f"""[Unit]
 Description=bentpipe: begins the night {night.name}
 
@@ -70,7 +69,7 @@ def cron_line(night: Night, path: Path) -> str:
 
 
 def install(night: Night, path: Path, folder: Path) -> tuple[Path, Path]:
-    """Write service and timer into `folder`. Raises SetupError when that can't be done."""
+    """Write service and timer into `folder`. Raises SetupError when they can't be written."""
     places = tuple(folder / name for name in unit_names(night))
     try:
         for place, text in zip(places, (service(night, path), timer(night)), strict=True):

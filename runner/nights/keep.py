@@ -1,4 +1,4 @@
-"""Keeps the disk within its budget: the oldest run loses its captures first, then its other evidence. Numbers stay."""
+"""Keeps the disk within its budget: the oldest run loses its captures first, then its other evidence. Results stay."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -11,12 +11,12 @@ from runner.model.job import Job
 from runner.nights.plan import Keep
 from runner.store import RunFolder
 
-_NUMBERS = {"result.json"}  # of a job's folder: what stays as long as its run
+_NUMBERS = {"result.json"}  # files of a job's folder that stay as long as the run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Freed:
-    """What was removed: bytes, runs that lost their captures, runs that lost other evidence, whole runs."""
+    """The removed bytes, and the number of runs that lost their captures, their other evidence, or everything."""
 
     size: int = 0
     captures: int = 0
@@ -25,19 +25,18 @@ class Freed:
 
 
 def keep_within(nights: list[list[Path]], keep: Keep) -> Freed:
-    """Remove what `keep` doesn't allow. `nights`: folders of runs by night, the newest night first.
-
-    A run that another process works on is left alone.
+    """Remove evidence that `keep` doesn't allow. `nights`: folders of runs by night, the newest night first. A run that
+    another process uses stays unchanged.
     """
     freed = Freed()
     for age, folders in enumerate(nights):
         for path in folders:
             if keep.runs is not None and age >= keep.runs:
-                freed = _with(freed, "runs", _locked(path, _remove_run))
+                freed = _add(freed, "runs", _locked(path, _remove_run))
             elif age >= keep.evidence:
-                freed = _with(freed, "evidence", _locked(path, _remove_evidence))
+                freed = _add(freed, "evidence", _locked(path, _remove_evidence))
             elif age >= keep.captures:
-                freed = _with(freed, "captures", _locked(path, _remove_captures))
+                freed = _add(freed, "captures", _locked(path, _remove_captures))
     if keep.disk is None:
         return freed
     oldest_first = [path for folders in reversed(nights) for path in folders if path.is_dir()]
@@ -45,23 +44,24 @@ def keep_within(nights: list[list[Path]], keep: Keep) -> Freed:
         for kind, remove in (("captures", _remove_captures), ("evidence", _remove_evidence)):
             if size_of(oldest_first) <= keep.disk:
                 return freed
-            freed = _with(freed, kind, _locked(path, remove))
+            freed = _add(freed, kind, _locked(path, remove))
     return freed
 
 
 def size_of(folders: Iterable[Path]) -> int:
-    """Bytes on disk of all files in these folders; a link counts as itself."""
+    """Bytes on disk of all files in these folders. A symbolic link counts by its own size."""
     return sum(entry.lstat().st_blocks * 512 for folder in folders for entry in folder.rglob("*") if not entry.is_dir())
 
 
-def _with(freed: Freed, kind: str, size: int) -> Freed:
+def _add(freed: Freed, kind: str, size: int) -> Freed:
     if not size:
         return freed
     return replace(freed, size=freed.size + size, **{kind: getattr(freed, kind) + 1})
 
 
 def _locked(path: Path, remove: Callable[[RunFolder], None]) -> int:
-    """Bytes that `remove` freed in the run at `path`; 0 when it holds no run, or another process has it."""
+    """Call `remove` on the run at `path`, and return the freed bytes; 0 when there is no run, or another process uses
+    it."""
     try:
         folder = RunFolder.open(path, lambda _: None)
         with folder.locked():
@@ -74,7 +74,7 @@ def _locked(path: Path, remove: Callable[[RunFolder], None]) -> int:
 
 def _jobs(folder: RunFolder) -> Iterator[Job]:
     for job in folder.results():
-        with suppress(UsageError):  # a folder with links in it is not ours to change
+        with suppress(UsageError):  # bentpipe makes no links, so such a folder is not changed
             folder.own(job)
             yield job
 

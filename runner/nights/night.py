@@ -13,18 +13,19 @@ from pathlib import Path
 from runner.config.catalog import ROOT
 from runner.errors import BentpipeError, SetupError, UsageError
 from runner.files.folder_lock import locked_folder
+from runner.model.night import NightRecord, Stage, State, run_stage
 from runner.nights.keep import keep_within
 from runner.nights.news import News, news
 from runner.nights.plan import Night, NightRun
 from runner.nights.publish import publish
-from runner.nights.record import NightRecord, Stage, State, load_records, night_folder, save_record
+from runner.nights.record import load_records, night_folder, save_record
 from runner.nights.tell import tell
 from runner.store import RunFolder
 from runner.units import format_size
 
-_RESUMABLE = 24 * 3600  # seconds after its beginning for which a night that died goes on
+_RESUMABLE = 24 * 3600  # seconds after its beginning for which a killed night is resumed
 _PATIENCE = 180  # seconds that a run has to store its jobs after Ctrl-C
-# setpriv(1) of util-linux: the command ends as by Ctrl-C when the night's own process is killed.
+# setpriv(1) of util-linux: the command gets SIGINT when the night's own process is killed.
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "INT")
 
 
@@ -39,7 +40,7 @@ class NightWork:
     clock: Callable[[], float] = time.time
 
     def run(self) -> NightRecord:
-        """Begin a night, or go on with one that died. Raises UsageError when another process works on it."""
+        """Begin a night, or resume a killed one. Raises UsageError when another process runs it."""
         folder = night_folder(self.logs, self.night.name)
         try:
             with locked_folder(folder):
@@ -50,7 +51,7 @@ class NightWork:
             raise
 
     def _record(self, folder: Path) -> NightRecord:
-        """The record of the night that died within a day, or a new one."""
+        """The record of a night that was killed within a day, or a new record."""
         now = self.clock()
         for record in load_records(folder)[:1]:
             if record.ended_unix_s is None and now - record.began_unix_s < _RESUMABLE:
@@ -74,9 +75,9 @@ class NightWork:
             record = record.with_stage(stage)
             save_record(folder, record)
         brought = self.brought(record)
-        record = replace(record, news=tuple(line for one in brought for line in one.lines))
+        record = replace(record, news=tuple(line for run_news in brought for line in run_news.lines))
         for number, recipient in enumerate(self.night.recipients, 1):
-            if not recipient.always and not any(one.changed for one in brought):
+            if not recipient.always and not any(run_news.changed for run_news in brought):
                 continue
             try:
                 tell(recipient, title=f"bentpipe {self.night.name} {record.stamp}", lines=record.news)
@@ -97,7 +98,7 @@ class NightWork:
         if self.night.pull:
             yield "pull", lambda: self._command(["build", "--pull", *self.night.pull, "--yes"], log, end)
         for run in self.night.runs:
-            yield f"run {run.name}", lambda run=run: self._run(run, record.stamp, log, end)  # type: ignore[misc]
+            yield run_stage(run.name), lambda run=run: self._run(run, record.stamp, log, end)  # type: ignore[misc]
         yield "keep", self._keep
         yield "render", lambda: self._command(["render", "--out", str(self.site)], log, None)
         for target in self.night.publish:
@@ -107,7 +108,15 @@ class NightWork:
         if self.clock() >= end:
             return State.LEFT_OUT, "no time was left"
         name = str(self.logs / self.night.run_name(run, stamp))
-        return self._command(["run", "--run", name, *run.arguments, "--yes"], log, end)
+        earlier = next(iter(self._earlier(run, stamp)), None) if run.only_changed else None
+        reuse = [] if earlier is None else ["--reuse", str(earlier.path)]
+        return self._command(["run", "--run", name, *run.arguments, *reuse, "--yes"], log, end)
+
+    def _earlier(self, run: NightRun, stamp: str) -> list[RunFolder]:
+        """The same run in earlier nights, the newest first."""
+        records = load_records(night_folder(self.logs, self.night.name))
+        stamps = [record.stamp for record in records if record.stamp < stamp]
+        return [folder for earlier in stamps if (folder := self._open(run, earlier)) is not None]
 
     def _command(self, arguments: list[str], log: Path, end: float | None) -> tuple[State, str]:
         """Run a command of bentpipe until it ends, or until the night's time is over."""
@@ -156,17 +165,14 @@ class NightWork:
 
     def brought(self, record: NightRecord) -> list[News]:
         """The news of each run of this night."""
-        stamps = [one.stamp for one in load_records(night_folder(self.logs, self.night.name))]
-        earlier = [stamp for stamp in stamps if stamp < record.stamp]
-        found = []
+        lines = []
         for run in self.night.runs:
             tonight = self._open(run, record.stamp)
             if tonight is None:
-                found.append(News(lines=(f"{run.name}: did not run.",), changed=True))
+                lines.append(News(lines=(f"{run.name}: did not run.",), changed=True))
                 continue
-            before = [folder for stamp in earlier if (folder := self._open(run, stamp)) is not None]
-            found.append(news(tonight, before))
-        return found
+            lines.append(news(tonight, self._earlier(run, record.stamp)))
+        return lines
 
     def _open(self, run: NightRun, stamp: str) -> RunFolder | None:
         try:
@@ -176,7 +182,7 @@ class NightWork:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> int:
-    """End the command as Ctrl-C does, so that it stores its jobs; kill it when it does not end."""
+    """End the command like Ctrl-C, so that it stores its jobs; kill it when it does not end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
         try:

@@ -1,4 +1,4 @@
-"""night.json: validated at the border, one frozen `Night`."""
+"""Reads and validates night.json. The result is a frozen `Night`."""
 
 import re
 import shlex
@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from runner.config.catalog import ROOT, Whole, read_as
 from runner.errors import UsageError
 from runner.model.names import name_problem
+from runner.model.night import run_name
 
 NIGHT = ROOT / "night.json"
 NIGHT_SCHEMA = 1
 _EXAMPLE = "night.example.json"
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
-_OWN = ("--run", "--yes", "-y", "--repeat-runs")  # options of `run` that the night gives itself
+_OWN = ("--run", "--yes", "-y", "--repeat-runs", "--reuse")  # options of `run` that the night sets itself
 _SCHEMES = ("http", "https")
 
 Seconds = Annotated[Whole, Field(gt=0, le=7 * 86_400, description="seconds")]
@@ -26,11 +27,14 @@ Nights = Annotated[Whole, Field(ge=1, le=10_000, description="nights")]
 
 
 class _Run(BaseModel):
-    """One run of each night. `options`: those of `./bentpipe run`, as on its command line."""
+    """One run of each night. `options`: those of `./bentpipe run`, as on its command line. `only_changed`: cells whose
+    images, case and link are those of the night before keep that night's results and don't run again. `on`: workers."""
 
     model_config = ConfigDict(extra="forbid")
     name: str
     options: str
+    only_changed: bool = False
+    on: str | None = Field(default=None, description="tls://HOST:PORT, the scheduler of workers")
 
 
 class _Before(BaseModel):
@@ -56,7 +60,7 @@ class _Keep(BaseModel):
 
 
 class _Tell(BaseModel):
-    """Who is told what changed: the URL of a webhook, or a mail address. `when`: always, or only about changes."""
+    """A recipient of news: the URL of a webhook, or a mail address. `when`: always, or only about changes."""
 
     model_config = ConfigDict(extra="forbid")
     webhook: str | None = None
@@ -85,11 +89,12 @@ class NightRun:
 
     name: str
     arguments: tuple[str, ...]
+    only_changed: bool = False  # results of the night before are taken over where nothing changed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
-    """How long evidence is kept: nights, and bytes of all runs together. None: without a limit."""
+    """How long evidence is kept, in nights, and the most bytes of all runs together. None: no limit."""
 
     captures: int
     evidence: int
@@ -99,7 +104,7 @@ class Keep:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipient:
-    """Who is told: the URL of a webhook, or a mail address. `always`: even when nothing changed."""
+    """A recipient of news: the URL of a webhook, or a mail address. `always`: also when nothing changed."""
 
     webhook: str | None
     mail: str | None
@@ -108,7 +113,8 @@ class Recipient:
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """What runs each night. `at`: local time of the beginning; `longest`: seconds after which no job goes on."""
+    """The plan of each night. `at`: local time of the beginning; `longest`: seconds after which running jobs are
+    ended."""
 
     name: str
     at: time
@@ -122,7 +128,7 @@ class Night:
 
     def run_name(self, run: NightRun, stamp: str) -> str:
         """The folder of a run of the night that began at `stamp`."""
-        return f"{self.name}-{run.name}-{stamp}"
+        return run_name(self.name, run.name, stamp)
 
 
 def night_schema() -> dict[str, Any]:
@@ -131,7 +137,7 @@ def night_schema() -> dict[str, Any]:
 
 
 def load_night(path: Path = NIGHT) -> Night:
-    """The night. Raises UsageError naming file, field and what was expected."""
+    """Load the plan. Raises UsageError with the file, the field and the expected value."""
     file = read_as(_File, path, missing=f"is missing: copy {_EXAMPLE} to it and say what runs (docs/nights.md)")
     for name in (file.name, *(run.name for run in file.runs)):
         if problem := name_problem(name):
@@ -147,11 +153,17 @@ def load_night(path: Path = NIGHT) -> Night:
         longest=float(file.longest),
         build=tuple(file.before.build),
         pull=tuple(file.before.pull),
-        runs=tuple(NightRun(name=run.name, arguments=_arguments(path, run)) for run in file.runs),
+        runs=tuple(
+            NightRun(name=run.name, arguments=_arguments(path, run), only_changed=run.only_changed) for run in file.runs
+        ),
         keep=Keep(**file.keep.model_dump()),
         publish=tuple(file.publish),
         recipients=tuple(_recipient(path, number, entry) for number, entry in enumerate(file.tell, 1)),
     )
+
+
+def _night_run(path: Path, run: _Run) -> NightRun:
+    return NightRun(name=run.name, arguments=_arguments(path, run), only_changed=run.only_changed)
 
 
 def _arguments(path: Path, run: _Run) -> tuple[str, ...]:
@@ -164,7 +176,7 @@ def _arguments(path: Path, run: _Run) -> tuple[str, ...]:
             raise UsageError(
                 f"{path}, run '{run.name}': the night sets {argument.partition('=')[0]} itself: leave it out."
             )
-    return tuple(arguments)
+    return (*arguments, "--on", run.on) if run.on else tuple(arguments)
 
 
 def _recipient(path: Path, number: int, entry: _Tell) -> Recipient:

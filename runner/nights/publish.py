@@ -7,7 +7,7 @@ from pathlib import Path
 from runner.errors import SetupError
 
 _GIT = "git+"
-_LONGEST = 1800  # seconds of one transfer
+_LONGEST = 1800  # most seconds of one transfer
 _AUTHOR = ("-c", "user.name=bentpipe", "-c", "user.email=bentpipe@localhost")
 
 
@@ -29,7 +29,7 @@ def publish(site: Path, target: str, *, work: Path) -> None:
 
 
 def _to_folder(site: Path, target: Path) -> None:
-    """Copy beside the old site, then exchange both: a reader sees the old or the new one."""
+    """Copy the site beside the old one, then exchange both: a reader sees the old or the new site."""
     fresh, old = target.with_name(target.name + ".new"), target.with_name(target.name + ".old")
     if target.exists() and not (target / ".bentpipe-site").is_file() and any(target.iterdir()):
         raise SetupError(f"{target} holds something else than a site of bentpipe: publish to another folder.")
@@ -47,7 +47,7 @@ def _to_folder(site: Path, target: Path) -> None:
 
 
 def _to_branch(site: Path, target: str, work: Path) -> None:
-    """One commit without history, pushed by force: a site of every night would fill the repository."""
+    """Push one commit without history by force: the history of all nights would fill the repository."""
     url, _, branch = target.partition("#")
     if not branch:
         raise SetupError(f"publish: '{_GIT}{target}' names no branch: write {_GIT}URL#BRANCH.")

@@ -27,7 +27,7 @@ def _post(url: str, title: str, lines: Sequence[str]) -> None:
     body = json.dumps({"text": "\n".join((title, *lines)), "title": title, "lines": list(lines)}).encode()
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=_LONGEST):  # night.json admits http and https alone
+        with urllib.request.urlopen(request, timeout=_LONGEST):  # night.json allows only http and https
             pass
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)

@@ -1,1 +1,1 @@
-"""Which jobs a run has, in which order, and which are left: selection − done."""
+"""The jobs of a run in their order, and those that are left: selection − done."""

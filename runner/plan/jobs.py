@@ -1,7 +1,7 @@
-"""Selection + catalogue → jobs in order; jobs − done → what is left. Pure."""
+"""Makes the ordered jobs of a selection, and the jobs that are left. Pure."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from runner.config.catalog import Catalog
@@ -13,7 +13,7 @@ from runner.model.protocol import TRANSPORTS, transport_of
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 
-# The case that every pair is asked first: when it fails, the others would fail for the same reason.
+# The first case of every pair: when it fails, the others would fail for the same reason.
 GATE = "handshake"
 GATE_FAILED = "handshake-failed"
 
@@ -21,9 +21,10 @@ GATE_FAILED = "handshake-failed"
 def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
     """Every job of the selection. Iterations are the outer loop, so that an interrupted run has whole matrices.
 
-    Handshakes come first, for the other cases of a pair that fails it are skipped.
-
-    With `shuffle_seed` the order is random and reproducible: neighbours in time are then no neighbours in the matrix.
+    Handshakes come first, because a pair that fails it skips its other cases. The middleboxes of a pair run one after
+    the other, so that they share the hour of a real link; each iteration begins with another middlebox, so that none
+    always runs first. With `shuffle_seed` the order is random and reproducible, so that neighbours in time are not
+    neighbours in the matrix.
     """
     ordered = [
         Job(server=server, client=client, via=via, case=record.case, link=record.link_name, iteration=iteration)
@@ -31,7 +32,7 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
         for iteration in range(1, iterations_of(selection, record) + 1)
         for server in selection.servers
         for client in selection.clients
-        for via in selection.vias
+        for via in _rotated(selection.vias, iteration)
     ]
     ordered.sort(key=lambda job: job.iteration)
     if shuffle_seed is not None:
@@ -40,44 +41,50 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
     return tuple(ordered)
 
 
+def _rotated(vias: Sequence[str], iteration: int) -> Sequence[str]:
+    first = (iteration - 1) % len(vias)
+    return (*vias[first:], *vias[:first])
+
+
 def fits(catalog: Catalog, cases: Mapping[str, CaseRecord], job: Job) -> bool:
-    """Whether the case asks this kind of client and of server: a browser is not asked what stacks are asked."""
+    """True when the job has the kinds of client and server that its case needs."""
     client, (server_stack, client_stack) = cases[job.case_link].client, _pair(catalog, job)
     return client_stack.kind == client.value and server_stack.kind == client.server
 
 
 def gate(job: Job) -> Job:
-    """The job that must not fail before `job` is worth running."""
+    """The job that must succeed before `job` is run."""
     return replace(job, case=GATE, link="", iteration=1)
 
 
-# Findings of the case `handshake` after which nothing else can succeed: no file, or an endpoint that didn't end well.
-# All others say that the file arrived, in a way that this case forbids, such as after Retry.
+# Findings of the case `handshake` after which no other case can succeed: no file, or an endpoint that failed.
+# With all other findings the file arrived, although in a way that this case forbids, such as after Retry.
 _NOTHING_ARRIVED = frozenset(name for name, code in CODES.items() if code.silences)
 
 
 def cannot_talk(handshake: Result) -> bool:
-    """Whether the pair of this result gets no file through, so that asking it anything else is in vain."""
+    """True when the pair of this result can't transfer a file, so that no other case can succeed."""
     codes = {finding.code for finding in handshake.findings}
     return handshake.outcome is Outcome.FAILED and (not codes or not codes.isdisjoint(_NOTHING_ARRIVED))
 
 
 def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
-    """Why `job` is to be skipped: its pair can't shake hands. None when it may run."""
+    """Why `job` is skipped: the handshake of its pair failed. None when it may run."""
     before = done.get(gate(job))
     if job.case == GATE or before is None or not cannot_talk(before):
         return None
     why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
     return Finding(
         code=GATE_FAILED,
-        requirement="The client gets a file from the server before the pair is asked anything else.",
+        requirement="The client gets a file from the server before the pair runs other cases.",
         expected=f"the file of `{GATE}`",
         actual=why,
     )
 
 
 def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset[Outcome]) -> tuple[Job, ...]:
-    """Jobs without a result, those whose outcome is to be tried again, and those whose gate is, or has passed since."""
+    """Jobs without a result, jobs with an outcome that is tried again, and skipped jobs whose gate runs again or has
+    succeeded since."""
     left = {job for job in order if job not in done or done[job].outcome in retry}
 
     def reopened(job: Job) -> bool:
@@ -88,7 +95,7 @@ def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset
 
 
 def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
-    """Why the pair can't run the case by its own declaration, None when it can."""
+    """Why the pair can't run the case, according to its declaration; None when it can."""
     spoken = protocol(catalog, job)
     if spoken is not None:
         return _not_carried(catalog, job, spoken)
@@ -99,7 +106,7 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
     possible = [name for name in case.protocols if name in shared]
     if not possible:
         asked = " or ".join(case.protocols)
-        return f"{job.server} and {job.client} share {', '.join(shared)} only, and {job.case} is asked over {asked}"
+        return f"{job.server} and {job.client} share {', '.join(shared)} only, and {job.case} runs over {asked}"
     role, stack = next(
         (role, stack)
         for role, stack in ((Role.SERVER, server), (Role.CLIENT, client))
@@ -111,7 +118,7 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
 
 
 def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
-    """Why the middlebox does not carry the protocol, None when it does or when there is none."""
+    """Why the middlebox does not carry the protocol; None when it does, or without a middlebox."""
     carries = catalog.middleboxes[job.via].carries if job.via else TRANSPORTS
     if transport_of(spoken) in carries:
         return None
@@ -119,7 +126,7 @@ def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
 
 
 def protocol(catalog: Catalog, job: Job) -> str | None:
-    """The ALPN over which the pair is asked: the case's first that both speak and claim. None: unsupported."""
+    """The ALPN of the job: the first of the case that both stacks speak and claim. None: unsupported."""
     case, server, client = catalog.cases[job.case], *_pair(catalog, job)
     for name in case.protocols:
         spoken = name in server.speaks and name in client.speaks

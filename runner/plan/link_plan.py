@@ -1,4 +1,4 @@
-"""What a plan takes of real links: volume against budgets, and when it is done, quiet hours included. Pure."""
+"""Computes a plan's volume on real links against their budgets, and its end, with quiet hours. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from runner.model.run import CaseRecord
 from runner.remote.real import FIND_BYTES, expected_volume
 from runner.remote.volume import Ledger
 
-_YEAR = 366  # days: a plan that takes longer is told as one that doesn't fit
+_YEAR = 366  # days: a plan that takes longer is reported as one that doesn't fit
 
 
 class _Share(NamedTuple):
-    """What one job takes: bytes of its link, seconds."""
+    """The cost of one job: bytes on its link, and seconds."""
 
     size: int
     seconds: float
@@ -27,7 +27,7 @@ class _Share(NamedTuple):
 def link_plans(
     todo: Iterable[Job], cases: Mapping[str, CaseRecord], links: Collection[RealLink], *, ledger: Ledger, now: datetime
 ) -> tuple[LinkPlan, ...]:
-    """What the jobs take of each link, if all links begin `now`."""
+    """One plan for each link, if all links begin `now`."""
     shares: dict[str, list[_Share]] = {link.name: [] for link in links}
     known = {link.name: link for link in links}
     for job in todo:
@@ -41,7 +41,7 @@ def link_plans(
 def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -> LinkPlan:
     """Go through the jobs in time: wait in quiet hours, stop for the day or month whose budget is used up."""
     day, month = ledger.spent(link.name, today=now.date())
-    found = LinkPlan(
+    plan = LinkPlan(
         link=link,
         jobs=len(shares),
         volume=FIND_BYTES + sum(share.size for share in shares),
@@ -58,24 +58,24 @@ def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -
     moment, day, month = now, day + FIND_BYTES, month + FIND_BYTES
     for number, (size, seconds) in enumerate(shares):
         rested = _after_quiet(link, moment)
-        found, moment = replace(found, rests=found.rests or rested > moment), rested
+        plan, moment = replace(plan, rests=plan.rests or rested > moment), rested
         while span := _passed(link, day + size, month + size):
-            if not found.broken:
-                found = replace(found, broken=span, first_day=number)
+            if not plan.broken:
+                plan = replace(plan, broken=span, first_day=number)
             if (link.budget_day or link.budget_month or 0) < size + FIND_BYTES or (moment - now).days > _YEAR:
-                return found
+                return plan
             later = _next(moment, span)
             day, month = FIND_BYTES, FIND_BYTES + (month if later.month == moment.month else 0)
-            moment, found = _after_quiet(link, later), replace(found, calls=found.calls + 1)
+            moment, plan = _after_quiet(link, later), replace(plan, calls=plan.calls + 1)
         after = moment + timedelta(seconds=seconds)
         day = day + size if after.date() == moment.date() else 0
         month = month + size if after.month == moment.month else 0
         moment = after
-    return replace(found, ends=moment)
+    return replace(plan, ends=moment)
 
 
 def _passed(link: RealLink, day: int, month: int) -> str:
-    """Which budget that many bytes would pass."""
+    """The budget that these bytes would exceed."""
     if link.budget_month is not None and month > link.budget_month:
         return "month"
     return "day" if link.budget_day is not None and day > link.budget_day else ""
@@ -90,7 +90,7 @@ def _next(moment: datetime, span: str) -> datetime:
 
 
 def _after_quiet(link: RealLink, moment: datetime) -> datetime:
-    """The first moment from then on in which a job may begin."""
+    """The first moment from `moment` on at which a job may begin."""
     for _ in link.quiet_hours:  # spans that touch: the end of one may lie in another
         for span in link.quiet_hours:
             moment += timedelta(seconds=Pause.parse(span, lambda at=moment: at).seconds_left())  # type: ignore[misc]

@@ -1,11 +1,8 @@
-"""From what the user asked to a run folder with its plan: new, resumed or extended. Knows no engine."""
+"""Makes the plan of a run from the user's selection: a new, resumed or extended run. Knows no engine."""
 
-import os
-import platform
 import secrets
-import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 from runner.config.catalog import ROOT, Catalog
 from runner.config.selection import Selection
 from runner.errors import UsageError
+from runner.model.host import host_facts
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -22,11 +20,11 @@ from runner.store import RunFolder
 
 VERSION = "0.1.0"
 LOGS = ROOT / "logs"
-LEDGER = LOGS / "volume.json"  # of real links, over all runs
+LEDGER = LOGS / "volume.json"  # bytes on real links, over all runs
 
 
 def run_path(name: str | None) -> Path:
-    """The folder of `--run NAME|DIR`: a name lies below logs/, without one it is the date and time."""
+    """The folder of `--run NAME|DIR`. A name is a folder in logs/; the default name is the date and time."""
     if name is None:
         return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
@@ -46,8 +44,8 @@ def new_run(
 ) -> Run:
     """The record of a run that begins now. Without `seed`, one is drawn.
 
-    `records`: of the selected cases over their links; without them, those of the catalogue over their own links.
-    `image_ids`, and `image_digests` of published images, are by stack, for its variants too.
+    `records`: the selected cases over their links; without them, the cases of the catalogue over their own links.
+    `image_ids`, and `image_digests` of published images, are by stack and hold for its variants, too.
     """
     seed = secrets.randbits(31) if seed is None else seed
     records = records or {name: catalog.cases[name].record() for name in selection.cases}
@@ -65,7 +63,7 @@ def new_run(
         servers=selection.servers,
         vias=selection.vias,
         cases=scaled,
-        implementations=_implementations(catalog, selection, image_ids, image_digests or {}),
+        implementations=_implementations(catalog, selection, scaled.values(), image_ids, image_digests or {}),
         middleboxes={name: catalog.middleboxes[name] for name in selection.vias if name},
         order=order,
         options={"timeout_scale": f"{timeout_scale:g}"},
@@ -73,25 +71,20 @@ def new_run(
     )
 
 
-def host_facts() -> dict[str, str]:
-    """What `run.json` keeps of this host."""
-    return {
-        "name": socket.gethostname(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "cores": str(os.cpu_count()),
-    }
-
-
 def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
-    """Where a pair is asked over something else than the case's first choice."""
+    """The protocols that are not the first choice of their case, by cell."""
     spoken = {job.cell: (job, protocol(catalog, job)) for job in order}
     return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
 
 
 def _implementations(
-    catalog: Catalog, selection: Selection, image_ids: Mapping[str, str], image_digests: Mapping[str, str]
+    catalog: Catalog,
+    selection: Selection,
+    cases: Iterable[CaseRecord],
+    image_ids: Mapping[str, str],
+    image_digests: Mapping[str, str],
 ) -> dict[str, ImplementationRecord]:
+    beside = [name for case in cases for name in case.beside_stacks]
     stacks = {
         name: ImplementationRecord(
             name=name,
@@ -107,7 +100,7 @@ def _implementations(
             parameters=entry.parameters,
         )
         for name, entry in catalog.implementations.items()
-        if name in (*selection.servers, *selection.clients)
+        if name in (*selection.servers, *selection.clients, *beside)
     }
     boxes = {
         box.name: ImplementationRecord(
@@ -124,62 +117,65 @@ def _implementations(
     return boxes | stacks
 
 
-def no_wider(stored: Run, wanted: Run) -> Run:
-    """`wanted` with the jobs that the stored run has alone; of a variant that is new to it, those of its stack."""
+def no_wider(stored: Run, selected: Run) -> Run:
+    """`selected` without jobs that the stored run lacks; a new variant gets the jobs of its stack."""
 
     def known_as(name: str) -> str:
-        return name if name in stored.implementations else wanted.implementations[name].variant_of
+        return name if name in stored.implementations else selected.implementations[name].variant_of
 
     known = set(stored.order)
     order = (
         job
-        for job in wanted.order
+        for job in selected.order
         if replace(job, server=known_as(job.server), client=known_as(job.client), via=job.via and known_as(job.via))
         in known
     )
-    return replace(wanted, order=tuple(order))
+    return replace(selected, order=tuple(order))
 
 
-def extend_run(folder: RunFolder, wanted: Run) -> Run:
-    """The stored run with whatever `wanted` adds. Raises UsageError when what they share has changed."""
+def extend_run(folder: RunFolder, selected: Run) -> Run:
+    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a shared part has
+    changed."""
     stored = folder.run
-    for name, case in wanted.cases.items():
+    for name, case in selected.cases.items():
         if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
             raise UsageError(
                 f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
             )
-    for name, entry in wanted.implementations.items():
+    for name, entry in selected.implementations.items():
         before = stored.implementations.get(name)
         if before is not None and before.image_id != entry.image_id:
             raise UsageError(
                 f"The image of {name} has changed since {folder.path} began "
                 f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
             )
-    if stored.clock != wanted.clock:
+    if stored.clock != selected.clock:
         raise UsageError(
             f"{folder.path} began with --clock {stored.clock}, and its numbers can't be pooled with those of another "
             f"clock: start a new --run."
         )
-    if stored.guest != wanted.guest:
-        raise UsageError(f"{folder.path} began with another guest (epoch or CPU model): start a new --run.")
+    if stored.guest != selected.guest:
+        raise UsageError(
+            f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."
+        )
     known = set(stored.order)
-    for job in wanted.order:
-        if job in known and stored.protocol(job) != wanted.protocol(job):
+    for job in selected.order:
+        if job in known and stored.protocol(job) != selected.protocol(job):
             raise UsageError(
-                f"{job.client} and {job.server} share {wanted.protocol(job)} only, and shared {stored.protocol(job)} "
+                f"{job.client} and {job.server} share {selected.protocol(job)} only, and shared {stored.protocol(job)} "
                 f"when {folder.path} began: start a new --run."
             )
     return replace(
         stored,
-        clients=_union(stored.clients, wanted.clients),
-        servers=_union(stored.servers, wanted.servers),
-        cases={**wanted.cases, **stored.cases},
-        implementations={**stored.implementations, **wanted.implementations},
-        order=stored.order + tuple(job for job in wanted.order if job not in known),
-        protocols={**stored.protocols, **wanted.protocols},
-        vias=_union(stored.vias, wanted.vias),
-        middleboxes={**wanted.middleboxes, **stored.middleboxes},
-        clocks={**wanted.clocks, **stored.clocks},
+        clients=_union(stored.clients, selected.clients),
+        servers=_union(stored.servers, selected.servers),
+        cases={**selected.cases, **stored.cases},
+        implementations={**stored.implementations, **selected.implementations},
+        order=stored.order + tuple(job for job in selected.order if job not in known),
+        protocols={**stored.protocols, **selected.protocols},
+        vias=_union(stored.vias, selected.vias),
+        middleboxes={**selected.middleboxes, **stored.middleboxes},
+        clocks={**selected.clocks, **stored.clocks},
     )
 
 
@@ -190,11 +186,11 @@ def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
 def presets(
     catalog: Catalog, todo: tuple[Job, ...], not_compliant: Mapping[tuple[str, Role], str]
 ) -> dict[Job, Result]:
-    """Verdicts that need no run: declared unsupported, or an image that failed the compliance probe."""
-    found = {}
+    """Verdicts on jobs that need no run: declared unsupported, or an image that failed the compliance probe."""
+    verdicts = {}
     for job in todo:
         if reason := declared_unsupported(catalog, job):
-            found[job] = unsupported(job, reason, requirement="The pair can run the case.")
+            verdicts[job] = unsupported(job, reason, requirement="The pair can run the case.")
             continue
         for role, name in ((Role.SERVER, job.server), (Role.CLIENT, job.client)):
             if reason := not_compliant.get((name, role)):
@@ -205,23 +201,24 @@ def presets(
                     actual=f"{name}: {reason}",
                     role=role,
                 )
-                found[job] = without_run(job, Outcome.SKIPPED, finding)
-    return found
+                verdicts[job] = without_run(job, Outcome.SKIPPED, finding)
+    return verdicts
 
 
 def unsupported(job: Job, reason: str, *, requirement: str) -> Result:
-    """The verdict that follows from what was declared."""
+    """The verdict that follows from a declaration."""
     finding = Finding(code="declared-unsupported", requirement=requirement, expected="support", actual=reason)
     return without_run(job, Outcome.UNSUPPORTED, finding)
 
 
 def without_run(job: Job, outcome: Outcome, finding: Finding) -> Result:
-    """A verdict now, on a job that nobody has to run."""
+    """A verdict on a job that needs no run."""
     return replace(Result.of(job, outcome, finding), started_unix_s=time.time(), captures_kept=False)
 
 
 def rejudged(before: Result, after: Result) -> Result:
-    """A new verdict with what only the first one could know: times of the harness, attempts, captures kept."""
+    """A new verdict, with the facts that only the first verdict could know: times of the harness, attempts, kept
+    captures."""
     return replace(
         after,
         attempts=before.attempts,

@@ -1,4 +1,4 @@
-"""Was the link up, before, during and after a transfer, and what time was it there? Pure."""
+"""Decides whether a link was up before, during and after a transfer, and compares the clocks. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from runner.engine.containers import State
 from runner.model.real_link import Clock, Probing
 from runner.remote.probes import Exchange, clock, probing
 
-_OUTAGE = 3.0  # s without a single answer that are an outage
-_OUTAGE_RTTS = 4  # or that many RTTs, where that is longer
-_BAD_BASELINE = 0.2  # of the probes lost while nothing else was on the link
+_OUTAGE = 3.0  # seconds without any answer that count as an outage
+_OUTAGE_RTTS = 4  # the same in RTTs; the longer of both counts
+_BAD_BASELINE = 0.2  # share of probes that may be lost while nothing else is on the link
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The phases of a job, the clocks, and why the link did not carry the job; empty when it did."""
+    """The link in each phase of a job, and the clocks. `problem`: why the link did not carry the job; empty when it
+    did."""
 
     before: Probing
     during: Probing | None
@@ -24,7 +25,7 @@ class Conditions:
 
 
 def judge(exchanges: Sequence[Exchange], client: State | None) -> Conditions:
-    """`client`: its container, whose times are of the same clock as those of the probes; None: it never ran."""
+    """`client`: its container's state, with times of the same clock as the probes; None: it never ran."""
     end = float("inf")
     started = client.started if client is not None and client.started is not None else end
     ended = client.ended if client is not None and client.ended is not None else end

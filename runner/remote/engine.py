@@ -1,72 +1,102 @@
-"""The engine of a remote host: the same calls, of which each survives the loss of the SSH connection."""
+"""The engine of a remote host: the calls of a local engine, repeated when the SSH connection is lost."""
 
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from tempfile import TemporaryFile
 from typing import TypeVar
 
 import docker
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from runner.engine.client import BoundedDockerClient
 from runner.engine.containers import ContainerSpec, Engine, State
 from runner.errors import HostRefusedError, LaneError, SetupError
 from runner.lanes.holders import CAPTURE_LIMIT
+from runner.lanes.lanes import PATIENCE_SECONDS
 from runner.model.real_link import RemoteHost
 from runner.remote.ssh import Connection, HostLostError
 from runner.remote.tunnel import Tunnel
-from runner.units import MIB
+from runner.units import MIB, format_duration
 
-HOST_LOST = "host-lost"  # code of the LaneError of a host that stayed away
+HOST_LOST = "host-lost"  # code of the LaneError for a host that can't be reached
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 _CALL_SECONDS = 60
 _CONFLICT = 409
 _BLOCK = 1 << 20
-LARGEST_ARCHIVE = CAPTURE_LIMIT  # bytes that are kept of a folder or file of another host
-_HEADERS = 8 * MIB  # bytes of the headers of an archive: of each file about 1.5 KiB
+LARGEST_ARCHIVE = CAPTURE_LIMIT  # bytes of a folder or file that are copied from another host
+_HEADERS = 8 * MIB  # bytes of the headers of an archive, about 1.5 KiB for each file
 
 Value = TypeVar("Value")
 
 
 class RemoteEngine(Engine):
-    """Construct with `open`. Each call is made again until the host has been away for a minute."""
+    """Construct with `open`. Each call is repeated until the host has not answered for a minute."""
+
+    longest_look = 20.0  # SSH may cross the link
 
     def __init__(self, client: docker.DockerClient, labels: Mapping[str, str], tunnel: Tunnel) -> None:
-        super().__init__(client, labels, url=tunnel.url)
+        super().__init__(client, labels, url=tunnel.url, call_seconds=_CALL_SECONDS)
         self.tunnel = tunnel
 
     @classmethod
     def open(cls, host: RemoteHost, labels: Mapping[str, str]) -> "RemoteEngine":
-        """Connect to the engine of `host`. Raises SetupError with what is wrong, and the mend."""
+        """Connect to the engine of `host`. Raises SetupError with what is wrong, and the fix."""
         connection = Connection(host)
         connection.connect()
         tunnel = Tunnel(connection, patience=_PATIENCE_SECONDS)
         try:
             client = BoundedDockerClient(tunnel.url, version="auto", timeout=_CALL_SECONDS)
             return cls(client, labels, tunnel)
-        except (DockerException, OSError) as error:
-            failure = tunnel.failure
+        except LaneError as error:
             tunnel.close()
-            raise failure or SetupError(f"{host.name}: its Docker Engine doesn't answer ({error}).") from error
+            raise tunnel.failure or SetupError(f"{host.name}: {error}") from error
+        except (DockerException, RequestException, HTTPError, OSError) as error:
+            tunnel.close()
+            raise tunnel.failure or SetupError(f"{host.name}: its Docker Engine doesn't answer ({error}).") from error
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            tunnel.close()
+            raise SetupError(f"{host.name}: {host.docker_socket} is not the socket of a Docker Engine.") from error
 
     @property
     def name(self) -> str:
         return self.tunnel.connection.host.name
 
-    def require_welcome(self) -> None:
-        """Raises HostRefusedError when the host lets us in no more. One that is away may come back: the calls wait."""
-        with suppress(HostLostError):
-            self.tunnel.connection.connect()
+    def require_welcome(self, stop: threading.Event, say: Callable[[str], None]) -> None:
+        """Wait until the engine answers, for example after an upgrade of Docker there, as long as lanes wait for this
+        host's engine. Raises HostRefusedError when the host refuses the login or does not come back. `say` gets a
+        sentence when the host is away.
+        """
+        deadline, reported = time.monotonic() + PATIENCE_SECONDS, False
+        while True:
+            try:
+                self.tunnel.connection.connect()
+                with self._call("answer") as api:
+                    api.ping()
+                return
+            except HostLostError as error:
+                away = str(error)
+            except LaneError as error:
+                if not _lost(error):
+                    raise
+                away = str(self.tunnel.failure or error)
+            if stop.is_set() or time.monotonic() > deadline:
+                raise HostRefusedError(f"{away} It was away for {format_duration(PATIENCE_SECONDS)}.")
+            if not reported:
+                say(f"{self.name} is away. Waiting for it, {format_duration(PATIENCE_SECONDS)} at most.")
+                reported = True
+            stop.wait(_PAUSE_SECONDS)
 
     def close(self) -> None:
         super().close()
         self.tunnel.close()
 
     def _patiently(self, call: Callable[[], Value]) -> Value:
-        """Call until the host answers, whatever it answers. Raises LaneError: the engine's, or `host-lost`."""
+        """Repeat a call until the host answers. Raises the engine's LaneError, or LaneError `host-lost`."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -81,7 +111,7 @@ class RemoteEngine(Engine):
                 time.sleep(_PAUSE_SECONDS if failure is not None else 0.0)
 
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Make a container. When the answer to an earlier try was lost, the container is there already."""
+        """Make a container. It may exist already, when the answer to an earlier try was lost."""
 
         def make() -> str:
             try:
@@ -105,11 +135,18 @@ class RemoteEngine(Engine):
     def state(self, container: str) -> State:
         return self._patiently(lambda: super(RemoteEngine, self).state(container))
 
+    def layer_size(self, container: str) -> int:
+        return self._patiently(lambda: super(RemoteEngine, self).layer_size(container))
+
     def wait(self, container: str) -> None:
         self._patiently(lambda: super(RemoteEngine, self).wait(container))
 
     def printed(self, container: str) -> str:
         return self._patiently(lambda: super(RemoteEngine, self).printed(container))
+
+    def execute(self, container: str, command: list[str]) -> tuple[int, str]:
+        """Run a command, and run it again when the connection is lost."""
+        return self._patiently(lambda: super(RemoteEngine, self).execute(container, command))
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
         self._patiently(lambda: super(RemoteEngine, self).put(container, path, files, mode=mode))
@@ -133,9 +170,8 @@ class RemoteEngine(Engine):
         return self._patiently(super().labelled_volumes)
 
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:
-        """A folder of a container as tar: fetched whole before the first block, so that it can be fetched again.
-
-        Beyond `limit` bytes of files, or LARGEST_ARCHIVE, it is cut off, and its reader says that the rest is missing.
+        """A folder of a container as tar. It is fetched completely before the first block, so that it can be fetched
+        again. It is cut off at `limit` bytes of files, or at LARGEST_ARCHIVE; its reader reports the missing rest.
         """
         largest = (LARGEST_ARCHIVE if limit is None else limit) + _HEADERS
         with TemporaryFile() as file:
@@ -156,6 +192,7 @@ class RemoteEngine(Engine):
 
 
 def _lost(error: LaneError) -> bool:
-    """Whether it was the connection that failed, not the engine that refused."""
+    """True when the connection failed, False when the engine refused the call."""
     cause = error.__cause__
-    return isinstance(cause, RequestException | OSError) and not isinstance(cause, DockerException)
+    lost = isinstance(cause, RequestException | HTTPError | OSError) and error.code != "not-an-engine"
+    return lost and not isinstance(cause, DockerException)

@@ -1,20 +1,18 @@
-"""One job over a real link, from the watchdogs to the evidence, which is written whatever happened."""
+"""One job over a real link, from the watchdogs to the evidence. The evidence is written whatever happens."""
 
-import mmap
 import re
 import secrets
-import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from runner import collect
 from runner.engine.containers import Engine
 from runner.errors import LaneError
 from runner.inputs.inputs import Certificates
+from runner.lanes.addresses import SERVER4
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.experiment import (
     SERVER_GRACE_SECONDS,
@@ -25,28 +23,33 @@ from runner.lanes.experiment import (
 )
 from runner.lanes.holders import CAPTURE_LIMIT
 from runner.lanes.lane_base import together
+from runner.lanes.lane_experiment import BOX_GRACE_SECONDS, BOX_READY_SECONDS
 from runner.lanes.request import LaneJob
 from runner.lanes.served import Served
 from runner.lanes.supervised import Bell
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
-from runner.model.real_link import LINK_DOWN, RealLink, RealLinkEvidence
+from runner.model.middlebox import Box
+from runner.model.real_link import LINK_DOWN, RealLink, RealLinkEvidence, RemoteHost
 from runner.remote import conditions
+from runner.remote.collected import CollectedOfJob
+from runner.remote.datagrams import require_datagrams
 from runner.remote.probes import PROBE_BYTES, Exchange, parse, probe_period, settled
 from runner.remote.reach import Reach
-from runner.remote.station import Station
+from runner.remote.routed import RoutedStation, Way
+from runner.remote.station import CONTRACT_PORT, Station
 from runner.units import MIB
 
-CLIENT_START = "client start"  # the stage from which on files may be on the link
-BASELINE_SECONDS = 3.0  # of probes before and after the transfer, when nothing else is on the link
-LINK_PATIENCE_SECONDS = 30.0  # that a link which is down before the transfer is given
-LIFE_MARGIN = 150.0  # s beyond a job's time-out until the watchdogs end it
-_CLIENT_AFTER_SERVER = 6.0  # s that a client gets to end when its server has died
+CLIENT_START = "client start"  # from this stage on, files may cross the link
+BASELINE_SECONDS = 3.0  # seconds of probes before and after the transfer, when nothing else is on the link
+LINK_PATIENCE_SECONDS = 30.0  # seconds that a link gets to come up before the transfer
+LIFE_MARGIN = 150.0  # seconds after a job's time-out until the watchdogs end it
+_CLIENT_AFTER_SERVER = 6.0  # seconds that a client gets to end after its server has died
 _RECENT_PROBES = 15
 _BEAT_SECONDS = 20.0
+_LISTEN_LOOK_SECONDS = 0.25
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
-_PROBES = 16 * MIB  # bytes of the times of probes
-_LARGEST_FRAME = 2048  # bytes of a frame; paths of more than 1500 B are none of the internet's
+_PROBES = 16 * MIB  # bytes of the file with the probes' times
 
 
 class RealExperiment(Experiment):
@@ -61,19 +64,43 @@ class RealExperiment(Experiment):
         engines: Mapping[Role, Engine],
         served: Served,
         certificates: Certificates,
+        box_keys: Mapping[str, bytes],
+        collected: CollectedOfJob,
         bell: Bell,
         host: str,
         prefix: str,
     ) -> None:
+        """`box_keys`: /keys of the boxes, by name. `host`: the name by which the case asks for the server."""
+        boxes = self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
-        super().__init__(job, served=served, pool=pool, bell=bell)
+        super().__init__(job, served=served, pool=pool, bell=bell, others=tuple(boxes.values()))
         self._link, self._certificates = link, certificates
-        self._to = reach.of(host)
+        self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
+        self._to = reach.of("server4" if needs_routers(job) else host)
         self._hosts = reach.hosts()
+        if needs_routers(job) and self._to.family != 4:
+            raise LaneError("no-address", f"{link.name} has no IPv4, over which middleboxes and TCP cross a real link.")
         name = f"{prefix}-{secrets.token_hex(3)}"
-        self._at_client = Station(engines[Role.CLIENT], link.client, bell, endpoint=self._client, name=name)
-        self._at_server = Station(engines[Role.SERVER], link.server, bell, endpoint=self._server, name=name)
+
+        def station(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> Station:
+            engine = engines[Role(endpoint.role.value)]
+            if not needs_routers(job):
+                return Station(engine, at, bell, endpoint=endpoint, name=name, collected=collected)
+            return RoutedStation(
+                engine,
+                at,
+                bell,
+                endpoint=endpoint,
+                name=name,
+                collected=collected,
+                box=boxes.get(box),
+                way=self._way(),
+            )
+
+        self._at_client = station(self._client, link.client, Box.TERMINAL)
+        self._at_server = station(self._server, link.server, Box.GATEWAY)
         self._stations = (self._at_client, self._at_server)
+        self._routed = tuple(routed for routed in self._stations if isinstance(routed, RoutedStation))
         self._printed: dict[str, str] = {}
         self._exchanges: list[Exchange] = []
         self._over = threading.Event()
@@ -82,6 +109,7 @@ class RealExperiment(Experiment):
         return [
             ("baseline after", self._probe_after),
             ("server stop", self._stop_server),
+            *([("middlebox stop", self._stop_boxes)] if self._job.boxes else []),
             ("captures", self._stop_sides),
             ("collect", self._collect),
         ]
@@ -90,7 +118,7 @@ class RealExperiment(Experiment):
         return self._at_client.side is not None
 
     def _beat(self) -> None:
-        """Tell the watchdogs every now and then that this runner lives."""
+        """Send the watchdogs signs of life of this runner."""
         number = 0
         while not self._over.wait(_BEAT_SECONDS):
             number += 1
@@ -106,23 +134,30 @@ class RealExperiment(Experiment):
             self._pool.shutdown(wait=False)
 
     def _open(self) -> None:
-        """Watchdogs first; then captures and probes, endpoints made, and the link alone for a while."""
+        """Start the watchdogs, then captures and probes; make the endpoints; then probe the idle link for a while."""
         job, link = self._job, self._link
         life = job.timeout + LIFE_MARGIN
-        quotas = {"/logs": job.limits.logs, "/downloads": downloads_quota(job.files)}
+        quotas = {"/logs": job.limits.logs, "/box": job.limits.logs, "/downloads": downloads_quota(job.required_files)}
         token, probe = secrets.token_hex(16), str(link.probe_port)
         common = (str(round(life)), token, probe)
         with self._stages.stage("watchdogs"):
             for station in self._stations:
-                station.endpoint.find(station.engine)
-            together(self._pool, *(lambda one=one: one.guard(life) for one in self._stations))
+                station.find_images()
+            together(self._pool, *(lambda member=member: member.guard(life) for member in self._stations))
             threading.Thread(target=self._beat, name="beat", daemon=True).start()
         with self._stages.stage("captures and probes"):
-            interfaces = self._interfaces()
-            self._at_server.start_side(("server", *common, interfaces["server"], str(link.udp_port)), quotas=quotas)
-            asking = (interfaces["client"], str(link.udp_port), self._to.address, f"{probe_period(link):.4f}")
+            interfaces, filter_text = self._interfaces(), self._filter()
+            answering = (interfaces["server"], filter_text, str(link.udp_port))
+            self._at_server.start_side(("server", *common, *answering), quotas=quotas)
+            asking = (interfaces["client"], filter_text, self._to.address, f"{probe_period(link):.4f}")
             self._at_client.start_side(("client", *common, *asking), quotas=quotas)
             began = time.monotonic()
+        if self._routed:
+            with self._stages.stage("networks"):
+                together(
+                    self._pool,
+                    *(lambda member=member: member.open_network(life=life, token=token) for member in self._routed),
+                )
         with self._stages.stage("endpoints"):
             together(
                 self._pool,
@@ -135,11 +170,11 @@ class RealExperiment(Experiment):
             self._require_link()
 
     def _require_link(self) -> None:
-        """Give a link that is down a while to come back. Raises LaneError `link` when it doesn't."""
+        """Wait a while for a link that is down. Raises LaneError `link` when it doesn't come up."""
         deadline = time.monotonic() + LINK_PATIENCE_SECONDS
         while True:
             self._copy_probes()
-            if any(one.rtt is not None for one in self._exchanges[-_RECENT_PROBES:]):
+            if any(exchange.rtt is not None for exchange in self._exchanges[-_RECENT_PROBES:]):
                 return
             if time.monotonic() > deadline:
                 sent = len(self._exchanges)
@@ -156,15 +191,51 @@ class RealExperiment(Experiment):
             udp_port=self._link.udp_port,
             quota=sum(quotas.values()),
         )
+        if isinstance(station, RoutedStation):
+            box = self._job.topology.middlebox
+            posing = certificates if box is not None and box.poses_as_server else {}
+            station.create_box({**self._box_keys, **posing}, quota=quotas["/box"])
+
+    def _start_boxes(self) -> None:
+        """Start the middlebox. Raises LaneError when a box isn't ready in time."""
+        with self._stages.stage("middlebox ready"):
+            boxes = [(routed, routed.box) for routed in self._routed if routed.box is not None]
+            for _, box in boxes:
+                box.start()
+            deadline = self._stages.wall() + BOX_READY_SECONDS
+            for station, box in boxes:
+                while not station.box_ready():
+                    self._bell.wait(lambda: True, timeout=0)  # raises when the run is stopped
+                    ended = box.watched.ended
+                    if ended or self._stages.wall() > deadline:
+                        why = "ended" if ended else f"was not ready within {BOX_READY_SECONDS:g} s"
+                        printed = "\n".join(station.box_output().splitlines()[-3:]) or "nothing"
+                        raise LaneError("box-not-ready", f"The {box.role.value} box {why}. It printed", printed=printed)
 
     def _start_server(self) -> bool:
+        if self._job.boxes:
+            self._start_boxes()
         with self._stages.stage("server start"):
             self._server.start()
         with self._stages.stage("server ready"):
-            self._server_ready = self._at_server.wait_until_ready(
-                self._link.udp_port, self._to.address, timeout=SERVER_READY_SECONDS
-            )
+            self._server_ready = self._wait_until_ready()
+        if not self._server_ready and self._job.own_server:
+            raise LaneError("origin-not-ready", "The origin did not listen.", printed=self._at_server.output()[-2000:])
         return self._server_ready
+
+    def _wait_until_ready(self) -> bool:
+        """True when the server answers, or listens on TCP, in its own network in time."""
+        station, port = self._at_server, self._job.server_port
+        if not isinstance(station, RoutedStation):
+            return station.wait_until_ready(self._link.udp_port, self._to.address, timeout=SERVER_READY_SECONDS)
+        if port is None:
+            return station.wait_until_ready(CONTRACT_PORT, SERVER4, timeout=SERVER_READY_SECONDS)
+        deadline = self._stages.wall() + SERVER_READY_SECONDS
+        while not station.listens(port):
+            if self._server.watched.ended or self._stages.wall() > deadline:
+                return False
+            self._bell.wait(lambda: self._server.watched.ended, timeout=_LISTEN_LOOK_SECONDS)
+        return True
 
     def _run_client(self) -> None:
         client, server, side = self._client.watched, self._server.watched, self._at_client.side
@@ -172,15 +243,27 @@ class RealExperiment(Experiment):
         with self._stages.stage(CLIENT_START):
             self._client.start()
         with self._stages.stage("transfer"):
-            self._bell.wait(lambda: client.ended or server.ended or side.ended, timeout=self._job.timeout)
+
+            def broken() -> bool:
+                return server.ended or side.ended or any(box.watched.ended for box in self._boxes.values())
+
+            self._bell.wait(lambda: client.ended or broken(), timeout=self._job.timeout)
             if server.ended and not client.ended:
                 self._bell.wait(lambda: client.ended, timeout=_CLIENT_AFTER_SERVER)
             if not client.ended:
-                self._client.timed_out = not server.ended and not side.ended
+                self._client.timed_out = not broken()
                 self._client.stopped_by_us = not self._client.timed_out
                 client.kill()
             for station in self._stations:
                 station.require_side()
+            self._require_boxes()
+
+    def _require_boxes(self) -> None:
+        """Raises LaneError when a box ended before the client."""
+        for station in self._routed:
+            if station.box is not None and station.box.watched.ended and self._client.stopped_by_us:
+                name, printed = station.box.role.value, station.box_output()[-2000:]
+                raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=printed)
 
     def _probe_after(self) -> None:
         self._bell.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
@@ -189,23 +272,28 @@ class RealExperiment(Experiment):
         if self._server.running is not None:
             self._server.stopped_by_us = self._server.running.terminate(grace=SERVER_GRACE_SECONDS)
 
+    def _stop_boxes(self) -> None:
+        for station in self._routed:
+            if station.box is not None and station.box.running is not None:
+                station.box.stopped_by_us = station.box.running.terminate(grace=BOX_GRACE_SECONDS)
+
     def _stop_sides(self) -> None:
         printed = [station.stop_side() for station in self._stations]
-        dropped = [_DROPPED.search(text) for text in printed]
-        if not all(dropped):
-            raise LaneError(
-                "captures-died", "A capture ended before its time.", printed=printed[dropped.index(None)][-2000:]
-            )
-        self._capture_drops = sum(int(match[1]) for match in dropped if match)
+        dropped = [_DROPPED.findall(text) for text in printed]
+        captures = 2 if self._routed else 1  # captures on each host
+        if short := [text for text, counts in zip(printed, dropped, strict=True) if len(counts) < captures]:
+            raise LaneError("captures-died", "A capture ended before its time.", printed=short[0][-2000:])
+        self._capture_drops = sum(int(count) for counts in dropped for count in counts)
 
     def _collect(self) -> None:
-        """Copy captures, probes, the endpoints' files; compare the downloads."""
+        """Copy captures, probes and the endpoints' files; compare the downloads."""
         together(
             self._pool,
             lambda: self._copy_capture(self._at_client, "left.pcap"),
             lambda: self._copy_capture(self._at_server, "right.pcap"),
             self._copy_probes,
-            *(lambda one=one: self._copy_printed(one) for one in self._stations),
+            *(lambda station=station: self._copy_printed(station) for station in self._stations),
+            *(lambda station=station: self._copy_routed(station) for station in self._routed),
             self._compare_downloads,
         )
 
@@ -213,21 +301,32 @@ class RealExperiment(Experiment):
         blocks = station.archive("/side/capture.pcap", limit=CAPTURE_LIMIT)
         path = self._job.folder / "sim" / name
         collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
-        self._require_datagrams(path, station.role.value)
+        where = station.role.value
+        require_datagrams(path, where=where, interface=self._interfaces()[where])
 
-    def _require_datagrams(self, path: Path, where: str) -> None:
-        """Raises LaneError `offload` when a capture shows several datagrams as one: sizes and times would be wrong."""
-        with path.open("rb") as file:
-            if not path.stat().st_size:
-                return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as capture:  # it may have a gigabyte
-                largest = max(wire_lengths(capture), default=0)
-        if largest > _LARGEST_FRAME:
-            raise LaneError(
-                "offload",
-                f"The capture at the {where} has a frame of {largest} B: its network card joins datagrams. Run there "
-                f"as root: `ethtool -K {self._interfaces()[where]} tx-udp-segmentation off gro off`.",
-            )
+    def _copy_routed(self, station: RoutedStation) -> None:
+        """Copy the capture at the endpoint, and the box's files."""
+        role = station.role.value
+        path = self._job.folder / role / f"{role}.pcap"
+        collect.extract_file(station.inner_capture(limit=CAPTURE_LIMIT), path, budget=CAPTURE_LIMIT)
+        if station.box is not None:
+            self._printed[station.box.role.value] = station.box_output()
+            self._copy_logs(station.box)
+
+    def _way(self) -> Way:
+        """The way of the traffic from router to router."""
+        box = self._job.topology.middlebox
+        return Way(
+            gateway=self._to.address,
+            terminal=self._to.client,
+            port=self._link.udp_port,
+            server_port=self._job.server_port or CONTRACT_PORT,
+            forwards=box is None or box.forwards,
+        )
+
+    def _filter(self) -> str:
+        """The capture filter for the link. Without a box, and with a box that only forwards, TCP is captured, too."""
+        return f"{'' if self._routed else 'udp '}port {self._link.udp_port}"
 
     def _interfaces(self) -> dict[str, str]:
         return {"client": self._to.interface, "server": self._link.server_interface or self._to.server_interface}
@@ -243,6 +342,8 @@ class RealExperiment(Experiment):
         self._copy_logs(station.endpoint)
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
+        if box := next((routed for routed in self._routed if routed.box is endpoint), None):
+            return box.box_logs(limit=self._job.limits.logs)
         station = next(station for station in self._stations if station.endpoint is endpoint)
         limit = downloads_quota(self._expected) if path == "/downloads" else self._job.limits.logs
         return station.archive(path, limit=limit)
@@ -252,37 +353,37 @@ class RealExperiment(Experiment):
 
     def _evidence(self) -> Evidence:
         client = self._client.running
-        seen = conditions.judge(self._exchanges, client.final if client is not None else None)
-        if seen.problem and (not self._error or self._error["code"] in (LINK_DOWN, "host-lost", "side-failed")):
-            self._error = {"code": LINK_DOWN, "message": f"{self._link.name}: {seen.problem}"}
-        self._client.clock_ahead = seen.clock.offset if seen.clock is not None else 0.0
+        observed = conditions.judge(self._exchanges, client.final if client is not None else None)
+        if observed.problem and (not self._error or self._error["code"] in (LINK_DOWN, "host-lost", "side-failed")):
+            self._error = {"code": LINK_DOWN, "message": f"{self._link.name}: {observed.problem}"}
+        self._client.clock_ahead = observed.clock.offset if observed.clock is not None else 0.0
         evidence = super()._evidence()
         server_is_here = self._link.server is None
         return replace(
             evidence,
             host_steal=evidence.host_steal if server_is_here else 0.0,
             cpu_pressure=evidence.cpu_pressure if server_is_here else None,
+            boxes={box.value: endpoint.record(self._stages.began_unix) for box, endpoint in self._boxes.items()},
+            via=self._job.topology.middlebox,
+            content_seed=self._job.content_seed,
             real_link=RealLinkEvidence(
                 name=self._link.name,
                 server_address=self._to.address,
                 family=self._to.family,
                 interface=self._to.interface,
                 udp_port=self._link.udp_port,
-                translated=self._to.client != self._to.own if self._to.client and self._to.own else None,
-                clock=seen.clock,
-                before=seen.before,
-                during=seen.during,
-                after=seen.after,
+                translated=self._to.client != self._to.local if self._to.client and self._to.local else None,
+                clock=observed.clock,
+                before=observed.before,
+                during=observed.during,
+                after=observed.after,
                 probe_data_rate=8 * (PROBE_BYTES + (20 if self._to.family == 6 else 0)) / probe_period(self._link),
                 comment=self._link.comment,
             ),
         )
 
 
-def wire_lengths(capture: bytes | mmap.mmap) -> Iterator[int]:
-    """The lengths on the wire of a pcap's frames, little-endian as tcpdump writes it here (draft-ietf-opsawg-pcap)."""
-    position = 24
-    while position + 16 <= len(capture):
-        _, _, held, length = struct.unpack_from("<IIII", capture, position)
-        yield length
-        position += 16 + held
+def needs_routers(job: LaneJob) -> bool:
+    """True when the endpoints need their own networks: for a middlebox, and for TCP, because a host's network card
+    would join TCP segments before they are captured."""
+    return job.topology.middlebox is not None or job.server_port is not None

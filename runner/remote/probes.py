@@ -1,4 +1,5 @@
-"""What the light probe wrote down → the link's condition in each phase of a job, and the offset of the clocks. Pure."""
+"""Computes the link's condition in each phase of a job, and the offset of the clocks, from the record of the probes.
+Pure."""
 
 import itertools
 import statistics
@@ -9,24 +10,25 @@ import numpy as np
 
 from runner.model.real_link import Clock, Probing, RealLink
 
-PROBE_BYTES = 94 + 28  # of a probe and of its answer, as IPv4 packets; IPv6 takes 20 more
+PROBE_BYTES = 94 + 28  # bytes of a probe and of its answer as IPv4 packets; IPv6 takes 20 more
 _PROBES_PER_SECOND = 5.0
-_PROBE_SHARE = 0.01  # of the return link's data rate that probes may take at most
-_UNDER_WAY = 1.5  # median RTTs before the end in which a missing answer proves no loss
-_LEAST_SPAN = 20.0  # s between first and last exchange below which drift can't be told from noise
-_NEAR_LEAST = 0.02  # of the least RTT by which an exchange may be slower and still count as undisturbed
+_PROBE_SHARE = 0.01  # largest share of the return link's data rate for probes
+# A probe that was sent within this number of median RTTs before the end may lack its answer without a loss.
+_UNDER_WAY = 1.5
+_LEAST_SPAN = 20.0  # seconds between first and last exchange; with less, drift can't be told from noise
+_NEAR_LEAST = 0.02  # share of the least RTT by which an undisturbed exchange may be slower
 _LEAST_EXCHANGES = 3
 
 
 def probe_period(link: RealLink) -> float:
-    """Seconds between two probes: 5 a second, fewer where that would be 1 % of the return link."""
+    """Seconds between two probes: 5 probes a second, fewer when they would take more than 1 % of the return link."""
     return max(1 / _PROBES_PER_SECOND, 8 * PROBE_BYTES / (_PROBE_SHARE * link.return_rate))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """One probe. Times in ns since 1970: `sent` and `back` of the client's clock, `received` and `replied` of the
-    server's; the last three are None when no answer came."""
+    """One probe and its answer. Times in ns since 1970: `sent` and `back` by the client's clock, `received` and
+    `replied` by the server's. The last three are None without an answer."""
 
     sent: int
     received: int | None = None
@@ -35,22 +37,22 @@ class Exchange:
 
     @property
     def rtt(self) -> float | None:
-        """Seconds, without the time that the other side took."""
+        """Round-trip time in seconds, without the time that the server took."""
         if self.received is None or self.replied is None or self.back is None:
             return None
         return ((self.back - self.sent) - (self.replied - self.received)) / 1e9
 
     @property
     def offset(self) -> float | None:
-        """Seconds by which the client's clock is ahead, if both ways took equally long (RFC 5905 §8)."""
+        """Seconds by which the client's clock is ahead, if both directions took equally long (RFC 5905 §8)."""
         if self.received is None or self.replied is None or self.back is None:
             return None
         return -((self.received - self.sent) + (self.replied - self.back)) / 2e9
 
 
 def parse(text: str) -> list[Exchange]:
-    """The exchanges of `probes.txt`, in the order of sending; a line that was cut off is left out."""
-    found: dict[int, Exchange] = {}
+    """The exchanges of `probes.txt`, in the order of sending, without a truncated last line."""
+    exchanges_by_number: dict[int, Exchange] = {}
     for line in text.splitlines():
         words = line.split()
         try:
@@ -58,27 +60,27 @@ def parse(text: str) -> list[Exchange]:
         except ValueError:
             continue
         if words[:1] == ["s"] and len(numbers) == 2:
-            found.setdefault(numbers[0], Exchange(sent=numbers[1]))
+            exchanges_by_number.setdefault(numbers[0], Exchange(sent=numbers[1]))
         elif words[:1] == ["r"] and len(numbers) == 5:
             number, sent, received, replied, back = numbers
-            found[number] = Exchange(sent=sent, received=received, replied=replied, back=back)
-    return [found[number] for number in sorted(found)]
+            exchanges_by_number[number] = Exchange(sent=sent, received=received, replied=replied, back=back)
+    return [exchanges_by_number[number] for number in sorted(exchanges_by_number)]
 
 
 def settled(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """The exchanges without those at the end whose answers were still under way when the probe ended."""
-    rtts = [rtt for one in exchanges if (rtt := one.rtt) is not None]
+    rtts = [rtt for exchange in exchanges if (rtt := exchange.rtt) is not None]
     if not rtts:
         return list(exchanges)
     over = exchanges[-1].sent / 1e9 - _UNDER_WAY * statistics.median(rtts)
-    return [one for one in exchanges if one.rtt is not None or one.sent / 1e9 < over]
+    return [exchange for exchange in exchanges if exchange.rtt is not None or exchange.sent / 1e9 < over]
 
 
 def probing(exchanges: Iterable[Exchange], begin: float, end: float) -> Probing:
-    """The probes sent from `begin` to `end`, in seconds since 1970 of the client's clock."""
-    phase = [one for one in exchanges if begin <= one.sent / 1e9 < end]
-    rtts = [rtt for one in phase if (rtt := one.rtt) is not None]
-    answered = [one.sent / 1e9 for one in phase if one.rtt is not None]
+    """A summary of the probes sent from `begin` to `end`, in seconds since 1970 by the client's clock."""
+    phase = [exchange for exchange in exchanges if begin <= exchange.sent / 1e9 < end]
+    rtts = [rtt for exchange in phase if (rtt := exchange.rtt) is not None]
+    answered = [exchange.sent / 1e9 for exchange in phase if exchange.rtt is not None]
     gap = 0.0
     if phase:
         edges = [phase[0].sent / 1e9, *answered, phase[-1].sent / 1e9]
@@ -94,9 +96,11 @@ def probing(exchanges: Iterable[Exchange], begin: float, end: float) -> Probing:
 
 
 def clock(exchanges: Sequence[Exchange]) -> Clock | None:
-    """The client's clock against the server's, from the exchanges with the least RTT; None without any."""
+    """The client's clock compared with the server's, from the exchanges with the least RTT; None without any."""
     known = [
-        (one, rtt, offset) for one in exchanges if (rtt := one.rtt) is not None and (offset := one.offset) is not None
+        (exchange, rtt, offset)
+        for exchange in exchanges
+        if (rtt := exchange.rtt) is not None and (offset := exchange.offset) is not None
     ]
     if not known:
         return None
@@ -104,7 +108,7 @@ def clock(exchanges: Sequence[Exchange]) -> Clock | None:
     near = [entry for entry in known if entry[1] <= least * (1 + _NEAR_LEAST)]
     if len(near) < _LEAST_EXCHANGES:
         near = sorted(known, key=lambda entry: entry[1])[:_LEAST_EXCHANGES]
-    times = np.array([one.received for one, _, _ in near], dtype=np.float64) / 1e9
+    times = np.array([exchange.received for exchange, _, _ in near], dtype=np.float64) / 1e9
     offsets = np.array([offset for _, _, offset in near])
     slower = np.array([rtt - least for _, rtt, _ in near])
     at = float(times.mean())
@@ -113,6 +117,6 @@ def clock(exchanges: Sequence[Exchange]) -> Clock | None:
         drift = float(np.polyfit(times - at, offsets, 1)[0])
     rest = offsets - drift * (times - at)
     middle = float(np.median(rest))
-    # What was waited for in queues may have been on one way alone: half of it is in the offset.
+    # A delay in queues may be in one direction alone; then half of it is in the offset.
     uncertainty = float(np.median(np.abs(rest - middle)) + np.median(slower) / 2)
     return Clock(offset=middle, drift=drift, at=at, uncertainty=uncertainty, bound=least / 2, exchanges=len(near))

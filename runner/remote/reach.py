@@ -1,4 +1,4 @@
-"""Which address of the server's host can the client's host reach? Each one is asked, over the link's interface."""
+"""Finds an address of the server's host that the client's host reaches over the link: each one is probed."""
 
 import ipaddress
 import re
@@ -31,20 +31,20 @@ class Candidate:
     """An address of the server's host as the client's host sees it. RTT in seconds, payload in bytes of UDP."""
 
     address: str
-    interface: str  # over which the client's host goes there
+    interface: str  # the interface of the client's host that leads there
     rtt: float | None = None  # None: no answer
-    payload: int = 0  # the largest that came back
-    source: str = ""  # where the answer came from
+    payload: int = 0  # the largest answered payload
+    source: str = ""  # source address of the answer
     client: str = ""  # the client's address as the server sees it
-    own: str = ""  # and as the client's host itself has it: there is a NAT when they differ
-    server_interface: str = ""  # over which the server's host answers
+    local: str = ""  # the same address as the client's host has it: there is a NAT when the two differ
+    server_interface: str = ""  # the interface over which the server's host answers
 
     @property
     def family(self) -> int:
         return ipaddress.ip_address(self.address).version
 
     def detour(self, link: RealLink) -> str:
-        """Why the way there isn't the link, whoever answers; empty when it is."""
+        """Why the route to this address doesn't cross the link; empty when it does."""
         if self.family not in link.families:
             return f"IPv{self.family} is not among the link's families"
         if link.interface and self.interface != link.interface:
@@ -53,7 +53,7 @@ class Candidate:
         return ""
 
     def problem(self, link: RealLink) -> str:
-        """Why it can't be used; empty when it can."""
+        """Why the address can't be used; empty when it can."""
         if detour := self.detour(link):
             return detour
         if self.rtt is None:
@@ -67,32 +67,32 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What was found: the chosen address by family, and every candidate."""
+    """The result of the search: the chosen address by family, and every candidate."""
 
     chosen: dict[int, Candidate]
     known: tuple[Candidate, ...]
 
     def of(self, host: str) -> Candidate:
-        """The address of a case's host. Raises LaneError `no-address` for one that is IPv6 alone, without any."""
+        """The address of a case's host. Raises LaneError `no-address` when the case needs IPv6 and the link has
+        none."""
         if host == "server6" and 6 not in self.chosen:
             raise LaneError("no-address", "The case asks for IPv6, and the link has none.")
         return self.chosen.get(6 if host == "server6" else 4) or next(iter(self.chosen.values()))
 
     def hosts(self) -> tuple[str, ...]:
-        """What endpoints resolve, `name:address`: as in lanes, as far as the link has the families."""
-        found = []
-        for family, one in sorted(self.chosen.items()):
-            found += [f"server{family}:{one.address}", f"server46:{one.address}"]
-        if 4 not in self.chosen:  # every measurement asks server4
-            found += [f"server4:{one.address}" for one in self.chosen.values()]
-        return tuple(found)
+        """Host names of endpoints, `name:address`: those of lanes whose address family the link has."""
+        hosts = []
+        for family, candidate in sorted(self.chosen.items()):
+            hosts += [f"server{family}:{candidate.address}", f"server46:{candidate.address}"]
+        if 4 not in self.chosen:  # all measurements use server4
+            hosts += [f"server4:{candidate.address}" for candidate in self.chosen.values()]
+        return tuple(hosts)
 
 
 def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: str, seen_as: str = "") -> Reach:
-    """Ask every address of the server's host to which the link leads, from the client's.
-
-    `seen_as`: the address of the server's host as SSH tells it: to the client's host, or to us.
-    Raises LaneError `no-address` with what each candidate said when none can be used.
+    """Probe every address of the server's host from the client's host over the link. `seen_as`: the address of the
+    server's host according to SSH. Raises LaneError `no-address`, with the reason for each candidate, when none can be
+    used.
     """
     token = secrets.token_hex(16)
     answering = ("answer", str(_ANSWER_LIFE), token, str(link.udp_port))
@@ -100,65 +100,73 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
         _printed(server, there, "side ready", bell)
         candidates = _candidates(link, server, there, seen_as)
         routes = _routes(client, f"{name}-route", candidates)
-        known = [Candidate(address=one, interface=device, own=own) for one, (device, own) in routes.items()]
-        text, to_ask = "", [one.address for one in known if not one.detour(link)]
+        known = [
+            Candidate(address=candidate, interface=device, local=source)
+            for candidate, (device, source) in routes.items()
+        ]
+        text, to_ask = "", [candidate.address for candidate in known if not candidate.detour(link)]
         if to_ask:
             asking = ("find", str(_FIND_LIFE), token, str(link.udp_port), *to_ask)
             with _helper(client, f"{name}-find", asking) as here:
                 text = _printed(client, here, "found", bell)
-        answers = {one.address: _answered_over(server, there, one) for one in _read(text, routes)}
-        known = [answers.get(one.address, one) for one in known]
+        answers = {candidate.address: _answered_over(server, there, candidate) for candidate in _read(text, routes)}
+        known = [answers.get(candidate.address, candidate) for candidate in known]
         trouble = [line for line in server.printed(there).splitlines() if line.startswith("port ")]
-    usable = [one for one in known if not one.problem(link)]
+    usable = [candidate for candidate in known if not candidate.problem(link)]
     if not usable:
         raise LaneError("no-address", unreachable(link, known, trouble))
     chosen: dict[int, Candidate] = {}
-    for one in sorted(usable, key=lambda one: (candidates.index(one.address), one.rtt or 0.0)):
-        chosen.setdefault(one.family, one)
+    for candidate in sorted(usable, key=lambda candidate: (candidates.index(candidate.address), candidate.rtt or 0.0)):
+        chosen.setdefault(candidate.family, candidate)
     return Reach(chosen=chosen, known=tuple(known))
 
 
 def unreachable(link: RealLink, known: Iterable[Candidate], trouble: list[str]) -> str:
-    """Why no address can be used, and the mend. `trouble`: what the server's side said of the port."""
-    said = "; ".join([f"{one.address}: {one.problem(link)}" for one in known] + trouble) or "it has none"
-    mend = "open the port in its firewall, or name an address in `server_addresses`"
+    """Why no address can be used, and the fix. `trouble`: errors of the port on the server's host."""
+    reasons = (
+        "; ".join([f"{candidate.address}: {candidate.problem(link)}" for candidate in known] + trouble) or "it has none"
+    )
+    fix = "open the port in its firewall, or name an address in `server_addresses`"
     if any("already in use" in line for line in trouble):
-        mend = "end what uses the port there (`ss -ulpn`), or give the link another `udp_port`"
-    return f"{link.client.name} reaches no address of the server's host at UDP port {link.udp_port} ({said}): {mend}."
+        fix = "end what uses the port there (`ss -ulpn`), or give the link another `udp_port`"
+    return f"{link.client.name} reaches no address of the server's host at UDP port {link.udp_port} ({reasons}): {fix}."
 
 
 def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) -> list[str]:
-    """What links.json names; else the address that SSH tells, unless it goes through a tunnel, then all of the host."""
+    """The addresses in links.json; without any, the address according to SSH (unless SSH goes through a tunnel), then
+    all addresses of the host."""
     if link.server_addresses:
         return list(link.server_addresses)
-    text = _said(server, container, "ip", "-o", "address", "show", "scope", "global")
-    own = [address for interface, address in _GLOBAL.findall(text) if not interface.startswith(("docker", "br-"))]
-    return list(dict.fromkeys(([seen_as] if _lies_elsewhere(seen_as) else []) + own))
+    text = _output(server, container, "ip", "-o", "address", "show", "scope", "global")
+    addresses = [address for interface, address in _GLOBAL.findall(text) if not interface.startswith(("docker", "br-"))]
+    return list(dict.fromkeys(([seen_as] if _lies_elsewhere(seen_as) else []) + addresses))
 
 
 def _lies_elsewhere(address: str) -> bool:
-    """Whether what SSH tells can be an address of the server's host; through a tunnel, SSH tells the tunnel's end."""
+    """True when the address according to SSH can be one of the server's host. Through a tunnel, it is the tunnel's
+    end."""
     try:
-        told = ipaddress.ip_address(address)
-    except ValueError:  # nothing, or what a login prints of its own
+        parsed = ipaddress.ip_address(address)
+    except ValueError:  # an empty text, or output of the login shell
         return False
-    return not (told.is_loopback or told.is_link_local)
+    return not (parsed.is_loopback or parsed.is_link_local)
 
 
 def _routes(client: Engine, name: str, candidates: Iterable[str]) -> dict[str, Route]:
-    """The interface over which the client's host goes to each address, and with which address of its own."""
-    found: dict[str, Route] = {}
+    """The interface and the source address that the client's host uses for each address."""
+    routes: dict[str, Route] = {}
     with _helper(client, name, ("answer", str(_FIND_LIFE), "00" * 16)) as container:
         for address in candidates:
-            text = _said(client, container, "ip", "-o", "route", "get", address)
+            text = _output(client, container, "ip", "-o", "route", "get", address)
             device = _DEVICE.search(text)
             source = _SOURCE.search(text)
-            found[address] = (device[1] if device else "", source[1] if source else "")
-    return found
+            routes[address] = (device[1] if device else "", source[1] if source else "")
+    return routes
 
 
-def _said(engine: Engine, container: str, *command: str) -> str:
-    """What a command prints; the engine may lose the output of one that ends at once, so it is asked again."""
+def _output(engine: Engine, container: str, *command: str) -> str:
+    """The output of a command. It is repeated without output, because the engine may lose that of a very short
+    command."""
     text = ""
     for _ in range(_TRIES):
         text = text or engine.execute(container, list(command))[1]
@@ -193,23 +201,23 @@ def _printed(engine: Engine, container: str, word: str, bell: Bell) -> str:
     waited = 0.0
     while waited < _SECONDS:
         ended = engine.state(container).exit_code is not None
-        text = engine.printed(container)  # after the state: it may end in between
+        text = engine.printed(container)  # read after the state: the container may end in between
         if word in text:
             return text
         if ended:
             break
         bell.wait(lambda: False, timeout=0.5)
         waited += 0.5
-    raise LaneError("no-address", "The addresses could not be asked.", printed=engine.printed(container)[-2000:])
+    raise LaneError("no-address", "The addresses could not be probed.", printed=engine.printed(container)[-2000:])
 
 
-def _answered_over(server: Engine, container: str, one: Candidate) -> Candidate:
-    """With the interface over which the server's host goes to the client."""
-    if not one.client:
-        return one
-    text = _said(server, container, "ip", "-o", "route", "get", one.client)
+def _answered_over(server: Engine, container: str, candidate: Candidate) -> Candidate:
+    """The candidate, with the interface over which the server's host answers the client."""
+    if not candidate.client:
+        return candidate
+    text = _output(server, container, "ip", "-o", "route", "get", candidate.client)
     device = _DEVICE.search(text)
-    return replace(one, server_interface=device[1] if device else "")
+    return replace(candidate, server_interface=device[1] if device else "")
 
 
 def _read(text: str, routes: dict[str, Route]) -> Iterator[Candidate]:
@@ -221,7 +229,7 @@ def _read(text: str, routes: dict[str, Route]) -> Iterator[Candidate]:
         yield Candidate(
             address=address,
             interface=routes[address][0],
-            own=routes[address][1],
+            local=routes[address][1],
             rtt=int(rtt) / 1e9 if int(rtt) >= 0 else None,
             payload=int(payload),
             source="" if source == "-" else source,

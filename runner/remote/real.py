@@ -1,4 +1,4 @@
-"""The jobs of a run over real links: from the run's record to what the two hosts of a link are asked to do."""
+"""A deployment whose jobs run over real links, between the two hosts of each link."""
 
 import itertools
 import secrets
@@ -15,21 +15,24 @@ from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
-from runner.errors import LaneError, SetupError, UsageError
-from runner.inputs.inputs import certificates
+from runner.errors import LaneError, SetupError
+from runner.inputs.inputs import certificates, path_keys
 from runner.lanes.holders import TOOLS
 from runner.lanes.lane_job import lane_job
 from runner.lanes.served import Served
 from runner.lanes.supervised import Bell
 from runner.model.artifacts import Artifacts, Evidence
+from runner.model.deployment import Deployment
 from runner.model.implementation import Role
 from runner.model.job import Job
+from runner.model.middlebox import Box
 from runner.model.pause import Pause
 from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, Run
 from runner.remote import reach
+from runner.remote.collected import Collected
 from runner.remote.engine import RemoteEngine
-from runner.remote.experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment
+from runner.remote.experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment, needs_routers
 from runner.remote.probes import PROBE_BYTES, probe_period
 from runner.remote.shipping import Report, Shipping
 from runner.remote.volume import Ledger
@@ -38,10 +41,10 @@ from runner.units import format_size
 
 Say = Callable[[str], None]
 _OVERHEAD = 1.15  # bytes on the link per byte of file: headers, ACKs, a few retransmissions
-FIND_BYTES = 60_000  # of the search for an address
+FIND_BYTES = 60_000  # label of containers of the search for an address
 _SSH_OVERHEAD = 1.05  # bytes of IP packets per byte that SSH carries: headers, ACKs
-_COPIES_OVER_SSH = 2  # of what a job transfers: the client's capture, and its downloads; of a remote server one more
-_LOGS_OVER_SSH = 2_000_000  # bytes: logs, calls of the engine
+_COPIES_OVER_SSH = 2  # copies of a job's bytes: the client's capture and its downloads; a remote server adds one
+_LOGS_OVER_SSH = 2_000_000  # bytes of logs and of calls of the engine
 
 
 @dataclass(kw_only=True)
@@ -54,7 +57,7 @@ class _Open:
     reach: reach.Reach
 
 
-class RealLinks:
+class RealLinks(Deployment):
     """A deployment over real links: one job per link at a time. Construct with `open`."""
 
     def __init__(self, run: Run, ledger: Ledger, now: Callable[[], datetime]) -> None:
@@ -66,6 +69,9 @@ class RealLinks:
         self._stop = threading.Event()
         self._numbers = itertools.count(1)
         self._links: dict[str, _Open] = {}
+        self._collected = Collected()
+        self._say: Say = lambda _: None
+        self._box_keys = path_keys() if any(run.vias) else {}
 
     @classmethod
     @contextmanager
@@ -79,18 +85,11 @@ class RealLinks:
         report: Report,
         now: Callable[[], datetime] = datetime.now,
     ) -> Iterator["RealLinks"]:
-        """Connect to the hosts, remove what killed runners left there, ship what is missing, find addresses.
-
-        Raises UsageError for jobs over TCP, SetupError with what is wrong with a host, and the mend. At the end
-        everything is removed.
+        """Connect to the hosts, remove leftovers of killed runners there, send missing images, find addresses. Raises
+        SetupError that says what is wrong with a host and how to fix it. Removes everything at the end.
         """
-        if over_tcp := run.pairs_over_tcp(clock=run.clock):
-            # Hosts hand TCP segments to their captures many at once (offloads), and a real link's port is one of UDP.
-            raise UsageError(
-                f"A real link carries QUIC alone, and {over_tcp[0]} speaks over TCP: leave it out, or name an emulated "
-                "link such as `--link sat`."
-            )
         opened = cls(run, Ledger(ledger), now)
+        opened._say = say
         local = host_engine.connect()
         with ExitStack() as stack:
             engines: dict[str, Engine] = {}
@@ -126,15 +125,15 @@ class RealLinks:
             by_role[role] = engines[name]
             if isinstance(engine := engines[name], RemoteEngine):
                 self._ship(engine, local, link, role, say=say, report=report)
-        found = self._find(link, by_role, say)
+        reached = self._find(link, by_role, say)
         served = Served(by_role[Role.SERVER], f"{self._prefix}-{link.name}")
-        return _Open(link=link, engines=by_role, served=served, reach=found)
+        return _Open(link=link, engines=by_role, served=served, reach=reached)
 
     def _find(self, link: RealLink, engines: dict[Role, Engine], say: Say) -> reach.Reach:
         """The address of the server for a link's jobs."""
         say(f"{link.name}: looking for an address of the server that {link.client.name} reaches")
         client, server = engines[Role.CLIENT], engines[Role.SERVER]
-        # Where the server's host has a public address that none of its interfaces has, this finds it.
+        # This finds a public address of the server's host that none of its interfaces has.
         if isinstance(server, RemoteEngine):
             seen_as = server.tunnel.connection.peer_address()
         else:
@@ -142,20 +141,20 @@ class RealLinks:
         self._ledger.add(link.name, FIND_BYTES, today=self._now().date())
         try:
             name = f"{self._prefix}-{next(self._numbers)}"
-            found = reach.find(link, client, server, Bell(self._stop), name=name, seen_as=seen_as)
+            reached = reach.find(link, client, server, Bell(self._stop), name=name, seen_as=seen_as)
         except LaneError as error:
             raise SetupError(str(error)) from error
-        for one in found.known:
-            problem = one.problem(link)
-            rtt = f"RTT {one.rtt * 1e3:.0f} ms" if one.rtt is not None else ""
-            chosen = "chosen" if found.chosen.get(one.family) == one else "works"
-            say(f"  {one.address} over {one.interface or 'nothing'}: {problem or f'{chosen}, {rtt}'}")
-        return found
+        for candidate in reached.known:
+            problem = candidate.problem(link)
+            rtt = f"RTT {candidate.rtt * 1e3:.0f} ms" if candidate.rtt is not None else ""
+            chosen = "chosen" if reached.chosen.get(candidate.family) == candidate else "works"
+            say(f"  {candidate.address} over {candidate.interface or 'nothing'}: {problem or f'{chosen}, {rtt}'}")
+        return reached
 
     def _close(self, engine: Engine, name: str, say: Say) -> None:
         try:
             remove_own(engine, {LABEL_LANES: self._prefix})
-        except LaneError as error:  # results are safe: this must not hide them
+        except LaneError as error:  # results are stored already, so this error must not end the run
             say(f"{name or 'this host'} could not be cleaned up, its watchdogs will do it: {error}")
         finally:
             engine.close()
@@ -170,15 +169,21 @@ class RealLinks:
         say: Say,
         report: Report,
     ) -> None:
-        """Bring the tools and the images of everybody who has this role on this link."""
+        """Send the tools and the images of all stacks in this role on this link to the host."""
         jobs = [job for job in self._run.order if self._link_of(job) == link.name]
         names = {job.client if role is Role.CLIENT else job.server for job in jobs}
-        images = [TOOLS, *(self._run.implementations[name].image for name in sorted(names))]
+        box = Box.TERMINAL if role is Role.CLIENT else Box.GATEWAY
+        vias = [self._run.middleboxes[name] for name in sorted({job.via for job in jobs if job.via})]
+        images = [
+            TOOLS,
+            *(self._run.implementations[name].image for name in sorted(names)),
+            *(via.image for via in vias if box in via.boxes),
+        ]
         shipping = Shipping(engine, local)
         lacking = shipping.missing(images)
         for number, image in enumerate(lacking, start=1):
             say(f"{engine.name}: {image} is missing there, {number} of {len(lacking)}")
-            # A client's host that has no other way would pull over the link, and nobody could say how much.
+            # A client's host without another connection would pull over the link, and the bytes could not be counted.
             if not (link.ssh_over_link and role is Role.CLIENT) and shipping.pull(image):
                 continue
             with shipping.packed(image) as parcel:
@@ -188,9 +193,9 @@ class RealLinks:
 
     @contextmanager
     def _charging(self, engine: RemoteEngine, link: RealLink, size: int) -> Iterator[None]:
-        """Charge what SSH carries meanwhile to the link that it goes over, about `size` bytes of it beforehand."""
-        what, expected = f"an image that {engine.name} lacks takes", round(size * _SSH_OVERHEAD)
-        with self._ledger.reserved(link, expected, today=self._now().date(), what=what) as reservation:
+        """Charge the bytes that SSH carries inside the context to its link; about `size` bytes are reserved before."""
+        purpose, expected = f"an image that {engine.name} lacks takes", round(size * _SSH_OVERHEAD)
+        with self._ledger.reserved(link, expected, today=self._now().date(), purpose=purpose) as reservation:
             try:
                 yield
             finally:
@@ -201,23 +206,23 @@ class RealLinks:
         return record.name if record is not None else ""
 
     def lane_of(self, job: Job) -> int:
-        """Which lane the job belongs to: one per link."""
+        """The lane of the job's link: each link has its own."""
         return list(self._links).index(self._link_of(job))
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt is the same
-        """Run `job` over its link. Raises BudgetError when its volume is used up, HostRefusedError when a host lets us
-        in no more, LaneError when it can't do it."""
+        """Run `job` over its link. Raises BudgetError when the link's volume is used up, HostRefusedError when a host
+        refuses the login, LaneError for other errors."""
         opened = self._links[self._link_of(job)]
         case = self._run.case(job)
         for engine in opened.engines.values():
             if isinstance(engine, RemoteEngine):
-                engine.require_welcome()
+                engine.require_welcome(self._stop, self._say)
         link, expected = opened.link, expected_volume(opened.link, case)
         with self._ledger.reserved(link, expected, today=self._now().date()) as reservation:
             evidence = self._measured(opened, job, folder)
-            seen = seen_volume(link, Artifacts(folder), evidence)
-            if seen is not None:
-                reservation.used = seen + _carried(link, opened.engines.values())
+            carried = seen_volume(link, Artifacts(folder), evidence)
+            if carried is not None:
+                reservation.used = carried + _carried(link, opened.engines.values())
         volume = expected if reservation.used is None else reservation.used
         if evidence.real_link is not None:
             evidence = replace(evidence, real_link=replace(evidence.real_link, volume=volume))
@@ -225,15 +230,20 @@ class RealLinks:
         return evidence
 
     def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
-        """Run a job, whatever it costs, and remove it from its hosts."""
+        """Run a job without a look at the budget, and remove it from its hosts."""
         case = self._run.case(job)
+        spec = lane_job(self._run, job, folder)
+        if not needs_routers(spec):  # the server then has a port of the host
+            spec = lane_job(self._run, job, folder, port=opened.link.udp_port)
         experiment = RealExperiment(
-            lane_job(self._run, job, folder, port=opened.link.udp_port),
+            spec,
             opened.link,
             reach=opened.reach,
             engines=opened.engines,
             served=opened.served,
             certificates=certificates(chain_length=case.chain_length),
+            box_keys=self._box_keys,
+            collected=self._collected.job(),
             bell=Bell(self._stop),
             host=case.host,
             prefix=self._prefix,
@@ -241,12 +251,12 @@ class RealLinks:
         try:
             return experiment.run()
         finally:
-            # A host that is away now cleans itself; what the job has shown is not lost for that.
+            # The watchdog of a host that can't be reached removes it later; the job's result counts.
             with suppress(LaneError):
                 experiment.discard()
 
-    def quiet(self, lane: int) -> str:
-        """Why the link of a lane rests now, and until when; empty when it doesn't."""
+    def resting(self, lane: int) -> str:
+        """A sentence about the quiet hours of a lane's link; empty outside of them."""
         return resting(list(self._links.values())[lane].link, self._now)
 
     def stop(self) -> None:
@@ -255,7 +265,7 @@ class RealLinks:
 
 
 def resting(link: RealLink, now: Callable[[], datetime]) -> str:
-    """What the user is told in quiet hours; empty in others."""
+    """The sentence for quiet hours; empty outside of them."""
     pauses = [Pause.parse(span, now) for span in link.quiet_hours]
     last = max(pauses, key=Pause.seconds_left, default=None)
     if last is None or not last.seconds_left():
@@ -267,7 +277,7 @@ def resting(link: RealLink, now: Callable[[], datetime]) -> str:
 
 
 def expected_volume(link: RealLink, case: CaseRecord) -> int:
-    """Bytes that a job of the case takes of the link, about."""
+    """About how many bytes a job of the case puts on the link."""
     seconds = 2 * BASELINE_SECONDS + 8 * sum(case.file_sizes) / link.forward_rate
     transfer = sum(case.file_sizes) * _OVERHEAD
     copies = _COPIES_OVER_SSH + (link.server is not None)
@@ -276,21 +286,22 @@ def expected_volume(link: RealLink, case: CaseRecord) -> int:
 
 
 def seen_volume(link: RealLink, artifacts: Artifacts, evidence: Evidence) -> int | None:
-    """Bytes of IP packets that a job put on the link: its captures are a little larger. None: nobody can tell, because
-    the client ran, and no capture was brought home."""
-    sizes = [path.stat().st_size for path in (artifacts.client_capture, artifacts.server_capture) if path.is_file()]
+    """Bytes of IP packets that a job put on the link; its captures are a little larger. None: unknown, because the
+    client ran and no capture could be copied."""
+    captures = (*artifacts.link_captures, artifacts.client_capture, artifacts.server_capture)
+    sizes = [path.stat().st_size for path in captures if path.is_file()]
     if not sizes and CLIENT_START in evidence.stages_s:
         return None
     return max(sizes, default=0) + round(2 * PROBE_BYTES * evidence.wall_s / probe_period(link))
 
 
 def _carried(link: RealLink, engines: Iterable[Engine]) -> int:
-    """Bytes of IP packets that SSH has put on the link since the last time; 0 where it goes another way."""
+    """Bytes of IP packets that SSH has put on the link since the last call; 0 when SSH does not cross the link."""
     if not link.ssh_over_link:
         return 0
-    found = 0
+    carried = 0
     for engine in engines:
         if isinstance(engine, RemoteEngine):
             tunnel = engine.tunnel
-            found, tunnel.charged = found + tunnel.carried - tunnel.charged, tunnel.carried
-    return round(found * _SSH_OVERHEAD)
+            carried, tunnel.charged = carried + tunnel.carried - tunnel.charged, tunnel.carried
+    return round(carried * _SSH_OVERHEAD)

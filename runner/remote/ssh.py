@@ -1,4 +1,4 @@
-"""One SSH connection to a host: its key is known beforehand, nothing is forwarded, every wait has an end.
+"""One SSH connection to a host. Its key is known beforehand, no agent or port is forwarded, and every wait has a limit.
 
 The engine's socket there is reached through `direct-streamlocal` channels, which need no process on the other side and
 are not counted by sshd's MaxSessions (OpenSSH PROTOCOL, 2.4).
@@ -19,24 +19,24 @@ from paramiko.ssh_exception import IncompatiblePeer
 from runner.errors import HostRefusedError, SetupError
 from runner.model.real_link import RemoteHost
 
-CONNECT_SECONDS = 20.0  # for TCP, for the banner, for the keys, for the login: each
+CONNECT_SECONDS = 20.0  # seconds each for TCP, banner, key exchange and login
 _CHANNEL_SECONDS = 20.0
 _KEEPALIVE_SECONDS = 5
-_LONGEST_ANSWER = 4096  # bytes of a line that a host prints
-_DEAD_MILLISECONDS = 20_000  # without an acknowledgement of what was sent, the connection counts as lost
+_LONGEST_ANSWER = 4096  # bytes of a host's answer
+_DEAD_MILLISECONDS = 20_000  # seconds without an acknowledgment after which the connection counts as lost
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
-# Its threads log tracebacks of lost connections; who calls gets the same as an exception.
+# paramiko's threads log tracebacks of lost connections; callers get the same as exceptions.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
 
 class HostLostError(SetupError):
-    """The host can't be reached now: trying again may help."""
+    """The host can't be reached now. Another try may help."""
 
 
 class _Transport(paramiko.Transport):
-    """With channels to a Unix socket of the other side, which paramiko (5.1.0, pinned) doesn't offer."""
+    """A transport with channels to a Unix socket of the other side, which paramiko (5.1.0, pinned) doesn't offer."""
 
     active: bool
     _channels: Any
@@ -70,21 +70,21 @@ class _Transport(paramiko.Transport):
         if not opened.is_set():
             self._unlink_channel(number)
             raise paramiko.SSHException("no answer to a new channel")
-        found: paramiko.Channel | None = self._channels.get(number)
-        if found is None:
+        open_channel: paramiko.Channel | None = self._channels.get(number)
+        if open_channel is None:
             raise self.get_exception() or paramiko.SSHException("the channel was refused")
-        return found
+        return open_channel
 
 
 class Connection:
-    """An SSH connection that is made when it is first needed, and again when it was lost. Thread-safe."""
+    """An SSH connection. It is made at its first use, and again after it was lost. Thread-safe."""
 
     def __init__(self, host: RemoteHost) -> None:
         self.host = host
         self._lock = threading.Lock()
         self._transport: _Transport | None = None
         self._closed = False
-        self.connects = 0  # how often a connection was made
+        self.connects = 0  # number of connections made so far
 
     @property
     def alive(self) -> bool:
@@ -92,7 +92,7 @@ class Connection:
         return transport is not None and transport.is_active()
 
     def connect(self) -> _Transport:
-        """The live connection. Raises HostRefusedError or HostLostError, each with the mend."""
+        """The live connection. Raises HostRefusedError or HostLostError, each with the fix."""
         with self._lock:
             if self._closed:
                 raise HostLostError(f"{self.host.name}: the connection is closed.")
@@ -118,7 +118,7 @@ class Connection:
             raise HostLostError(f"{host.name}: the SSH connection was lost ({_reason(error)}).") from error
 
     def own_address(self) -> str:
-        """Our address as the host sees it, through any NAT; empty when the host doesn't tell."""
+        """Our address as the host sees it, through any NAT; empty when the host doesn't say."""
         try:
             channel = self.connect().open_session(timeout=_CHANNEL_SECONDS)
             channel.settimeout(_CHANNEL_SECONDS)
@@ -126,15 +126,15 @@ class Connection:
             words = _answer(channel).decode(errors="replace").split()
             channel.close()
         except (paramiko.SSHException, OSError, EOFError):
-            return ""  # a login that may only forward: the other candidates remain
+            return ""  # the login may only forward; the other candidates remain
         return words[0] if len(words) == 4 else ""
 
     def peer_address(self) -> str:
-        """The host's address as we reach it; a name in links.json stands for one of several."""
+        """The host's address that we reach; a name in links.json may have several."""
         return str(self.connect().getpeername()[0])
 
     def close(self) -> None:
-        """End it; whoever asks later is refused."""
+        """Close it; later calls are refused."""
         with self._lock:
             self._closed = True
             self._drop()
@@ -150,7 +150,7 @@ class Connection:
             plain = socket.create_connection((host.address, host.port), timeout=CONNECT_SECONDS)
         except socket.gaierror as error:
             raise HostRefusedError(
-                f"{host.name}: the name {host.address} is not known ({error.strerror}): mend `ssh` in links.json."
+                f"{host.name}: the name {host.address} is not known ({error.strerror}): fix `ssh` in links.json."
             ) from error
         except OSError as error:
             raise HostLostError(
@@ -173,9 +173,9 @@ class Connection:
     def _shake_hands(self, transport: _Transport) -> None:
         """Check the host's key before anything else, then log in."""
         host = self.host
-        kind, wanted = host.host_key.split()
+        kind, expected = host.host_key.split()
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = CONNECT_SECONDS
-        # Of a host with several keys, that one is asked for which is known.
+        # A host may have several keys: ask for the type of the known one.
         transport.get_security_options().key_types = _RSA_SIGNATURES if kind == "ssh-rsa" else (kind,)
         try:
             transport.start_client(timeout=CONNECT_SECONDS)
@@ -186,10 +186,10 @@ class Connection:
             ) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise HostLostError(f"{host.name}: SSH could not begin ({_reason(error)}).") from error
-        if known != wanted:
+        if known != expected:
             raise HostRefusedError(
                 f"{host.name}: the host key of {host.address} is not the one in links.json: either the host was set up "
-                "anew (ask who did it, then put its new key there), or somebody stands in between."
+                "anew (ask who did it, then put its new key there), or another host answers in its place."
             )
         for key in self._keys():
             try:
@@ -230,7 +230,7 @@ def _private_key(name: str, path: Path) -> paramiko.PKey:
 
 
 def _answer(channel: paramiko.Channel) -> bytes:
-    """What a command prints, as far as a host may make us wait and keep it. Raises OSError when it takes longer."""
+    """The output of a command, limited in size and time. Raises OSError beyond these limits."""
     deadline = time.monotonic() + _CHANNEL_SECONDS
     answer = b""
     while len(answer) < _LONGEST_ANSWER and (data := channel.recv(_LONGEST_ANSWER)):

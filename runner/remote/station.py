@@ -1,4 +1,4 @@
-"""What one job has on one host of a real link: endpoint, side container, volumes, and the watchdog over them."""
+"""One job's part on one host of a real link: endpoint, side container, volumes, and their watchdog."""
 
 import contextlib
 import errno
@@ -15,28 +15,49 @@ from runner.lanes.holders import CAPTURE_LIMIT, TOOLS, bounded
 from runner.lanes.supervised import Bell, Watched
 from runner.model.implementation import Role
 from runner.model.real_link import RemoteHost
+from runner.remote.collected import CollectedOfJob
 from runner.units import MIB
 
-CONTRACT_PORT = 443  # UDP, where every server listens
+CONTRACT_PORT = 443  # the UDP port on which every server listens
 SCRIPTS = Path(__file__).parent / "scripts"
 _SIDE, _WATCHDOG = "/side/side.py", "/watchdog.py"
 _PYTHON = ("/usr/bin/python3", "-ISB")
-LEASE_SECONDS = 90  # without a sign of the runner; it may lose a host for a minute and come back
+LEASE_SECONDS = 90  # seconds without a sign of life from the runner, which may lose a host for a minute and come back
 _READY_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
-_ENDED = "side ended"  # by SIGTERM, in good order
-# Stock images take the first two addresses of the host for a lane's, and would change the host's routes.
+_ENDED = "side ended"  # exit code after SIGTERM
+# Images take the first two addresses of the host for those of a lane, and would change the host's routes.
 SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
 _WATCHDOG_MEMORY, _SIDE_MEMORY = 128 * MIB, 1024 * MIB  # bytes
-_LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
-_QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
+LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
+QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
+
+SIDE_RIGHTS: dict[str, Any] = {
+    "cap_drop": ["ALL"],
+    "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],  # for `tcpdump -Z root` and low ports
+    "security_opt": ["no-new-privileges"],
+    "pids_limit": 64,
+    **bounded(_SIDE_MEMORY),
+    "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+    "log_config": QUIET,
+}
 
 
 class Station:
     """One job's part on one host. Made by `prepare`, removed by `discard`, by its watchdog, or by the next sweep."""
 
-    def __init__(self, engine: Engine, host: RemoteHost | None, bell: Bell, *, endpoint: Endpoint, name: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        host: RemoteHost | None,
+        bell: Bell,
+        *,
+        endpoint: Endpoint,
+        name: str,
+        collected: CollectedOfJob,
+    ) -> None:
         self.engine = engine
+        self._collected = collected
         self.endpoint = endpoint
         self.role = endpoint.role
         self.name = f"{name}-{self.role.value}"
@@ -52,8 +73,12 @@ class Station:
         names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
         return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
 
+    def find_images(self) -> None:
+        """Note which images the tags mean on this host. Raises LaneError when one is missing."""
+        self.endpoint.find(self.engine)
+
     def beat(self, number: int) -> None:
-        """Tell the watchdog that the runner lives; what can't be told now is told later."""
+        """Send the watchdog a sign of life. A failure is ignored, because the next one follows soon."""
         with contextlib.suppress(LaneError):
             Engine.put(self.engine, self._watchdog, "/", {"beat": str(number).encode()})
 
@@ -62,17 +87,19 @@ class Station:
         return f"{self.name}-watchdog"
 
     def _names(self) -> list[str]:
-        return [f"{self.name}-{part}" for part in ("endpoint", "side")] + [
-            f"volume:{volume.name}" for volume in self.volumes
-        ]
+        return [f"{self.name}-{part}" for part in self._parts()] + [f"volume:{volume.name}" for volume in self.volumes]
+
+    def _parts(self) -> tuple[str, ...]:
+        """The suffixes of the names of all containers except the watchdog."""
+        return ("endpoint", "side")
 
     def guard(self, life: float) -> None:
-        """Start the watchdog: after `life` seconds, or when `beat` stays away, it removes this station, and itself."""
-        own = self._watchdog
+        """Start the watchdog. After `life` seconds, or without `beat`, it removes this station and itself."""
+        watchdog = self._watchdog
         spec = ContainerSpec(
             image=TOOLS,
             role=WATCHDOG_ROLE,
-            command=(*_PYTHON, _WATCHDOG, str(round(life)), str(LEASE_SECONDS), own, *self._names()),
+            command=(*_PYTHON, _WATCHDOG, str(round(life)), str(LEASE_SECONDS), watchdog, *self._names()),
             host={
                 "network_mode": "none",
                 "binds": [f"{self._docker_socket}:/docker.sock"],
@@ -80,12 +107,12 @@ class Station:
                 "security_opt": ["no-new-privileges"],
                 "pids_limit": 16,
                 **bounded(_WATCHDOG_MEMORY),
-                "restart_policy": {"Name": "unless-stopped"},  # it outlives a restart of the engine, which ends the job
-                "log_config": _QUIET,
+                "restart_policy": {"Name": "unless-stopped"},  # a restart of the engine only ends the job
+                "log_config": QUIET,
             },
         )
-        self._make(own, spec, {_WATCHDOG: (SCRIPTS / "watchdog.py").read_bytes()})
-        self.engine.start(own)
+        self._make(watchdog, spec, {_WATCHDOG: (SCRIPTS / "watchdog.py").read_bytes()})
+        self.engine.start(watchdog)
 
     def _make(self, name: str, spec: ContainerSpec, files: Mapping[str, bytes], *, mode: int = 0o555) -> str:
         container = self.engine.create(name, spec)
@@ -94,34 +121,38 @@ class Station:
         return container
 
     def start_side(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
-        """Start capture and probe with the words of scripts/side.py; return when both work. Quotas in bytes."""
+        """Start capture and probe, with arguments for scripts/side.py; return when both work. Quotas in bytes."""
         for volume in self.volumes:
             self.engine.create_volume(volume.name, role=self.role.value, quota=quotas[volume.path])
+        self.side = self._tools("side", arguments, host={**SIDE_RIGHTS, "network_mode": "host"}, volumes=self.volumes)
+        self._await(self.side, ("listening on", "side ready"), "Capture and probe")
+
+    def _tools(
+        self,
+        part: str,
+        arguments: tuple[str, ...],
+        *,
+        host: Mapping[str, Any],
+        volumes: tuple[Volume, ...] = (),
+        ports: tuple[tuple[int, str], ...] = (),
+    ) -> Watched:
+        """Start a container that runs scripts/side.py."""
         spec = ContainerSpec(
             image=TOOLS,
-            role=f"{self.role.value}-side",
+            role=f"{self.role.value}-{part}",
             command=(*_PYTHON, _SIDE, *arguments),
-            volumes=self.volumes,
-            host={
-                "network_mode": "host",
-                "cap_drop": ["ALL"],
-                "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],
-                "security_opt": ["no-new-privileges"],
-                "pids_limit": 64,
-                **bounded(_SIDE_MEMORY),
-                "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
-                "log_config": _QUIET,
-            },
+            volumes=volumes,
+            ports=ports,
+            host=host,
         )
-        container = self._make(f"{self.name}-side", spec, {_SIDE: (SCRIPTS / "side.py").read_bytes()})
-        self.side = Watched(self.engine, container, self._bell)
-        self.side.start()
-        self._await_side(("listening on", "side ready"))
+        container = self._make(f"{self.name}-{part}", spec, {_SIDE: (SCRIPTS / "side.py").read_bytes()})
+        running = Watched(self.engine, container, self._bell)
+        running.start()
+        return running
 
-    def _await_side(self, words: tuple[str, ...]) -> str:
-        """Wait until the side container has printed all of `words`; what it has printed."""
-        assert self.side is not None, "start_side() comes first"
-        side, waited = self.side, 0.0
+    def _await(self, side: Watched, words: tuple[str, ...], subject: str) -> str:
+        """Wait until a container has printed all of `words`. Returns its output."""
+        waited = 0.0
         while waited < _READY_SECONDS:
             printed = self.engine.printed(side.container)
             if all(word in printed for word in words):
@@ -130,13 +161,14 @@ class Station:
                 break
             self._bell.wait(lambda: side.ended, timeout=_LOOK_SECONDS)
             waited += _LOOK_SECONDS
-        said = self._last_words(side)
-        raise LaneError(
-            "side-failed", f"Capture and probe at the {self.role.value} failed.", printed=said or "no output"
-        )
+        last_words = self._last_words(side)
+        raise LaneError("side-failed", f"{subject} at the {self.role.value} failed.", printed=last_words or "no output")
+
+    def _await_end(self, side: Watched) -> str:
+        return self._await(side, (_ENDED,), "A capture")
 
     def _last_words(self, side: Watched) -> str:
-        """Why capture and probe ended, or the end of what they printed; empty when their host no longer knows."""
+        """Why capture and probe ended, or the end of their output; empty when the container is gone."""
         try:
             if self.engine.state(side.container).exit_code == errno.ENOSPC:
                 return f"the disk of {self._host} is full: make room on it, then resume the run."
@@ -145,20 +177,20 @@ class Station:
             return ""
 
     def require_side(self) -> None:
-        """Raises LaneError `side-died` when capture and probe run no more: then the host ended the endpoint, too."""
+        """Raises LaneError `side-died` when capture and probe have ended: then the host ended the endpoint, too."""
         if self.side is None or self.engine.state(self.side.container).exit_code is not None:
-            said = self._last_words(self.side) if self.side is not None else ""
-            if not said or _ENDED in said:  # killed, or asked to end: by somebody else
-                said = "was Docker restarted?"
+            last_words = self._last_words(self.side) if self.side is not None else ""
+            if not last_words or _ENDED in last_words:  # another program killed or ended it
+                last_words = "was Docker restarted?"
             raise LaneError(
-                "side-died", f"Capture and probe at the {self.role.value} ended before the job.", printed=said
+                "side-died", f"Capture and probe at the {self.role.value} ended before the job.", printed=last_words
             )
 
     def stop_side(self) -> str:
-        """End capture and probe; their volumes stay. Returns what they printed."""
+        """End capture and probe; their volumes stay. Returns their output."""
         assert self.side is not None, "start_side() comes first"
         self.engine.signal(self.side.container, "SIGTERM")
-        return self._await_side((_ENDED,))
+        return self._await_end(self.side)
 
     def create_endpoint(
         self,
@@ -169,17 +201,16 @@ class Station:
         udp_port: int = CONTRACT_PORT,
         quota: int,
     ) -> None:
-        """Make the endpoint's container, not started. `hosts`: names that it resolves, `name:address`. `quota`: bytes
-        that it may write to its volumes, which count as its memory.
-
-        A server at another port than the contract's stands behind the engine's own network, which publishes the port.
+        """Make the endpoint's container, not started. `hosts`: its host names, `name:address`. `quota`: bytes that it
+        may write to its volumes, which count as its memory. A server on another port than the contract's is in Docker's
+        bridge network, which publishes the port.
         """
-        # In the host's namespace it has no rights over the network: that is the host's own.
+        # In the host's namespace it has no rights to change the network.
         host: dict[str, Any] = {
             "network_mode": "host",
             "extra_hosts": [*hosts, "sim:127.0.0.1"],
             "cap_add": list(CAPABILITIES),
-            "log_config": _LOG,
+            "log_config": LOG,
         }
         ports: tuple[tuple[int, str], ...] = ()
         if self.role is Role.SERVER and udp_port != CONTRACT_PORT:
@@ -189,29 +220,36 @@ class Station:
         container = self._make(
             f"{self.name}-endpoint", replace(spec, ports=ports), {"/setup.sh": SETUP_SCRIPT, **files}
         )
-        self.endpoint.running = Watched(self.engine, container, self._bell)
+        self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
     def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
-        """Whether the server answers at its own address within `timeout` seconds."""
-        assert self.side is not None, "start_side() comes first"
+        """True when the server answers at its own address within `timeout` seconds."""
+        there = self._ready_from()
+        assert there is not None, "start_side() comes first"
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
             command = [*_PYTHON, _SIDE, "ready", str(max(1, round(left))), "00", str(port), address]
-            # Not by what it prints: the engine may lose the output of a command that ends at once.
-            if self.engine.execute(self.side.container, command)[0] == 0:
+            # Decided by the exit code: the engine may lose the output of a very short command.
+            if self.engine.execute(there.container, command)[0] == 0:
                 return True
         return False
 
+    def _ready_from(self) -> Watched | None:
+        """The container that asks the server whether it is ready."""
+        return self.side
+
     def archive(self, path: str, *, limit: int) -> Iterator[bytes]:
-        """A folder of the volumes, or a file of the side container, as tar: `limit` bytes of it at most."""
+        """A folder of the volumes, or a file of the side container, as tar, at most `limit` bytes."""
         if self.side is None:
             raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
-        return self.engine.archive(self.side.container, path, limit=limit)
+        return self._collected.counted(self.engine.archive(self.side.container, path, limit=limit))
 
     def output(self) -> str:
-        """What the endpoint has printed, as far as its log reaches back."""
-        running = self.endpoint.running
-        return self.engine.printed(running.container) if running is not None else ""
+        """The endpoint's output, as far as its log reaches back."""
+        return self._output_of(self.endpoint)
+
+    def _output_of(self, endpoint: Endpoint) -> str:
+        return self.engine.printed(endpoint.running.container) if endpoint.running is not None else ""
 
     def discard(self) -> None:
         """Remove everything, the watchdog last. Raises LaneError when the engine refuses."""

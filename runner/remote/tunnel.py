@@ -1,7 +1,6 @@
-"""The Docker Engine of a remote host as a Unix socket of this one, so that every client speaks to it as to its own.
-
-Each connection to the socket becomes a channel of the one SSH connection. When that was lost, the next connection to
-the socket makes it again.
+"""Offers the Docker Engine of a remote host as a Unix socket of this host, so that Docker clients use it like a local
+engine. Each connection to the socket becomes a channel of one SSH connection. When the SSH connection was lost, the
+next connection to the socket makes it again.
 """
 
 import contextlib
@@ -19,20 +18,20 @@ import paramiko
 from runner.errors import SetupError
 from runner.remote.ssh import Connection, HostLostError
 
-_BLOCK = 32 * 1024  # bytes: paramiko cuts more into such pieces, each time copying the rest
+_BLOCK = 32 * 1024  # bytes: paramiko sends pieces of this size, and copies the rest each time
 _RETRY_SECONDS = 1.0
 
 
 class Tunnel:
-    """Open with `Tunnel(connection)`; `url` is what Docker clients take. Closed with `close`."""
+    """`url` is the address for Docker clients. End it with `close`."""
 
     def __init__(self, connection: Connection, *, patience: float = 60.0) -> None:
         self.connection = connection
         self.carried = 0  # bytes, both directions
-        self.charged = 0  # bytes of these that were charged to the link
-        self.failure: SetupError | None = None  # why the last connection could not be had
-        self._patience = patience  # seconds in which a lost host is tried again
-        self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: the engine is as good as root
+        self.charged = 0  # bytes that were already charged to the link
+        self.failure: SetupError | None = None  # why the last connection failed
+        self._patience = patience  # seconds for which a lost host is tried again
+        self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: access to the engine equals root
         self._path = self._folder / "docker.sock"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))
@@ -46,7 +45,7 @@ class Tunnel:
         return f"unix://{self._path}"
 
     def close(self) -> None:
-        """Close the socket and the connection, and with them what is under way."""
+        """Close the socket and the SSH connection with all channels."""
         self._ends.set()
         self.connection.close()
         with contextlib.suppress(OSError):
@@ -80,7 +79,7 @@ class Tunnel:
                     far.close()
 
     def _open(self, near: socket.socket) -> paramiko.Channel | None:
-        """A channel to the engine; a host that is lost is tried again for a while, as long as the caller waits."""
+        """A channel to the engine. A lost host is tried again for a while, as long as the caller waits."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -105,7 +104,7 @@ class Tunnel:
                 with self._lock:
                     self.carried += len(data)
         except (OSError, EOFError, paramiko.SSHException):
-            pass  # whoever waits for an answer sees the end of it
+            pass  # a client that waits for an answer sees its end
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             finish()
 

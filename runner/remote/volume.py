@@ -1,4 +1,4 @@
-"""What each link has carried, by day: a tariff's volume is used up over runs, so the record outlives them."""
+"""Records how many bytes each link has carried, by day, over all runs, because a tariff limits the volume."""
 
 import fcntl
 import json
@@ -19,33 +19,34 @@ Links = dict[str, dict[str, int]]  # bytes by link and day
 
 @dataclass
 class Reservation:
-    """Bytes that are charged before they are sent. `used`: what it really was; None: nobody knows, so it stays."""
+    """Bytes that are charged before they are sent. `used`: the bytes that were really sent; None: unknown, so the
+    charge stays."""
 
     used: int | None = None
 
 
 class Ledger:
-    """Bytes of IP packets by link and day, in a JSON file that threads and other runners write, too."""
+    """Bytes of IP packets by link and day, in a JSON file that several threads and runners share."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError when the file is there and none of ours: a budget would begin anew, unseen."""
+        """Raises UsageError when the file exists but can't be read: otherwise a budget would silently start again."""
         self._path = path
         self._read()
 
     def _read(self) -> Links:
         try:
-            found: Any = json.loads(self._path.read_bytes())
-            return {link: {day: int(size) for day, size in days.items()} for link, days in found.items()}
+            document: Any = json.loads(self._path.read_bytes())
+            return {link: {day: int(size) for day, size in days.items()} for link, days in document.items()}
         except FileNotFoundError:
             return {}
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"{self._path} can't be read as what links have carried ({error}): mend it, or remove it."
+                f"{self._path} can't be read as what links have carried ({error}): fix it, or remove it."
             ) from error
 
     @contextmanager
     def _changing(self) -> Iterator[Links]:
-        """What is written down, to be changed while nobody else does; not kept when the context ends by an error."""
+        """The locked record, which is written at the end of the context, but not after an error."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_name(f".{self._path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -64,12 +65,13 @@ class Ledger:
 
     @contextmanager
     def reserved(
-        self, link: RealLink, size: int, *, today: date, what: str = "the next job takes"
+        self, link: RealLink, size: int, *, today: date, purpose: str = "the next job takes"
     ) -> Iterator[Reservation]:
-        """Charge `size` bytes before they are sent, so that a runner that is killed meanwhile has paid for them; at the
-        end, instead, what was used, if anybody knows. Raises BudgetError when they would pass a budget of the link."""
+        """Charge `size` bytes before they are sent, so that they also count when the runner is killed. At the end the
+        charge is replaced by the used bytes, if known. Raises BudgetError when the charge would exceed a budget of the
+        link."""
         with self._changing() as links:
-            _require(link, size, _spent(links, link.name, today), what)
+            _require(link, size, _spent(links, link.name, today), purpose)
             _charge(links, link.name, size, today)
         reservation = Reservation()
         try:
@@ -89,11 +91,12 @@ def _spent(links: Links, link: str, today: date) -> tuple[int, int]:
     return days.get(today.isoformat(), 0), sum(size for day, size in days.items() if day.startswith(month))
 
 
-def _require(link: RealLink, size: int, spent: tuple[int, int], what: str) -> None:
+def _require(link: RealLink, size: int, spent: tuple[int, int], purpose: str) -> None:
     budgets = zip(spent, (link.budget_day, link.budget_month), ("day", "month"), strict=True)
     for used, budget, span in budgets:
         if budget is not None and used + size > budget:
             raise BudgetError(
-                f"{link.name}: {format_size(used)} of the {format_size(budget)} for this {span} are used, and {what} "
-                f"about {format_size(size)}: go on in the next {span}, or raise budget_per_{span} in links.json."
+                f"{link.name}: {format_size(used)} of the {format_size(budget)} for this {span} are used, and "
+                f"{purpose} about {format_size(size)}: go on in the next {span}, or raise "
+                f"budget_per_{span} in links.json."
             )

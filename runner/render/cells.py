@@ -1,4 +1,4 @@
-"""Results grouped as the page shows them: one cell per pair and case, with its summaries."""
+"""Results grouped into matrix cells: one cell per pair and case, with its summaries."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SIGNS = {
     Outcome.UNSUPPORTED: "–",
     Outcome.SKIPPED: "·",
 }
-# The outcome that a cell shows is the first of these that one of its iterations had.
+# A cell shows the first of these outcomes that an iteration had.
 _PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
 _LONG = 1_000_000  # bytes
 
@@ -36,27 +36,28 @@ class Cell:
     results: tuple[Result, ...]
     planned: int
     seed: int
-    via: str = ""  # which `client` names too, as `<client>+<via>`
+    via: str = ""  # also part of `client`, as `<client>+<via>`
 
     @cached_property
     def protocol(self) -> str:
-        """The ALPN that most iterations were asked to use; empty when no iteration ran, or when it wasn't recorded."""
-        asked = [result.protocol for result in self.results if result.protocol]
-        return max(asked, key=asked.count, default="")
+        """The ALPN that most iterations had to use; empty when no iteration ran, or when it wasn't recorded."""
+        protocols = [result.protocol for result in self.results if result.protocol]
+        return max(protocols, key=protocols.count, default="")
 
     @cached_property
     def label(self) -> str:
-        """The protocol where it is not the case's own: such a cell is not comparable with those without a label."""
+        """The protocol when it differs from the case's protocol, else empty. A cell with a label is not comparable with
+        cells without one."""
         return "" if self.protocol in ("", self.case.protocol) else self.protocol
 
     @cached_property
     def refuted(self) -> tuple[Reading, ...]:
-        """Parameters that an endpoint was asked for and did not apply, in any iteration: the first reading by role
-        and parameter."""
+        """Requested parameters that an endpoint did not apply in some iteration: the first reading by role and
+        parameter."""
         first: dict[tuple[str, str], Reading] = {}
         for result in self.results:
-            for one in result.refuted:
-                first.setdefault((one.role, one.parameter), one)
+            for reading in result.refuted:
+                first.setdefault((reading.role, reading.parameter), reading)
         return tuple(first.values())
 
     @cached_property
@@ -84,19 +85,19 @@ class Cell:
 
     @cached_property
     def modes(self) -> Modes | None:
-        """The two groups into which the delivery times (s) of its iterations fall, None when they don't."""
+        """The two groups of the iterations' delivery times (s); None when they don't form two groups."""
         return two_modes([sample.ttlb for sample in self._samples if sample is not None and sample.ttlb])
 
     @property
     def noted(self) -> bool:
-        """True when the cell's place in a matrix shows more than numbers."""
+        """True when the cell shows notes beside its numbers in a matrix."""
         return bool(self.refuted or self.modes)
 
     @cached_property
     def summaries(self) -> dict[str, Summary]:
         """By metric, over the iterations that succeeded and ran over the cell's protocol."""
-        found = {metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in METRICS}
-        return {key: summary for key, summary in found.items() if summary is not None}
+        summaries = {metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in METRICS}
+        return {key: summary for key, summary in summaries.items() if summary is not None}
 
     @cached_property
     def outdated(self) -> bool:
@@ -106,23 +107,23 @@ class Cell:
 
     @cached_property
     def outcome(self) -> Outcome | None:
-        """None: nothing was run yet."""
+        """The outcome that the cell shows; None when no iteration has run."""
         outcomes = {result.outcome for result in self.results}
         return next((outcome for outcome in _PRECEDENCE if outcome in outcomes), None)
 
     @property
     def mixed(self) -> bool:
-        """A test case that some iterations passed and some failed: neither green nor red says it."""
+        """True for a test case in which some iterations succeeded and some failed."""
         return self.case.kind is Kind.TEST_CASE and 0 < self.attempts.successes < self.attempts.attempts - self.errors
 
     @cached_property
     def css(self) -> str:
-        """The class of its colour."""
+        """The CSS class of the cell's colour."""
         return "mixed" if self.mixed else self.outcome.value if self.outcome else "none"
 
     @cached_property
     def says(self) -> str:
-        """The outcome in words; of a mixed cell the rate of success with its 95 % interval."""
+        """The outcome in words; for a mixed cell the rate of success with its 95 % interval."""
         judged = Attempts(successes=self.attempts.successes, attempts=self.attempts.attempts - self.errors)
         if self.mixed:
             return rate_text(judged)
@@ -136,20 +137,23 @@ class Cell:
 
     @cached_property
     def finding(self) -> Finding | None:
-        """The first reason why an iteration did not succeed."""
+        """The first finding of the iterations; None without any."""
         return next((finding for result in self.results for finding in result.findings), None)
 
     @cached_property
     def broken_rules(self) -> tuple[str, ...]:
-        """Protocol rules that an endpoint broke in any iteration, whether the case is about them or not: `server
+        """Protocol rules that an endpoint broke in any iteration, including rules that the case is not about: `server
         13.2.3-…`, sorted."""
-        return tuple(sorted({f"{one.role} {one.code}" for result in self.results for one in result.violations}))
+        violations = (violation for result in self.results for violation in result.violations)
+        return tuple(sorted({f"{violation.role} {violation.code}" for violation in violations}))
 
     @cached_property
     def public(self) -> PublicVerdict | None:
-        """The public runner's verdict where it differs from this cell's outcome: it fails when any iteration fails."""
+        """The public runner's verdict when it differs from this cell's outcome, else None. It fails when any iteration
+        fails."""
         verdicts = [result.public for result in self.results if result.public is not None]
-        verdict = next((one for one in verdicts if one.outcome is Outcome.FAILED), verdicts[0] if verdicts else None)
+        failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAILED]
+        verdict = next(iter(failed or verdicts), None)
         return verdict if verdict is not None and verdict.outcome is not self.outcome else None
 
     @property
@@ -162,6 +166,11 @@ class Cell:
         return sum(result.outcome is Outcome.ERROR for result in self.results)
 
     @property
+    def stack(self) -> str:
+        """The client without its middlebox."""
+        return self.client.removesuffix(f"+{self.via}") if self.via else self.client
+
+    @property
     def ends(self) -> str:
         """`client → server`."""
         return f"{self.client} → {self.server}"
@@ -172,7 +181,7 @@ class Cell:
 
     @cached_property
     def href(self) -> str:
-        """URL of the cell's page, relative to the run's."""
+        """URL of the cell's page, relative to the run's folder."""
         return f"{quote(self.pair)}/{quote(self.case.name)}.html"
 
 
@@ -180,7 +189,7 @@ Cells = dict[tuple[str, str, str], Cell]  # by server, client with its via, case
 
 
 def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
-    """Every cell of the run that was planned or has a result, including results merged from another run."""
+    """Every cell of the run that was planned or has a result. A result may have been merged from another run."""
     grouped: dict[tuple[str, str, str], list[Result]] = {}
     planned: dict[tuple[str, str, str], int] = {}
     vias: dict[tuple[str, str, str], str] = {}
@@ -226,6 +235,6 @@ def ordered_cases(run: Run, kind: Kind) -> list[CaseRecord]:
     )
 
 
-def names(configured: Sequence[str], found: Iterable[str]) -> list[str]:
-    """Rows or columns: as configured, then what only results know."""
-    return list(dict.fromkeys((*configured, *sorted(found))))
+def names(configured: Sequence[str], others: Iterable[str]) -> list[str]:
+    """Names of rows or columns: configured names first, then names that occur only in results."""
+    return list(dict.fromkeys((*configured, *sorted(others))))

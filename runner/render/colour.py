@@ -1,7 +1,8 @@
 """The colour scale of η: one hue family from pale to deep, so that lightness alone carries the order.
 
-The anchors are ColorBrewer's YlGnBu, safe for every common colour vision deficiency; interpolated in OKLab, where
-equal steps look equal (Ottosson 2020). Light pages run from pale to deep, dark pages the other way round.
+The anchors are ColorBrewer's YlGnBu, which people with any common colour vision deficiency can read. They are
+interpolated in OKLab, where equal steps look equal (Ottosson 2020). Light pages run from pale to deep, dark pages the
+other way round.
 """
 
 from math import cbrt
@@ -9,7 +10,7 @@ from math import cbrt
 STEPS = 40
 _ANCHORS = ("#fdfbe6", "#e3f3c4", "#b5dfbd", "#79c6bd", "#41adc0", "#2087ba", "#225fa6", "#223d8c")
 _DARK_ANCHORS = ("#161c33", "#1c2c5c", "#1f4682", "#22699b", "#2f8ea8", "#55b3ae", "#97d3ae", "#dcefb8")
-_INK, _PAPER = "#000000", "#ffffff"  # any tint of black falls below 4.5 in the middle of the scale
+_INK, _PAPER = "#000000", "#ffffff"  # a lighter ink than black has a contrast below 4.5 in the middle of the scale
 
 Triple = tuple[float, float, float]
 
@@ -57,9 +58,9 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, other: str) -> float:
     """Contrast ratio of two colours, 1 to 21 (WCAG 2.2)."""
-    darker, lighter = sorted((luminance(one), luminance(other)))
+    darker, lighter = sorted((luminance(first), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -76,7 +77,7 @@ def shade(step: int, *, dark: bool) -> tuple[str, str]:
 
 
 def step_of(fraction: float) -> int:
-    """The step of the scale that shows `fraction`, 0 to 1; beyond these it is the end of the scale."""
+    """The step of the scale that shows `fraction`, which is cut to 0…1."""
     return round(STEPS * min(1.0, max(0.0, fraction)))
 
 

@@ -1,11 +1,12 @@
-"""The page of a download or page load in one case: what its template is told."""
+"""The data of the page of one matrix cell with a download or a page load."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runner.model.crossing_words import carried
-from runner.model.numbers import PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, Number
+from runner.model.load_numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
+from runner.model.number import Number
 from runner.model.result import Invariant, Outcome, Result
 from runner.model.run import Run
 from runner.render import words
@@ -18,7 +19,7 @@ from runner.stats import Summary, summarise
 
 @dataclass(frozen=True)
 class Column:
-    """One number of each iteration."""
+    """One column of numbers in the table of iterations."""
 
     metric: Metric
     of: Callable[[Result], float | None]
@@ -46,14 +47,14 @@ def _sample(number: Number) -> Column:
 
 def _page(number: Number) -> Column:
     def value(result: Result) -> float | None:
-        found: float | None = getattr(result.page, number.key, None)
-        return found
+        number_value: float | None = getattr(result.page, number.key, None)
+        return number_value
 
     return Column(shown(number), value)
 
 
-_DOWNLOAD = tuple(map(_sample, PATH_DOWNLOAD_NUMBERS))
-_LOAD = tuple(map(_page, PATH_PAGE_NUMBERS))
+_DOWNLOAD = tuple(map(_sample, DOWNLOAD_NUMBERS))
+_LOAD = tuple(map(_page, PAGE_NUMBERS))
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Row:
     result: Result
     sign: str
     numbers: tuple[str, ...]  # one per column
-    crossed: tuple[str, ...]  # sentences
-    visible: tuple[str, ...]  # to an eavesdropper
+    crossed: tuple[str, ...]  # sentences about the way of the traffic
+    visible: tuple[str, ...]  # names of the things that an eavesdropper sees
     broken: tuple[Invariant, ...]
     downloads: Sequence[Download]
 
@@ -77,7 +78,7 @@ def context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]
         "middlebox": run.middleboxes.get(cell.via),
         "verdict": words.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
         "links": words.links(cell.case),
-        "tiles": [(column, found) for column in columns if (found := _summary(cell, column)) is not None],
+        "tiles": [(column, summary) for column in columns if (summary := _summary(cell, column)) is not None],
         "columns": columns,
         "rows": [_row(result, columns, downloads) for result in cell.results],
         "reasons": reasons(cell.results),
@@ -85,8 +86,7 @@ def context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]
 
 
 def _summary(cell: Cell, column: Column) -> Summary | None:
-    good = (one for one in cell.results if one.outcome is Outcome.SUCCEEDED)
-    return summarise(column.of(one) for one in good)
+    return summarise(column.of(result) for result in cell.results if result.outcome is Outcome.SUCCEEDED)
 
 
 def _row(result: Result, columns: Sequence[Column], downloads: Mapping[int, Sequence[Download]]) -> Row:
@@ -100,6 +100,6 @@ def _row(result: Result, columns: Sequence[Column], downloads: Mapping[int, Sequ
         ),
         crossed=tuple(carried(crossing)) if crossing is not None else (),
         visible=crossing.visible if crossing is not None else (),
-        broken=tuple(one for one in result.invariants if one.holds is False),
+        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
         downloads=downloads.get(result.iteration, ()),
     )

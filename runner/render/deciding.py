@@ -20,7 +20,7 @@ from runner.stats.shares import Share, Shares, shares
 
 @dataclass(frozen=True)
 class Definition:
-    """A term of this section. Plain text, as those of the metrics."""
+    """A term of the section on shares and ranks. Plain text, like the definitions of metrics."""
 
     label: str
     formula: str
@@ -33,8 +33,9 @@ DEFINITIONS = (
         "log delivery time = mean + server + client + pair + residual, all random; share = its variance / sum of the "
         "four",
         "From mean squares of the cells' means (unweighted means, Henderson's method 3; Searle, Casella and McCulloch, "
-        "1992); below 0 counts as 0. Residual is what iterations of one cell differ by; with one iteration each it "
-        "can't be told from the pair. Interval: 95 %, generalised (Weerahandi, 1993), with the run's seed. "
+        "1992); a value below 0 counts as 0. The residual is the difference between iterations of one cell; with one "
+        "iteration each it can't be separated from the pair. Interval: 95 %, generalised (Weerahandi, 1993), with the "
+        "run's seed. "
         "The shares hold for the stacks of this matrix; other stacks have other shares.",
     ),
     Definition(
@@ -45,15 +46,15 @@ DEFINITIONS = (
     Definition(
         "rank",
         "1 + how many have a shorter median delivery time",
-        "Interval: 95 %. Two stacks are told apart by a paired t test on the logarithms of their cells' medians, a "
-        "pair for each stack of the opposite role, so that the noise of the iterations and of the opposite role both "
-        "count; the 5 % are shared by all comparisons of a stack (Bonferroni; Mogstad et al., Inference for Ranks, "
-        "2024). With one iteration of each pair, or one stack in the opposite role, nothing can be ranked.",
+        "Interval: 95 %. Two stacks are compared by a paired t test on the logarithms of their cells' medians, with a "
+        "pair for each stack of the opposite role. So the test counts the noise of the iterations and of the opposite "
+        "role. All comparisons of a stack share the 5 % (Bonferroni; Mogstad et al., Inference for Ranks, 2024). With "
+        "one iteration of each pair, or one stack in the opposite role, there are no ranks.",
     ),
     Definition(
         "congestion controller",
         "median of the cells' median delivery times, by the controller that the server's entry or variant names",
-        "By name only: controllers of the same name differ between stacks. n counts cells.",
+        "Controllers of the same name differ between stacks. n counts cells.",
     ),
     Definition(
         "Spearman's ρ of two measurements",
@@ -73,26 +74,26 @@ class Decision:
     servers: list[Place]
     clients: list[Place]
     controllers: list[tuple[str, Summary]]
-    other_orders: list[str]  # where goodput ranks otherwise, and why; sentences
+    other_orders: list[str]  # sentences: where goodput ranks in another order, and why
 
     @property
     def why_not(self) -> str:
-        """Why stacks are not ranked, by role; empty where all are."""
-        told = []
+        """The reasons why stacks have no rank, by role; empty when all stacks have one."""
+        roles = []
         for role, places in (("servers", self.servers), ("clients", self.clients)):
             if reasons := sorted({place.why_not for place in places if place.why_not}):
                 some = "" if all(place.why_not for place in places) else "some "
-                told.append(f"{some}{role}, {'; '.join(reasons)}")
-        return "; ".join(told)
+                roles.append(f"{some}{role}, {'; '.join(reasons)}")
+        return "; ".join(roles)
 
     @property
     def parts(self) -> list[tuple[str, str, Share]]:
         """CSS class, words and share of each component that can be separated."""
         if self.shares is None:
             return []
-        rest = self.shares.residual
-        last = [("residual", "iteration", rest)] if rest is not None else []
-        pair = "pair" if rest is not None else "pair or iteration"
+        residual = self.shares.residual
+        last = [("residual", "iteration", residual)] if residual is not None else []
+        pair = "pair" if residual is not None else "pair or iteration"
         return [
             ("server", "server", self.shares.server),
             ("client", "client", self.shares.client),
@@ -110,22 +111,27 @@ class Decision:
 class Agreement:
     """The agreement of two measurements over one protocol."""
 
-    one: CaseRecord
+    first: CaseRecord
     other: CaseRecord
     label: str
     correlation: Correlation
 
 
 def decisions(run: Run, table: Cells) -> list[Decision]:
-    """One decision for each measurement and protocol in which at least two cells have a delivery time."""
-    found = []
+    """One decision for each measurement and protocol in which at least two cells have a delivery time.
+
+    Cells through a middlebox are compared on the page *Middleboxes*; they never enter a ranking beside direct cells.
+    """
+    decisions = []
     for case in ordered_cases(run, Kind.MEASUREMENT):
         measured = [cell for cell in table.values() if cell.case == case and "ttlb" in cell.summaries]
+        vias = {cell.via for cell in measured}
+        measured = [cell for cell in measured if cell.via == min(vias)]  # "" is the direct way, which sorts first
         for label in sorted({cell.label for cell in measured}):
             group = [cell for cell in measured if cell.label == label]
             if len(group) > 1:
-                found.append(_decision(run, case, label, group))
-    return found
+                decisions.append(_decision(run, case, label, group))
+    return decisions
 
 
 def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Decision:
@@ -146,7 +152,7 @@ def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Deci
 
 
 def _delivery_times(cell: Cell) -> Iterable[float]:
-    """Delivery times of the iterations that the cell's summaries are made of."""
+    """Delivery times of the iterations that count in the cell's summaries, in seconds."""
     for result in cell.results:
         counts = result.outcome is Outcome.SUCCEEDED and result.protocol in ("", cell.protocol)
         if counts and result.sample is not None and result.sample.ttlb is not None:
@@ -168,13 +174,13 @@ def agreements(run: Run, table: Cells) -> list[Agreement]:
         if "ttlb" in cell.summaries and cell.case.kind is Kind.MEASUREMENT:
             of_case = times.setdefault((cell.label, cell.case.name), {})
             of_case[cell.server, cell.client] = cell.summaries["ttlb"].median
-    found = []
+    shared_pairs = []
     cases = ordered_cases(run, Kind.MEASUREMENT)
     for label in sorted({label for label, _ in times}):
-        for one, other in combinations(cases, 2):
-            x, y = (times.get((label, case.name), {}) for case in (one, other))
+        for first, other in combinations(cases, 2):
+            x, y = (times.get((label, case.name), {}) for case in (first, other))
             pairs = sorted(x.keys() & y.keys())
             correlation = spearman([x[pair] for pair in pairs], [y[pair] for pair in pairs])
             if correlation is not None:
-                found.append(Agreement(one, other, label, correlation))
-    return found
+                shared_pairs.append(Agreement(first, other, label, correlation))
+    return shared_pairs

@@ -1,4 +1,4 @@
-"""A run for other programs: rows of jobs and of cells, badges."""
+"""A run's data for other programs: rows of jobs and of cells as CSV and Parquet, and badges."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ def _job_row(result: Result) -> Row:
         "started_unix_s": result.started_unix_s,
         "wall_s": result.wall_s,
         "cpu_pressure": result.cpu_pressure,
-        "diagnoses": " ".join(sorted({one.code for one in result.diagnoses})),
+        "diagnoses": " ".join(sorted({diagnosis.code for diagnosis in result.diagnoses})),
     }
     row |= {name: getattr(result.sample, name, None) for name in _SAMPLE}
     for way, truth in (
@@ -75,7 +75,7 @@ def cell_records(view: RunView) -> list[CellRecord]:
 def cell_rows(view: RunView) -> list[Row]:
     """One row per cell and metric: the summary over the iterations that succeeded. SI units.
 
-    `lower_n` to `upper_median`: the two groups into which the delivery times fall, of a cell where they do.
+    `lower_n` to `upper_median` describe the two groups of a cell's delivery times; None when there are no two groups.
     """
     rows = []
     for cell in view.table.values():
@@ -117,7 +117,7 @@ def _modes(modes: Modes | None) -> Row:
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """With a header; empty where a value is unknown."""
+    """The rows as CSV with a header; an unknown value is empty."""
     file = io.StringIO(newline="")
     if rows:
         writer = csv.writer(file, lineterminator="\n")
@@ -127,12 +127,12 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _whole(value: object) -> object:
-    """Without halves of characters, which an endpoint may have written and no encoding has."""
+    """`value` without halves of surrogate pairs, which an endpoint may have written and no encoding has."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def as_parquet(rows: Sequence[Row]) -> bytes:
-    """The same table."""
+    """The rows as Parquet."""
     sink = pa.BufferOutputStream()
     columns = {name: [_whole(row[name]) for row in rows] for name in rows[0]} if rows else {}
     pq.write_table(pa.table(columns), sink, compression="zstd")
@@ -157,8 +157,9 @@ def badge(label: str, value: str, *, good: bool | None) -> bytes:
 
 
 def badges(view: RunView) -> dict[str, bytes]:
-    """By file name: of each stack and role the share of test cases that passed, and its rank in each measurement."""
-    found = {}
+    """Badges by file name. Each stack in each role has one for its test cases and one for its rank in each
+    measurement."""
+    columns = {}
     for role in ("server", "client"):
         for name in view.servers if role == "server" else view.clients:
             label = f"{name} {role}"
@@ -171,13 +172,13 @@ def badges(view: RunView) -> dict[str, bytes]:
             good = sum(cell.css == "succeeded" for cell in tests)
             if tests:
                 badge_name = f"{name}-{role}-tests.svg"
-                found[badge_name] = badge(label, f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests))
-            for one in view.decided:
-                places: list[Place] = one.servers if role == "server" else one.clients
+                columns[badge_name] = badge(label, f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests))
+            for decision in view.decided:
+                places: list[Place] = decision.servers if role == "server" else decision.clients
                 for place in places:
-                    if place.name == name and not one.label:
+                    if place.name == name and not decision.label:
                         time = BY_KEY["ttlb"].text(place.summary.median)
-                        said = "not ranked" if place.why_not else f"rank {place.rank} of {len(places)}"
-                        rank = f"bentpipe {one.case.name}: {said}, {time}"
-                        found[f"{name}-{role}-{one.case.name}.svg"] = badge(label, rank, good=None)
-    return found
+                        rank = "not ranked" if place.why_not else f"rank {place.rank} of {len(places)}"
+                        text = f"bentpipe {decision.case.name}: {rank}, {time}"
+                        columns[f"{name}-{role}-{decision.case.name}.svg"] = badge(label, text, good=None)
+    return columns

@@ -1,4 +1,4 @@
-"""The files of a job as downloads: small ones are copied, the rest is reached through links to the job's files."""
+"""Offers the files of a job as downloads: copies of small files, symbolic links to larger files."""
 
 import os
 import shutil
@@ -34,15 +34,15 @@ class Download:
     href: str
     size: int | None
     name: str = ""
-    qlog: bool = False  # of one connection at one endpoint: qvis draws it
+    qlog: bool = False  # True for a qlog of one connection, which qvis can draw
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
-    """Put the job's small files into `staging` and links to its larger files; return the downloads.
+    """Put the job's small files and links to its larger files into `staging`; return the downloads.
 
     `final` is the place of `staging` in the finished site: symbolic links are relative to it. If no link can be
-    made, only the small files are offered. The job's folder may come from somebody else: files are offered by
-    known name and type, and no link inside the folder is followed.
+    made, only the small files are offered. The job's folder may come from an untrusted person, so only files of known
+    name and type are offered, and no link inside the folder is followed.
     """
     staging.mkdir(parents=True, exist_ok=True)
     links = _Links(artifacts.folder, staging / _LINKS, final / _LINKS)
@@ -50,7 +50,7 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
     downloads = []
     for label, path in _files(artifacts):
         inside = path.relative_to(artifacts.folder)
-        about = _own(artifacts.folder, inside)
+        about = _status(artifacts.folder, inside)
         if about is None:
             continue
         name = "-".join((*artifacts.folder.parts[-3:], path.name)) if path.suffix == _WITH_SECRETS else ""
@@ -71,8 +71,8 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
     return downloads
 
 
-def _own(folder: Path, inside: Path) -> os.stat_result | None:
-    """The kind of the file or folder; None when it is missing, or when it or a folder above it is a link."""
+def _status(folder: Path, inside: Path) -> os.stat_result | None:
+    """The status of the file or folder; None when it is missing, or when it or a folder above it is a link."""
     try:
         return beneath(folder, inside).lstat()
     except (OSError, UsageError):
@@ -80,7 +80,7 @@ def _own(folder: Path, inside: Path) -> os.stat_result | None:
 
 
 def _folder(label: str, path: Path, inside: Path, links: "_Links") -> Iterator[Download]:
-    """The qlogs or tables in a folder; of more than a reader wants to see listed, the folder."""
+    """The qlogs or tables in a folder; the folder itself when they are too many for a list."""
     suffixes = _TABLES if path.parent.name == _TABLES_FOLDER else _QLOGS
     try:
         names = sorted(entry.name for entry in os.scandir(path) if entry.is_file(follow_symlinks=False))
@@ -96,7 +96,7 @@ def _folder(label: str, path: Path, inside: Path, links: "_Links") -> Iterator[D
 
 
 class _Links:
-    """Symbolic links below `staging`, which is to become `final`, to files of a job's folder."""
+    """Makes symbolic links below `staging`, which later becomes `final`, to files of a job's folder."""
 
     def __init__(self, folder: Path, staging: Path, final: Path) -> None:
         self.count = 0
@@ -105,7 +105,7 @@ class _Links:
         self._made: set[Path] = set()
 
     def add(self, inside: Path) -> bool:
-        """Link a file of the job; False where that can't be done."""
+        """Link a file of the job; False when the file system refuses."""
         place = self._staging / inside
         try:
             if place.parent not in self._made:
@@ -119,9 +119,9 @@ class _Links:
 
 
 def _put(path: Path, place: Path, mode: int) -> None:
-    """As a second name of the same file where everybody may read it and that is possible, else as a copy.
+    """Make a hard link when everybody may read the file and the file system allows it, else a copy.
 
-    Nothing is written then; and bentpipe replaces files of a job whole, never in place.
+    A hard link copies no data. It is safe because bentpipe replaces files of a job and never changes them in place.
     """
     try:
         if mode & stat.S_IROTH:

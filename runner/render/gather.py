@@ -1,4 +1,4 @@
-"""Counts over cells that several pages show: diagnoses, limits, applied parameters, successes."""
+"""Counts over cells, for several pages: diagnoses, limits, applied parameters, successes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,10 +33,10 @@ def typical(cells: Iterable[Cell]) -> list[Typical]:
     for cell in cells:
         for result in cell.results:
             of += bool(result.limits or result.diagnoses)
-            for code in {one.code for one in result.diagnoses}:
+            for code in {diagnosis.code for diagnosis in result.diagnoses}:
                 jobs[code] += 1
-            for one in result.diagnoses:
-                first.setdefault(one.code, (cell, result.iteration, one.sentence, one.section))
+            for diagnosis in result.diagnoses:
+                first.setdefault(diagnosis.code, (cell, result.iteration, diagnosis.sentence, diagnosis.section))
     return [
         Typical(
             code=code,
@@ -52,12 +52,12 @@ def typical(cells: Iterable[Cell]) -> list[Typical]:
 
 
 def limits(cells: Iterable[Cell]) -> dict[str, float]:
-    """Mean share of the time that each limit had, the largest first; empty without a transfer that has them."""
+    """The mean share of the time that each limit had, the largest first; empty when no transfer has limits."""
     return mean_limits([result.limits for cell in cells for result in cell.results if result.limits])
 
 
 def attempts(cells: Iterable[Cell]) -> Attempts:
-    """Successes and attempts of all, errors of the harness left out."""
+    """Successes and attempts over all cells, without errors of the harness."""
     known = list(cells)
     return Attempts(
         successes=sum(cell.attempts.successes for cell in known),
@@ -67,30 +67,30 @@ def attempts(cells: Iterable[Cell]) -> Attempts:
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """The readings of one parameter of a stack in one role: values, how often, and in which source."""
+    """The readings of one parameter of a stack in one role."""
 
     role: str
     parameter: str
-    asked: str
-    found: list[tuple[str, str, int]]  # value, source, how often
+    requested: str  # empty: the stack's default
+    values: list[tuple[str, str, int]]  # value, its source, number of readings
 
 
 def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
     """The applied parameters of stack `name`, in both roles."""
     counted: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-    asked: dict[tuple[str, str], str] = {}
+    requested: dict[tuple[str, str], str] = {}
     for cell in cells:
         for result in cell.results:
-            for one in result.readings:
-                if getattr(cell, one.role, "") == name and one.found:
-                    counted.setdefault((one.role, one.parameter), Counter())[one.found, one.source] += 1
-                    asked.setdefault((one.role, one.parameter), one.asked)
+            for reading in result.readings:
+                if getattr(cell, reading.role, "") == name and reading.found:
+                    counted.setdefault((reading.role, reading.parameter), Counter())[reading.found, reading.source] += 1
+                    requested.setdefault((reading.role, reading.parameter), reading.asked)
     return [
         Applied(
             role=role,
             parameter=parameter,
-            asked=asked[role, parameter],
-            found=[(value, source, count) for (value, source), count in counts.most_common(6)],
+            requested=requested[role, parameter],
+            values=[(value, source, count) for (value, source), count in counts.most_common(6)],
         )
         for (role, parameter), counts in sorted(counted.items())
     ]
@@ -104,11 +104,11 @@ def marks(
     groups: Mapping[str, int] | None = None,
     full: float | None = None,
 ) -> list[Mark]:
-    """The median of each cell that has one, in the metric's unit or in per cent of `full`, coloured by server if
-    `groups` has colours."""
+    """A mark at the median of each cell that has the metric, in its unit or in per cent of `full`. `groups` has the
+    colour of each server."""
     unit = BY_KEY[metric]
     factor = unit.unit.factor if full is None else 100 / full
-    found = []
+    rows = []
     for cell in cells:
         summary = cell.summaries.get(metric)
         if summary is None:
@@ -117,7 +117,7 @@ def marks(
         if summary.spread is not None:
             kind, low, high = summary.spread
             span = f", {kind} {unit.number(low)} to {unit.number(high)}"
-        found.append(
+        rows.append(
             Mark(
                 x=summary.median * factor,
                 title=f"{cell.client} → {cell.server}, {cell.case.name}: {unit.text(summary.median)}{span}, "
@@ -126,9 +126,9 @@ def marks(
                 group=groups.get(cell.server, 0) if groups is not None else 0,
             )
         )
-    return found
+    return rows
 
 
 def measurements(cells: Sequence[Cell]) -> list[Cell]:
-    """Those of measurements that spoke the case's own protocol: what can be compared."""
+    """The cells of measurements over the case's own protocol. Only these can be compared."""
     return [cell for cell in cells if cell.case.kind is Kind.MEASUREMENT and not cell.label]

@@ -13,31 +13,30 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-MARKER = ".bentpipe-site"  # a folder without it is not ours to replace
+MARKER = ".bentpipe-site"  # bentpipe never replaces a folder without this file
 
 
 @dataclass
 class Manifest:
-    """`program`: digest of all that draws. `newest`: the run that the site opens with.
+    """The inputs of a drawing. `program`: digest of the program that drew.
 
-    `cells` by `<run>/<pair>/<case>`, `runs` by name: inputs, what was kept.
+    `cells` by `<run>/<pair>/<case>`. `runs` by name: digests of the inputs, and values that later drawings need.
     """
 
     program: str = ""
-    newest: str = ""
     cells: dict[str, tuple[str, str]] = field(default_factory=dict)  # digest, sparkline
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, site: Path, program: str) -> "Manifest":
-        """That of `site`; an empty one where there is none, or where another program drew it."""
+        """The manifest of `site`; an empty one when there is none, or when another version of the program drew it."""
         try:
             document = json.loads((site / MARKER).read_text(encoding="utf-8"))
-            found = cls(**document)
-            found.cells = {key: (value[0], value[1]) for key, value in found.cells.items()}
+            manifest = cls(**document)
+            manifest.cells = {key: (value[0], value[1]) for key, value in manifest.cells.items()}
         except (OSError, ValueError, TypeError, IndexError):
             return cls(program=program)
-        return found if found.program == program else cls(program=program)
+        return manifest if manifest.program == program else cls(program=program)
 
     def save(self, site: Path) -> None:
         (site / MARKER).write_text(json.dumps(asdict(self), separators=(",", ":"), sort_keys=True), encoding="utf-8")
@@ -45,11 +44,11 @@ class Manifest:
 
 def digest(parts: Iterable[object]) -> str:
     """A digest of the texts."""
-    found = blake2b(digest_size=16)
+    digest_of_all = blake2b(digest_size=16)
     for part in parts:
-        found.update(repr(part).encode())
-        found.update(b"\0")
-    return found.hexdigest()
+        digest_of_all.update(repr(part).encode())
+        digest_of_all.update(b"\0")
+    return digest_of_all.hexdigest()
 
 
 def files_digest(paths: Iterable[Path]) -> str:
@@ -59,14 +58,14 @@ def files_digest(paths: Iterable[Path]) -> str:
 
 def folder_state(folder: Path, *, depth: int) -> list[tuple[str, int, int]]:
     """Name, size and time of change of every file in `folder`, and in its folders down to `depth`."""
-    found: list[tuple[str, int, int]] = []
+    files: list[tuple[str, int, int]] = []
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
-        return found
+        return files
     for entry in entries:
         about = entry.stat(follow_symlinks=False)
-        found.append((entry.name, about.st_size, about.st_mtime_ns))
+        files.append((entry.name, about.st_size, about.st_mtime_ns))
         if depth > 1 and entry.is_dir(follow_symlinks=False):
-            found += folder_state(Path(entry.path), depth=depth - 1)
-    return found
+            files += folder_state(Path(entry.path), depth=depth - 1)
+    return files

@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from runner.model.numbers import PAIR_NUMBERS, UNITS, Number
+from runner.model.number import UNITS, Number
+from runner.model.numbers import PAIR_NUMBERS
 from runner.model.result import Sample
 
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
@@ -17,7 +18,7 @@ def digits(value: float) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as it is printed, and the factor from SI to it."""
+    """A unit as it is printed, and the factor that converts a value in SI units to it."""
 
     name: str
     factor: float
@@ -44,22 +45,22 @@ class Metric(Number):
 
 
 def shown(number: Number) -> Metric:
-    """The number with what prints it."""
+    """The number with its unit and its printing."""
     return Metric(**asdict(number))
 
 
 METRICS: tuple[Metric, ...] = tuple(map(shown, PAIR_NUMBERS))
 BY_KEY: dict[str, Metric] = {metric.key: metric for metric in METRICS}
 
-# What the matrix can show in its cells. The first is what it shows with scripts off.
+# The metrics that a matrix can show. With scripts off it shows the first.
 SWITCHABLE = ("ttlb", "goodput", "efficiency", "retransmission_ratio", "handshake_time")
 COLOURED = "link_share"
-"""The metric that decides the colour of a cell: a fraction in the order of delivery times."""
+"""The metric that decides the colour of a cell: a fraction that orders cells as delivery times do."""
 STATISTICS = ("median", "mean")
-"""Of the iterations of a cell, as fields of `Summary`. The first is what stands there with scripts off."""
+"""Statistics over the iterations of a cell, as fields of `Summary`. With scripts off a matrix shows the first."""
 
 
 def value(sample: Sample | None, key: str) -> float | None:
     """The metric's value in SI units; None when it could not be measured."""
-    found: float | None = getattr(sample, key) if sample is not None else None
-    return found
+    number: float | None = getattr(sample, key) if sample is not None else None
+    return number

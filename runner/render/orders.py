@@ -1,4 +1,4 @@
-"""Where goodput ranks stacks in another order than delivery time, and which clock makes the difference."""
+"""Explains why goodput and delivery time rank stacks differently: they count from and to different packets."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -9,7 +9,7 @@ from runner.render.metrics import BY_KEY
 from runner.stats.ranking import Place
 
 _KEYS = ("ttlb", "goodput", "first_server_1rtt", "last_server_1rtt")
-_LEAST = 0.002  # of a goodput: a smaller difference is no order of its own
+_LEAST = 0.002  # share of a goodput: a smaller difference does not count as another order
 
 
 def other_order(cells: Sequence[Cell], role: str, places: Sequence[Place]) -> str:
@@ -19,7 +19,7 @@ def other_order(cells: Sequence[Cell], role: str, places: Sequence[Place]) -> st
     Delivery time = first 1-RTT packet + interval of goodput − (last 1-RTT packet − last new byte), each as a
     median over the stack's cells. The larger of the two other differences is given as the reason.
     """
-    known = {place.name: found for place in places if (found := _medians(cells, role, place.name)) is not None}
+    known = {place.name: values for place in places if (values := _medians(cells, role, place.name)) is not None}
     names = [place.name for place in places if place.name in known]
     swapped = [
         (slow, fast)
@@ -30,17 +30,17 @@ def other_order(cells: Sequence[Cell], role: str, places: Sequence[Place]) -> st
         return ""
     order = sorted(names, key=lambda name: -known[name]["goodput"])
     slow, fast = max(swapped, key=lambda pair: known[pair[0]]["goodput"] / known[pair[1]]["goodput"])
-    return f"By goodput the order of the {role}s is another one: {', '.join(order)}. {_why(known, slow, fast)}"
+    return f"By goodput the order of the {role}s is different: {', '.join(order)}. {_why(known, slow, fast)}"
 
 
 def _medians(cells: Sequence[Cell], role: str, name: str) -> dict[str, float] | None:
-    mine = [cell for cell in cells if getattr(cell, role) == name and not cell.outdated]
-    found = {key: [cell.summaries[key].median for cell in mine if key in cell.summaries] for key in _KEYS}
-    return {key: median(values) for key, values in found.items()} if all(found.values()) else None
+    chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.outdated]
+    medians = {key: [cell.summaries[key].median for cell in chosen if key in cell.summaries] for key in _KEYS}
+    return {key: median(values) for key, values in medians.items()} if all(medians.values()) else None
 
 
 def _why(known: Mapping[str, Mapping[str, float]], slow: str, fast: str) -> str:
-    """Why `slow`, which delivers later, has more goodput than `fast`."""
+    """A sentence that explains why `slow`, which delivers later, has more goodput than `fast`."""
     begin = {name: known[name]["first_server_1rtt"] for name in (slow, fast)}
     tail = {name: known[name]["last_server_1rtt"] - known[name]["ttlb"] for name in (slow, fast)}
     goodput = BY_KEY["goodput"]

@@ -33,7 +33,7 @@ ITERATION_COLUMNS = (
     "rtt_min",
     "rtt_median",
 )
-_LEAST_SHARE = 0.001  # of the time; limits that took less have no column
+_LEAST_SHARE = 0.001  # of the time: a limit with a smaller share has no column
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def context(
     """Everything that `pair.html` prints. `series` and `downloads` by iteration."""
     title = f"Offset versus time, {cell.client} → {cell.server}, {cell.case.name}"
     shown = _first_plot(cell, series)
-    others = [one for iteration, one in series.items() if iteration != shown]
+    others = [behind for iteration, behind in series.items() if iteration != shown]
     return {
         "cell": cell,
         "client": run.implementations.get(cell.client),
@@ -70,7 +70,7 @@ def context(
         "reasons": reasons(cell.results),
         "notes": notes(cell.results),
         "judged": [result for result in cell.results if result.public is not None],
-        "public_differs": any(one.public and one.public.outcome is not one.outcome for one in cell.results),
+        "public_differs": any(result.public and result.public.outcome is not result.outcome for result in cell.results),
         "limits": _limits(cell.results),
         "diagnosed": [result for result in cell.results if result.diagnoses],
         "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
@@ -97,15 +97,15 @@ def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Ma
         result=result,
         sign=SIGNS[result.outcome],
         numbers=tuple(_number(BY_KEY[key], value(result.sample, key)) for key in ITERATION_COLUMNS),
-        broken=tuple(one for one in result.invariants if one.holds is False),
-        unchecked=sum(one.holds is None for one in result.invariants),
+        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
+        unchecked=sum(invariant.holds is None for invariant in result.invariants),
         downloads=downloads.get(result.iteration, ()),
         plotted=result.iteration in series,
     )
 
 
 def _limits(results: Sequence[Result]) -> list[str]:
-    """The limits that any iteration met, by their share of the time, the largest first."""
+    """The limits of all iterations, the one with the largest share of the time first."""
     total: dict[str, float] = {}
     for result in results:
         for limit, share in result.limits.items():
@@ -113,33 +113,33 @@ def _limits(results: Sequence[Result]) -> list[str]:
     return sorted((limit for limit in total if total[limit] >= _LEAST_SHARE), key=lambda limit: -total[limit])
 
 
-def _number(metric: Metric, found: float | None) -> str:
-    return "–" if found is None else metric.number(found)
+def _number(metric: Metric, number: float | None) -> str:
+    return "–" if number is None else metric.number(number)
 
 
 def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
-    """Distinct findings with the iterations that had them; the log is that of the first."""
+    """Distinct findings, each with the iterations that had it. A finding's log is that of its first iteration."""
     return _distinct((result.iteration, finding) for result in results for finding in result.findings)
 
 
 def notes(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
-    """Distinct notes with the iterations that had them."""
+    """Distinct notes, each with the iterations that had it."""
     return _distinct((result.iteration, note) for result in results for note in result.notes)
 
 
 def _distinct(findings: Iterable[tuple[int, Finding]]) -> list[tuple[Finding, list[int]]]:
-    seen: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
+    distinct: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
     for iteration, finding in findings:
-        seen.setdefault((finding.code, finding.role), (finding, []))[1].append(iteration)
-    return list(seen.values())
+        distinct.setdefault((finding.code, finding.role), (finding, []))[1].append(iteration)
+    return list(distinct.values())
 
 
 def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:
-    """The data that the script needs before it loads an iteration: every curve, thinned."""
+    """The data that the script needs before it loads an iteration: the thinned curves of all iterations."""
     outcomes = {result.iteration: result.outcome for result in cell.results}
     curves = []
-    for iteration, one in series.items():
-        time, total = one.arrived
+    for iteration, series_of_iteration in series.items():
+        time, total = series_of_iteration.arrived
         curves.append(
             {
                 "iteration": iteration,

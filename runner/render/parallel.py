@@ -1,4 +1,4 @@
-"""The same work for many things, on all cores."""
+"""Applies a function to many items on all cores."""
 
 import gc
 import multiprocessing
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int, int], None]  # how many are done, of how many
-_CHUNKS = 32  # per process: the last one to end should not be long alone
+_CHUNKS = 32  # per process; small chunks let all processes end at nearly the same time
 
 _work: Callable[[Any], Any] | None = None
 
@@ -24,9 +24,9 @@ def every(things: Sequence[T], work: Callable[[T], R], *, least: int, progress: 
     cores = len(os.sched_getaffinity(0))
     if cores < 2 or len(things) < least:
         return list(_counted(map(work, things), len(things), progress))
-    global _work  # noqa: PLW0603 - the one way to hand a function to forked processes without pickling it
+    global _work  # noqa: PLW0603 - a forked process inherits it, so the function needs no pickling
     _work = work
-    gc.freeze()  # what is in memory stays: no collection walks through it again, and no process copies its pages
+    gc.freeze()  # a collection would write to the objects in memory, and each process would copy their pages
     try:
         with multiprocessing.get_context("fork").Pool(cores, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
             size = max(1, len(things) // (cores * _CHUNKS))

@@ -1,8 +1,9 @@
 """A run as `result.json` of the public QUIC Interop Runner, which its web page and that of the thesis read.
 
-What interop.py writes and web/script.js reads: lists of pairs by client, then by server; `tests` by abbreviation. The
-page makes class names, ids and selectors of names and abbreviations without escaping them, ids in lower case, so both
-have to be plain and apart from each other. It links a cell to `logs/<log_dir>/<server>_<client>/<name>`.
+The format is the one that interop.py writes and web/script.js reads: lists of pairs by client, then by server; `tests`
+by abbreviation. The page makes class names, ids and selectors from names and abbreviations without escaping them, and
+ids in lower case. Both must therefore be plain, and different from each other when case is ignored. The page links a
+cell to `logs/<log_dir>/<server>_<client>/<name>`.
 """
 
 import json
@@ -22,8 +23,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def public_result(view: RunView) -> bytes:
-    """`result.json` of the public runner. Jobs for which it has no word (errors, skipped) are left out, as if they
-    had not run.
+    """`result.json` of the public runner. Errors and skipped jobs, for which the format has no word, are left out.
 
     `details` of a measurement: mean ± deviation of the goodput in kbit/s.
     """
@@ -34,17 +34,17 @@ def public_result(view: RunView) -> bytes:
         for server in view.servers
     ]
     results, measurements = (
-        [[_cell(cell, letters) for cell in of_pair if cell.case.kind is kind and _told(cell)] for of_pair in pairs]
+        [[_cell(cell, letters) for cell in pair if cell.case.kind is kind and _has_word(cell)] for pair in pairs]
         for kind in (Kind.TEST_CASE, Kind.MEASUREMENT)
     )
-    ends = [one.started_unix_s + one.wall_s for one in view.results.values()]
+    ends = [result.started_unix_s + result.wall_s for result in view.results.values()]
     document = {
         "start_time": run.started_unix_s,
         "end_time": max([run.started_unix_s, *ends]),
         "log_dir": view.name,
         "servers": [names[name] for name in view.servers],
         "clients": [names[name] for name in view.clients],
-        "urls": {names[name]: one.url for name in view.stacks if (one := run.implementations.get(name)) is not None},
+        "urls": {names[name]: run.implementations[name].url for name in view.stacks if name in run.implementations},
         "tests": {
             letters[case.name]: {
                 "name": case.name,
@@ -62,18 +62,18 @@ def public_result(view: RunView) -> bytes:
     return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _told(cell: Cell) -> bool:
+def _has_word(cell: Cell) -> bool:
     return cell.outcome in _OUTCOMES
 
 
 def _cell(cell: Cell, letters: dict[str, str]) -> dict[str, Any]:
-    assert cell.outcome is not None  # _told
-    found = {"abbr": letters[cell.case.name], "name": cell.case.name, "result": _OUTCOMES[cell.outcome]}
+    assert cell.outcome is not None  # _has_word
+    entry = {"abbr": letters[cell.case.name], "name": cell.case.name, "result": _OUTCOMES[cell.outcome]}
     if cell.case.kind is Kind.MEASUREMENT:
         goodput = cell.summaries.get("goodput")
         deviation = 0.0 if goodput is None or goodput.deviation is None else goodput.deviation
-        found["details"] = "" if goodput is None else f"{goodput.mean / 1e3:.0f} (± {deviation / 1e3:.0f}) kbps"
-    return found
+        entry["details"] = "" if goodput is None else f"{goodput.mean / 1e3:.0f} (± {deviation / 1e3:.0f}) kbps"
+    return entry
 
 
 def plain_names(view: RunView) -> dict[str, str]:
@@ -82,28 +82,30 @@ def plain_names(view: RunView) -> dict[str, str]:
 
 
 def _abbreviations(view: RunView) -> dict[str, str]:
-    """By case. Workloads over several links share theirs: they are called by their case's name."""
+    """The abbreviation of each case. Cases that share an abbreviation use their names instead."""
     cases = list(view.run.cases.values())
     taken = [case.abbreviation.lower() for case in cases]
-    texts = [one.abbreviation if taken.count(one.abbreviation.lower()) == 1 else one.name for one in cases]
-    return _apart([one.name for one in cases], [_UNSAFE.sub("-", text).strip("-") for text in texts])
+    texts = [case.abbreviation if taken.count(case.abbreviation.lower()) == 1 else case.name for case in cases]
+    return _apart([case.name for case in cases], [_UNSAFE.sub("-", text).strip("-") for text in texts])
 
 
 def _apart(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
-    """`texts` by name, numbered where they are empty or equal, ignoring case. Texts that need no change come first."""
-    found: dict[str, str] = {}
+    """`texts` by name. A text that is empty, or equal to another one when case is ignored, gets a number. Texts that
+    equal their name go first."""
+    details: dict[str, str] = {}
     taken = {""}
-    for name, text in sorted(zip(names, texts, strict=True), key=lambda one: one[0] != one[1]):
+    for name, text in sorted(zip(names, texts, strict=True), key=lambda pair: pair[0] != pair[1]):
         number, free = 2, text
         while free.lower() in taken:
             number, free = number + 1, f"{text}-{number}".strip("-")
         taken.add(free.lower())
-        found[name] = free
-    return found
+        details[name] = free
+    return details
 
 
 def redirections(view: RunView) -> Iterator[tuple[str, bytes]]:
-    """Pages where the public page expects a cell's files, of stacks that it knows by another name: path, content."""
+    """Path and content of pages that redirect the public page's links to cells. They are needed for stacks that have
+    another name there."""
     names = plain_names(view)
     for cell in view.table.values():
         server, client = names[cell.server], names[cell.client]

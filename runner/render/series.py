@@ -1,4 +1,4 @@
-"""`series.json` as the page needs it: decoded, checked, thinned to what a screen can show."""
+"""Reads `series.json` for the pages: decoded, checked, and thinned to the resolution of a screen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,15 @@ Points = list[tuple[float, float]]
 
 _CURVE_POINTS = 600
 _JOINED_FRAMES = 4000
+_RATES = ("forward_raw", "forward_goodput", "return_raw")
+KINDS = ("new", "retransmission", "spurious")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frames:
     """STREAM frames of response data at one vantage point, in time order. Times in µs since the origin, sizes in bytes.
 
-    `kind`: 0 new, 1 retransmission, 2 spurious retransmission.
+    `kind` is an index of KINDS.
     """
 
     time: Ints
@@ -37,7 +39,8 @@ class Series:
     """The data behind the plots of one job. `text` is the content of the file for the interactive plot, `document`
     the same as objects.
 
-    `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille.
+    `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille; `rates` by
+    name as (seconds, Mbit/s).
     """
 
     text: bytes
@@ -50,8 +53,9 @@ class Series:
     ideal: Points
     slow_start: Points
     spark: Points
+    rates: dict[str, Points]
     limits: tuple[tuple[float, float, str], ...] = ()
-    """(start, end, limit) in seconds: what held the transfer back. Runs of older programs have none."""
+    """(start, end, limit) in seconds. Runs of older programs have none."""
 
     @cached_property
     def arrived(self) -> tuple[Ints, Ints]:
@@ -66,7 +70,7 @@ class Series:
 
 
 def load_series(path: Path) -> Series | None:
-    """The job's series; None when it left none, or none that can be read: the page then says so."""
+    """The job's series; None when its file is missing or can't be read. The page then says so."""
     try:
         text = read_regular(path)
         document = parse(text)
@@ -82,6 +86,7 @@ def load_series(path: Path) -> Series | None:
             ideal=_points(bounds["ideal"]),
             slow_start=_points(bounds["slow_start"]),
             spark=_points(document["spark"]),
+            rates={name: _rate(document["rate"], name) for name in _RATES},
             limits=tuple((float(start), float(end), str(limit)) for start, end, limit in document.get("limits", ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError):
@@ -92,17 +97,25 @@ def _points(pairs: Sequence[Sequence[float]]) -> Points:
     return [(float(x), float(y)) for x, y in pairs]
 
 
+def _rate(document: dict[str, Any], name: str) -> Points:
+    step = float(document["interval_s"])
+    return [(step * (index + 0.5), float(value) / 1e6) for index, value in enumerate(document[name])]
+
+
 def _frames(document: dict[str, list[int]]) -> Frames:
     time, offset, length, kind = (
         np.array(document[name], dtype=np.int64) for name in ("t_us", "offset", "length", "kind")
     )
     if not len(time) == len(offset) == len(length) == len(kind):
         raise ValueError("the columns of a vantage point have different lengths")
+    if len(kind) and not 0 <= kind.min() <= kind.max() < len(KINDS):
+        raise ValueError(f"kinds of frames are 0 to {len(KINDS) - 1}")
     return Frames(time=np.cumsum(time), offset=np.cumsum(offset), length=length, kind=kind)
 
 
 def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
-    """Time in µs and bytes: how far each file had got, added up. At most `_CURVE_POINTS` points, drawn as steps."""
+    """Time in µs, and the bytes received without a gap at the start of each file, summed over the files. At most
+    `_CURVE_POINTS` points, drawn as steps."""
     gained = np.zeros(len(frames.time), dtype=np.int64)
     begin = 0
     for size in files:

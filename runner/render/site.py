@@ -1,67 +1,84 @@
-"""Runs → a folder of static files. Works from `file://`, with scripts off, and fetches nothing from outside."""
+"""Draws runs into a folder of static files. They work from `file://` and with scripts off, and fetch nothing from
+outside."""
 
 import os
+import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 
 from runner.compare import RunMeans
 from runner.errors import BentpipeError, UsageError
+from runner.model.night import NightRecord
 from runner.render import feed, parallel
 from runner.render.cell_pages import draw_cells
+from runner.render.front import Front
 from runner.render.manifest import MARKER, Manifest, digest, files_digest
 from runner.render.pages import Asset, modules
+from runner.render.standing import standing
 from runner.render.view import Key, RunView, StoredRun, levels_of
-from runner.render.writer import BADGES, LATEST, RESERVED, WEB, Writer
+from runner.render.writer import BADGES, LATEST, RESERVED, TONIGHT, WEB, Writer
 from runner.store import RunFolder
 
 
 class UndrawableRunError(BentpipeError):
-    """A run that can't be drawn, though it could be read: a fault of ours, which must cost that run alone."""
+    """A run that could be read but not drawn. It is a fault of bentpipe; other runs must still be drawn."""
 
     def __init__(self, folder: RunFolder, error: Exception) -> None:
         super().__init__(
-            f"{folder.path} can't be drawn ({type(error).__name__}: {error}), which is a fault of bentpipe."
+            f"{folder.path} can't be drawn ({type(error).__name__}: {error}). This is a fault of bentpipe."
         )
         self.folder = folder
 
 
-def render(folders: Sequence[RunFolder], target: Path, *, progress: Callable[[str], None] | None = None) -> None:
-    """Draw the site of `folders`, the newest first, into `target`.
+def render(
+    folders: Sequence[RunFolder],
+    target: Path,
+    *,
+    nights: Mapping[str, NightRecord] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Draw the site of `folders`, the newest first, into `target`. `nights`: the newest record of each night, by name.
 
-    In an existing site only changed pages are drawn again; files that don't belong to it are removed. Raises
-    UsageError when `target` holds something else, when it can't be written, or when two things have the same name, and
-    UndrawableRunError.
-    `progress` gets the name of the page being drawn, many times a second.
+    In an existing site only changed pages are drawn again; files that don't belong to it are removed. `progress` gets
+    the name of the page being drawn, many times a second.
+
+    Raises UsageError when `target` is not a site of bentpipe, when it can't be written, or when a run's name is taken,
+    and UndrawableRunError.
     """
     ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
     repeated = {folder.name for folder in ordered if [other.name for other in ordered].count(folder.name) > 1}
     repeated |= {folder.name for folder in ordered if folder.name in RESERVED}
     if repeated:
-        raise UsageError(f"Two things of the site would be called '{min(repeated)}': rename a run's folder.")
+        raise UsageError(f"The site needs the name '{min(repeated)}' twice: rename the run's folder.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not (target / MARKER).is_file():
-        raise UsageError(f"{target} holds something else than a site of bentpipe: choose another --out.")
+        raise UsageError(f"{target} is not empty and not a site of bentpipe: choose another --out.")
     try:
-        _draw([StoredRun.of(folder) for folder in ordered], target, progress or (lambda _: None))
+        _draw([StoredRun.of(folder) for folder in ordered], target, nights or {}, progress or (lambda _: None))
     except OSError as error:
         raise UsageError(f"The site can't be written to {target}: {error.strerror or error}.") from error
 
 
-def _draw(folders: Sequence[StoredRun], target: Path, progress: Callable[[str], None]) -> None:
-    """In place where the same program drew what is there, else beside it and then swapped."""
+def _draw(
+    folders: Sequence[StoredRun],
+    target: Path,
+    nights: Mapping[str, NightRecord],
+    progress: Callable[[str], None],
+) -> None:
+    """Draw in place when the same program drew the existing site; otherwise draw beside it and then swap the two."""
     before = Manifest.load(target, _program())
     if before.runs:
         (target / MARKER).write_text("")
-        _Site(Writer(target, target), folders, before, progress).draw()
+        _Site(Writer(target, target), folders, nights, before, progress).draw()
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        _Site(Writer(staging, target), folders, before, progress).draw()
+        _Site(Writer(staging, target), folders, nights, before, progress).draw()
         old = target.with_name(f".{target.name}.{os.getpid()}.old")
         if target.exists():
             target.rename(old)
@@ -69,10 +86,19 @@ def _draw(folders: Sequence[StoredRun], target: Path, progress: Callable[[str], 
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        _remove_left_over(target)
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove half-drawn and replaced sites beside `target` that killed processes left."""
+    for path in target.parent.glob(f".{target.name}.*"):
+        match = re.fullmatch(r"\.(\d+)\.(tmp|old)", path.name.removeprefix(f".{target.name}"))
+        if match and not Path("/proc", match[1]).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _program() -> str:
-    """Digest of what draws: another program draws everything anew."""
+    """Digest of the program that draws. When it changes, every page is drawn again."""
     here = Path(__file__).parents[1]
     code = [
         *here.glob("render/**/*.py"),
@@ -88,17 +114,23 @@ class _Site:
     """One drawing."""
 
     def __init__(
-        self, writer: Writer, folders: Sequence[StoredRun], before: Manifest, progress: Callable[[str], None]
+        self,
+        writer: Writer,
+        folders: Sequence[StoredRun],
+        nights: Mapping[str, NightRecord],
+        before: Manifest,
+        progress: Callable[[str], None],
     ) -> None:
+        self.nights = nights
         self.progress = progress
         self.writer = writer
         self.folders = folders
         self.before = before
-        self.after = Manifest(program=before.program, newest=folders[0].name)
-        self.views: dict[str, RunView] = {}  # of the runs that are drawn
+        self.after = Manifest(program=before.program)
+        self.views: dict[str, RunView] = {}  # by name, only of runs that are drawn again
 
     def draw(self) -> None:
-        """Everything that changed, then away with what is no longer part of the site."""
+        """Draw all changed pages, then remove files that no longer belong to the site."""
         if not self.before.runs:
             self.writer.static()
         states = {folder.name: self._state(folder) for folder in self.folders}
@@ -114,7 +146,7 @@ class _Site:
                 raise
             except Exception as error:
                 raise UndrawableRunError(folder, error) from error
-        self._of_all()
+        self._draw_shared()
         self.writer.tidy(set(self.after.cells), self._kept())
         self.after.save(self.writer.root)
 
@@ -124,24 +156,24 @@ class _Site:
     def _run(self, folder: StoredRun, states: dict[str, str]) -> None:
         """Draw the pages of one run, unless neither the run nor any run that its pages show has changed."""
         view = RunView(folder, self.folders)
-        inputs = digest([states[one.name] for one in view.alike])
+        inputs = digest([states[folder.name] for folder in view.alike])
         known = self.before.runs.get(folder.name)
         prefix = f"{folder.name}/"
-        moved = folder.name == self.after.newest != self.before.newest
-        if known is not None and known["inputs"] == inputs and not moved:
+        if known is not None and known["inputs"] == inputs:
             self.after.runs[folder.name] = known
-            self.after.cells |= {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
+            self.after.cells |= {key: cell for key, cell in self.before.cells.items() if key.startswith(prefix)}
             return
         self.views[folder.name] = view
         self.writer.load()
-        kept = {key: one for key, one in self.before.cells.items() if key.startswith(prefix)}
-        tell = self.progress
-        drawn = draw_cells(view, self.writer, kept, lambda done, of: tell(f"{folder.name}: {done:,} of {of:,} cells"))
-        tell(f"{folder.name}: its pages")
+        kept = {key: cell for key, cell in self.before.cells.items() if key.startswith(prefix)}
+        report = self.progress
+        drawn = draw_cells(view, self.writer, kept, lambda done, of: report(f"{folder.name}: {done:,} of {of:,} cells"))
+        report(f"{folder.name}: its pages")
         self.after.cells |= drawn
         view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
-        told = feed.entry(view)  # here, as are the rankings, and not once in every process
+        # Computed here and not once in every process that draws pages.
         view.prepare()
+        feed_entry, run_standing = feed.entry(view), standing(view)
         paths = parallel.every(modules(view.run), lambda module: self._module(view, module.name), least=2)
         self.after.runs[folder.name] = {
             "inputs": inputs,
@@ -149,28 +181,25 @@ class _Site:
             "levels": folder.levels,
             "means": folder.means.document(),
             "paths": sorted(path for some in paths for path in some),
-            "entry": told,
+            "entry": feed_entry,
+            "standing": run_standing,
         }
 
     def _module(self, view: RunView, name: str) -> list[str]:
-        """Write the pages of one module and return their paths. The first page of the newest run is also the first
-        page of the site."""
-        (module,) = (one for one in modules(view.run) if one.name == name)
-        found = []
-        for one in module.pages(view):
-            path = f"{view.name}/{one.path}"
-            if isinstance(one, Asset):
-                self.writer.file(path, one.content)
+        """Write the pages of one module and return their paths."""
+        (module,) = (page for page in modules(view.run) if page.name == name)
+        pages = []
+        for page in module.pages(view):
+            path = f"{view.name}/{page.path}"
+            if isinstance(page, Asset):
+                self.writer.file(path, page.content)
             else:
-                opens = path == f"{self.after.newest}/index.html"
-                self.writer.page(path, one.template, view, one.told, opens=opens)
-            found.append(one.path)
-        return found
+                self.writer.page(path, page.template, view, page.context)
+            pages.append(page.path)
+        return pages
 
-    def _of_all(self) -> None:
-        """The list of runs, the feed, and what is kept of the newest run under a name that stays."""
-        if not self.views and self.after.runs.keys() == self.before.runs.keys():
-            return
+    def _draw_shared(self) -> None:
+        """Draw the pages about all runs and the feeds, and copy files of the newest run to addresses that stay."""
         newest = self.folders[0]
         view = self.views.get(newest.name) or RunView(newest, self.folders)
         runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]
@@ -178,17 +207,35 @@ class _Site:
         self.writer.file("atom.xml", feed.document(runs))
         self.writer.file("static/runs.js", feed.selector(runs))
         self.writer.file("logs.json", feed.public_list(runs))
-        self.writer.remove(BADGES)
-        of_run = self.writer.root / newest.name
-        self.writer.file(f"{LATEST}/result.json", (of_run / "result.json").read_bytes())
-        for path in self.after.runs[newest.name]["paths"]:
-            if path.startswith(f"{BADGES}/"):
-                self.writer.file(path, (of_run / path).read_bytes())
+        run_folder = self.writer.root / newest.name
+        self.writer.file(f"{LATEST}/result.json", (run_folder / "result.json").read_bytes())
+        badges = [path for path in self.after.runs[newest.name]["paths"] if path.startswith(f"{BADGES}/")]
+        for path in badges:
+            self.writer.file(path, (run_folder / path).read_bytes())
+        self.writer.keep_only(BADGES, {path.removeprefix(f"{BADGES}/") for path in badges})
+        self._front(view)
+
+    def _front(self, view: RunView) -> None:
+        """Draw the front page, the page of the last nights, and a page, badge and feed for each stack."""
+        standings = {name: entry["standing"] for name, entry in self.after.runs.items()}
+        front = Front(self.folders, standings, self.nights)
+        self.writer.site_page("index.html", "front.html", view, front.index())
+        if self.nights:
+            self.writer.site_page(TONIGHT, "tonight.html", view, front.tonight())
+        else:
+            (self.writer.root / TONIGHT).unlink(missing_ok=True)
+        lines = front.stack_lines(front.plans())
+        for line in lines:
+            folder = f"{LATEST}/{line.name}"
+            self.writer.site_page(f"{folder}/index.html", "latest.html", view, front.stack_page(line))
+            self.writer.file(f"{folder}/badge.svg", front.badge(line))
+            self.writer.file(f"{folder}/atom.xml", front.feed(line))
+        self.writer.keep_only(LATEST, {"result.json", *(line.name for line in lines)})
 
     def _kept(self) -> set[str]:
-        return {f"{name}/{path}" for name, one in self.after.runs.items() for path in one["paths"]}
+        return {f"{name}/{path}" for name, entry in self.after.runs.items() for path in entry["paths"]}
 
 
 def _key(view: RunView, name: str) -> Key:
-    """`<run>/<pair>/<case>` → its cell."""
+    """The key of the cell that is called `<run>/<pair>/<case>`."""
     return view.keys_by_name[name.removeprefix(f"{view.name}/")]

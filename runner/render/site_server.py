@@ -1,9 +1,8 @@
 """The HTTP server of `./bentpipe serve`: the pages of a site, and files of jobs that images wrote.
 
-A job's file is never sent as a page: it is sent as text or as a download, in a sandbox, whatever its name is. A
-link leads only from a job's folder of the site to the same file of that job. A request whose `Host` is not this
-server's is refused, so that another site can't read this one by pointing its own name to this address (DNS
-rebinding).
+A job's file is never sent as a page. It is sent as text or as a download, in a sandbox, whatever its name is. A link
+is followed only from a job's folder of the site to the same file of that job. A request with another server's name in
+`Host` is refused. Otherwise another site could read this one by pointing its own name to this address (DNS rebinding).
 """
 
 import http.server
@@ -24,7 +23,7 @@ _COMPRESSED_QLOG = ("qlog.zst",)
 _TEXT = (".log", ".json", ".qlog", ".sqlog", ".txt", *_COMPRESSED_QLOG)  # of jobs; browsers show it
 _JOB_PARTS = 4  # <run>/<server>_<client>/<case>/<iteration>
 _LINKS = "artifacts"
-_QVIS = "https://qvis.quictools.info"  # to which a pair's page links; it may fetch qlogs (CORS, Fetch standard §3.2)
+_QVIS = "https://qvis.quictools.info"  # a pair's page links to it; it may fetch qlogs (CORS, Fetch standard §3.2)
 
 
 class SiteServer(http.server.ThreadingHTTPServer):
@@ -56,7 +55,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def send_head(self):  # type: ignore[no-untyped-def]
         """Open the requested file and send its headers, or an error."""
         if not _is_own(self.headers.get("Host", ""), self.server.names):
-            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server has another name: see `serve --name`")
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server does not have that name: see `serve --name`")
             return None
         if not _is_served(self.server.site, Path(self.translate_path(self.path))):
             self.send_error(HTTPStatus.NOT_FOUND, "There is no such file")
@@ -98,8 +97,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         inside = Path(os.path.relpath(self.translate_path(self.path), self.server.site))
         if len(inside.parts) <= _JOB_PARTS or "_" not in inside.parts[1]:
             return None
-        rest = PurePosixPath(*inside.parts[_JOB_PARTS:])
-        return None if rest == PurePosixPath("series.js") else rest
+        file = PurePosixPath(*inside.parts[_JOB_PARTS:])
+        return None if file == PurePosixPath("series.js") else file
 
 
 def _is_own(host: str, names: set[str]) -> bool:
@@ -124,7 +123,7 @@ def _is_served(site: Path, place: Path) -> bool:
         current = current / part
         try:
             mode = current.lstat().st_mode
-        except (OSError, ValueError):  # ValueError: of a null character
+        except (OSError, ValueError):  # ValueError: the path has a null character
             return False
         if stat.S_ISLNK(mode):
             return number == len(parts) - 1 and _leads_to_its_job(current, parts)
@@ -134,15 +133,15 @@ def _is_served(site: Path, place: Path) -> bool:
 
 
 def _leads_to_its_job(link: Path, parts: tuple[str, ...]) -> bool:
-    """True when `<run>/<pair>/<case>/<iteration>/artifacts/<file>` leads to a regular file `…/<the same>/<file>`.
+    """True when `<run>/<pair>/<case>/<iteration>/artifacts/<file>` leads to a regular file of the same job.
 
-    There must be no other link on the way, because the job's folder may come from somebody else.
+    No other link may be on the way, because the job's folder may come from an untrusted person.
     """
     if len(parts) <= _JOB_PARTS + 1 or parts[_JOB_PARTS] != _LINKS:
         return False
     target = os.path.normpath(link.parent.resolve() / link.readlink())
-    wanted = (*parts[1:_JOB_PARTS], *parts[_JOB_PARTS + 1 :])
-    if Path(target).parts[-len(wanted) :] != wanted or os.path.realpath(link) != target:
+    same_file = (*parts[1:_JOB_PARTS], *parts[_JOB_PARTS + 1 :])
+    if Path(target).parts[-len(same_file) :] != same_file or os.path.realpath(link) != target:
         return False
     try:
         return stat.S_ISREG(os.lstat(target).st_mode)

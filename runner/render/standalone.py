@@ -1,5 +1,5 @@
-"""A chart as a file of its own, with the colours of a light page written out for programs that don't know CSS
-variables."""
+"""Turns a chart of a page into an SVG file. The colours of the light theme are written out, because some programs
+don't know CSS variables."""
 
 import re
 from functools import lru_cache
@@ -21,12 +21,12 @@ def _style() -> str:
     groups = dict(re.findall(r"^\.g(\d) \{ --g: ([^;]+); \}", text, re.MULTILINE))
 
     def plain(value: str) -> str:
-        return _VARIABLE.sub(lambda found: known.get(found[1], found[0]), value)
+        return _VARIABLE.sub(lambda match: known.get(match[1], match[0]), value)
 
     rules = ["text{font-family:sans-serif}"]
     for selector, body in _RULE.findall(text):
         if _bare(selector) == "svg":
-            continue  # the room that the page gives it
+            continue  # this rule only sizes the drawing inside a page
         if "var(--g)" not in body:
             rules.append(f"{_bare(selector)}{{{plain(body)}}}" if "--g:" not in body else "")
             continue
@@ -42,11 +42,11 @@ def _bare(selector: str) -> str:
 
 
 def standalone(svg: str) -> bytes:
-    """`svg`, as the page has it inline, as a file."""
+    """The content of an SVG file, from the inline `svg` of a page."""
     width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
     opened = str(svg).replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1)
-    # Links lead to pages that the file does not travel with.
+    # Links are removed: outside the site they would lead nowhere.
     plain = re.sub(r"</?a\b[^>]*>", "", opened)
-    head, rest = plain.split(">", 1)
+    head, body = plain.split(">", 1)
     back = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
-    return f"{head}><style>{_style()}</style>{back}{rest}\n".encode()
+    return f"{head}><style>{_style()}</style>{back}{body}\n".encode()

@@ -6,8 +6,9 @@ from typing import Any
 from runner.model.result import Outcome
 from runner.model.run import Kind
 from runner.render import gather
+from runner.render.axes import Axis
 from runner.render.cells import Cell
-from runner.render.charts import Axis, Mark, Strip, heat, scatter, strips
+from runner.render.charts import Mark, Strip, heat, scatter, strips
 from runner.render.deciding import controller
 from runner.render.pages.comparing import groups, scatter_marks
 from runner.render.view import RunView, stack_href
@@ -18,14 +19,14 @@ _MOST_PANELS = 6
 
 
 def cases_of(view: RunView) -> list[str]:
-    """Measurements in which a cell has a goodput; without any, test cases that transfer enough."""
+    """Measurements with a goodput; without any, the test cases that transfer enough data for it."""
     known = {cell.case.name for cell in view.measured if not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
 
 
 def plain(view: RunView, case: str) -> list[Cell]:
-    """Cells that spoke the case's own protocol."""
+    """The cells over the case's own protocol."""
     return [cell for cell in view.cells_of(case) if not cell.label]
 
 
@@ -33,7 +34,7 @@ def _rows(
     view: RunView, cases: Iterable[str], metrics: tuple[str, ...] = ("goodput", "efficiency")
 ) -> list[dict[str, Any]]:
     """One row per cell: mean and median of its iterations, SI units."""
-    found = []
+    figures = []
     for case in cases:
         for cell in plain(view, case):
             if metrics[0] in cell.summaries:
@@ -42,12 +43,12 @@ def _rows(
                 for metric in metrics:
                     summary = cell.summaries.get(metric)
                     row |= {f"{metric}_mean": summary and summary.mean, f"{metric}_median": summary and summary.median}
-                found.append(row)
-    return found
+                figures.append(row)
+    return figures
 
 
 def matrices(view: RunView) -> Figure:
-    """Figure 5.1."""
+    """Figure 5.1: the mean goodput of each pair as matrices."""
     panels = []
     for case in cases_of(view)[:_MOST_PANELS]:
         values = {
@@ -108,7 +109,7 @@ def distributions(view: RunView) -> Figure:
         "title": "Distribution of the results of all measurements",
         "panels": panels,
         "rows": rows,
-        "text": "Every job; one that failed counts as 0, as in the thesis.",
+        "text": "All jobs. A failed job counts as 0, as in the thesis.",
         "missing": "No case of this run has a goodput.",
     }
 
@@ -135,13 +136,13 @@ def swarms(view: RunView) -> Figure:
         "title": "Mean goodput of each pair",
         "panels": [("", chart)],
         "rows": _rows(view, cases_of(view)),
-        "text": "Colour and shape are those of the server, as on the page Compare.",
+        "text": "Each server has its colour and shape, the same as on the page Compare.",
         "missing": "No case of this run has a goodput.",
     }
 
 
 def by_implementation(view: RunView) -> Figure:
-    """Figure 5.4: for each stack what it reached as server, and as client."""
+    """Figure 5.4: the goodput of each stack as server and as client."""
     panels = []
     for case in cases_of(view)[:_MOST_PANELS]:
         cells = plain(view, case)
@@ -159,32 +160,32 @@ def by_implementation(view: RunView) -> Figure:
         "title": "Distribution by implementation",
         "panels": panels,
         "rows": _rows(view, cases_of(view)),
-        "text": "Points with quartiles, where the thesis has violins: a dozen values are no density.",
+        "text": "Points with quartiles. The thesis draws violins, which need more values than these.",
         "missing": "No case of this run has a goodput.",
     }
 
 
 def relations(view: RunView) -> Figure:
-    """Figure 5.5."""
+    """Figure 5.5: efficiency in one measurement against another, by server."""
     return _relations(view, "5.5", "Efficiency of the same pairs in different measurements", "server", 15)
 
 
 def controllers(view: RunView) -> Figure:
-    """Figure 5.6."""
+    """Figure 5.6: efficiency in one measurement against another, by congestion controller."""
     return _relations(view, "5.6", "The same, by the server's congestion controller", "controller", 2)
 
 
 def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Figure:
     cases = cases_of(view)
-    pairs = [(one, other) for index, other in enumerate(cases) for one in cases[:index]][:most]
+    pairs = [(first, other) for index, other in enumerate(cases) for first in cases[:index]][:most]
     panels = []
     rows = []
-    for one, other in pairs:
-        marks = scatter_marks(view, one, other, by)
+    for first, other in pairs:
+        marks = scatter_marks(view, first, other, by)
         rows += [
             {
                 "pair": mark.title.partition(":")[0],
-                "x": one,
+                "x": first,
                 "y": other,
                 "x_value": mark.x / 100,
                 "y_value": mark.y / 100,
@@ -194,12 +195,12 @@ def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Fi
         marks = [Mark(x=m.x, y=m.y, title=m.title, href=_BASE + m.href, group=m.group) for m in marks]
         panels.append(
             (
-                f"{one}, {other}",
+                f"{first}, {other}",
                 scatter(
                     marks,
-                    Axis(label=f"η in {one} (%)", end=100.0),
+                    Axis(label=f"η in {first} (%)", end=100.0),
                     Axis(label=f"η in {other} (%)", end=100.0),
-                    title=f"{other} against {one}",
+                    title=f"{other} against {first}",
                     diagonal=True,
                 ),
             )
@@ -211,12 +212,12 @@ def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Fi
         "panels": panels,
         "rows": rows,
         "text": f"Median η of each pair. {by.capitalize()}: {legend}.",
-        "missing": "It takes two cases with a goodput.",
+        "missing": "This figure needs two cases with a goodput.",
     }
 
 
 def shapes(names: Iterable[str]) -> str:
-    """Which shape stands for which name, the names in the order of their groups."""
+    """A legend of the marks: each name with its shape, in the order of the groups."""
     return ", ".join(f"{name} ({_SHAPES[group % len(_SHAPES)]})" for group, name in enumerate(names))
 
 

@@ -1,4 +1,4 @@
-"""What a run of paths sweeps: a loss from nothing to all, or one parameter, and the axis that shows it."""
+"""Finds middlebox variants that differ in one parameter, and the axis that shows its values."""
 
 import re
 from collections import defaultdict
@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from runner.render.charts import Axis
+from runner.render.axes import Axis
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
 _FEWEST = 3  # settings that make a curve
-_DECADES = 2.0  # from here on, a linear axis shows most of the values in one place
+_DECADES = 2.0  # a linear axis over more decades would crowd most values in one place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Variants of one path that differ in `parameter` alone, and what they have in common besides.
+    """Variants of one middlebox that differ in `parameter` alone. `common`: the parameters that all of them share.
 
-    `settings`: the value, in `unit`, and the variant's name, in order.
+    `settings`: values in `unit` with the variant's name, in increasing order.
     """
 
     base: str
@@ -28,24 +28,25 @@ class Sweep:
 
 
 def sweeps(variants: Iterable[tuple[str, str, Mapping[str, str]]]) -> list[Sweep]:
-    """Every sweep among variants, each by its name, what it is a variant of, and its parameters."""
-    found: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], list[tuple[float, str]]] = defaultdict(list)
+    """Every sweep among `variants`, which are (name, base middlebox, parameters)."""
+    curves: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], list[tuple[float, str]]] = defaultdict(list)
     for name, base, parameters in variants:
         for parameter, setting in parameters.items():
             number = _NUMBER.fullmatch(setting)
             if number:
                 common = tuple((other, value) for other, value in parameters.items() if other != parameter)
-                found[base, parameter, number[2], common].append((float(number[1]), name))
+                curves[base, parameter, number[2], common].append((float(number[1]), name))
     return [
         Sweep(base=base, parameter=parameter, unit=unit, common=common, settings=tuple(sorted(settings)))
-        for (base, parameter, unit, common), settings in found.items()
+        for (base, parameter, unit, common), settings in curves.items()
         if len(settings) >= _FEWEST
     ]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Where a value stands on an axis: by itself, or by its logarithm when values span decades. Zero is left of all."""
+    """The place of a value on an axis: the value itself, or its logarithm when values span decades. Zero then stands
+    at the left end."""
 
     label: str
     first: int = 0  # exponents of the lowest and the highest decade
@@ -63,14 +64,14 @@ class Scale:
         return cls(label, first=first, last=last, zero=len(positive) < len(values), logarithmic=True)
 
     def at(self, value: float) -> float:
-        """The place of a value."""
+        """The place of `value` on the axis."""
         if not self.logarithmic:
             return value
         return log10(value) if value > 0 else self.first - 1
 
     @property
     def axis(self) -> Axis:
-        """The axis to the places."""
+        """The axis with its ticks."""
         if not self.logarithmic:
             return Axis(label=self.label)
         decades = range(self.first, self.last + 1)

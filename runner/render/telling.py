@@ -1,4 +1,4 @@
-"""A run in five sentences, made of its numbers."""
+"""The sentences at the top of a run's overview, made from its numbers."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from runner.render.metrics import BY_KEY, NARROW
 from runner.render.view import RunView
 
 _MOST_NAMED = 3
-# What a limit means, for a reader who does not know the term.
+# Each limit in words, for a reader who does not know the term.
 _LIMITS = {
     "handshake": "the handshake and the request",
     "receive window": "the client's receive window",
@@ -20,21 +20,21 @@ _LIMITS = {
     "pacing": "bursts without pacing",
     "link": "a full link, the good case",
     "application": "a server that had nothing to send",
-    "recovery": "sending again what was lost",
-    "unknown": "nothing that the trace shows",
+    "recovery": "retransmission of lost data",
+    "unknown": "a limit that the trace does not show",
 }
 
 
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
-    """At most six sentences: what ran, the results, who decides, what limited transfers, what failed, what is
-    outdated."""
-    found = [words.run_sentence(view.run, view.results.values())]
-    found += list(_speed(view))[:1]
-    found += list(_deciding(decided))[:1]
-    found += list(_limits(view))[:1]
-    found += list(_wrong(view))[:1]
-    found += list(_outdated(view))
-    return found
+    """At most six sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, failures,
+    outdated numbers."""
+    sentences = [words.run_sentence(view.run, view.results.values())]
+    sentences += list(_speed(view))[:1]
+    sentences += list(_deciding(decided))[:1]
+    sentences += list(_limits(view))[:1]
+    sentences += list(_wrong(view))[:1]
+    sentences += list(_outdated(view))
+    return sentences
 
 
 def _speed(view: RunView) -> Iterator[str]:
@@ -58,52 +58,54 @@ def _speed(view: RunView) -> Iterator[str]:
     measured = [cell for cell in view.measured if not cell.label]
     if measured:
         ordered = sorted(measured, key=lambda cell: cell.summaries["goodput"].median)
-        first, last_one = ordered[-1], ordered[0]
+        highest, lowest = ordered[-1], ordered[0]
         goodput = BY_KEY["goodput"]
         yield (
             f"No measurement ran, but {words.amount(len(measured), 'cell')} of its test cases transferred enough "
-            f"to have a goodput: from {goodput.text(last_one.summaries['goodput'].median)} ({last_one.client} → "
-            f"{last_one.server}, {last_one.case.name}) to {goodput.text(first.summaries['goodput'].median)} "
-            f"({first.client} → {first.server}, {first.case.name})."
+            f"to have a goodput: from {goodput.text(lowest.summaries['goodput'].median)} ({lowest.client} → "
+            f"{lowest.server}, {lowest.case.name}) to {goodput.text(highest.summaries['goodput'].median)} "
+            f"({highest.client} → {highest.server}, {highest.case.name})."
         )
 
 
 def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
     """The sentence about the measurement whose numbers differ most."""
-    known = [(one, one.shares) for one in decided if one.shares is not None and not one.label]
+    known = [(decision, decision.shares) for decision in decided if decision.shares is not None and not decision.label]
     if not known:
         return
-    one, shares = max(known, key=lambda pair: pair[1].deviation)
+    decision, shares = max(known, key=lambda pair: pair[1].deviation)
+    case = decision.case.name
     once = shares.residual is None
     pairing = "pairing of the two" + (" or chance" if once else "")
     parts = {"server": shares.server, "client": shares.client, pairing: shares.pair}
-    who = max(parts, key=lambda name: parts[name].share)
-    rest = ", ".join(f"the {name} {100 * part.share:.0f}{NARROW}%" for name, part in parts.items() if name != who)
-    if shares.residual is not None and shares.residual.share > parts[who].share:
+    largest = max(parts, key=lambda name: parts[name].share)
+    share = parts[largest]
+    others = ", ".join(f"the {name} {100 * part.share:.0f}{NARROW}%" for name, part in parts.items() if name != largest)
+    if shares.residual is not None and shares.residual.share > share.share:
         yield (
-            f"In {one.case.name} chance decides more than the stacks: {100 * shares.residual.share:.0f}{NARROW}% of "
-            f"the difference in delivery time is between iterations of one pair, the {who} has "
-            f"{100 * parts[who].share:.0f}{NARROW}%, {rest}."
+            f"In {case} chance decides more than the stacks: {100 * shares.residual.share:.0f}{NARROW}% of "
+            f"the difference in delivery time is between iterations of one pair, the {largest} causes "
+            f"{100 * share.share:.0f}{NARROW}%, {others}."
         )
         return
-    if once and who == pairing:
+    if once and largest == pairing:
         yield (
-            f"Who decides in {one.case.name} is not known from this run: {100 * shares.pair.share:.0f}{NARROW}% of the "
-            "difference in delivery time is neither the server's nor the client's, and with one iteration of each pair "
-            "chance is in it. More iterations would tell."
+            f"This run does not show whether the server or the client decides in {case}: "
+            f"{100 * share.share:.0f}{NARROW}% of the difference in delivery time is neither the server's nor the "
+            "client's. It may be chance, because each pair has one iteration; more iterations would show it."
         )
         return
-    interval = f"95 % interval {100 * parts[who].low:.0f} to {100 * parts[who].high:.0f}"
-    if parts[who].low < max(part.share for name, part in parts.items() if name != who):
+    interval = f"95 % interval {100 * share.low:.0f} to {100 * share.high:.0f}"
+    if share.low < max(part.share for name, part in parts.items() if name != largest):
         yield (
-            f"Who decides in {one.case.name} is not known from this run: of the difference in delivery time "
-            f"the {who} has "
-            f"{100 * parts[who].share:.0f}{NARROW}% ({interval}), {rest}. More stacks would narrow the interval."
+            f"This run does not show whether the server or the client decides in {case}: the {largest} causes "
+            f"{100 * share.share:.0f}{NARROW}% of the difference in delivery time ({interval}), {others}. "
+            "More stacks would narrow the interval."
         )
         return
     yield (
-        f"In {one.case.name} the {who} decides {100 * parts[who].share:.0f}{NARROW}% of the difference in delivery "
-        f"time ({interval}), {rest}."
+        f"In {case} the {largest} causes {100 * share.share:.0f}{NARROW}% of the difference in delivery time "
+        f"({interval}), {others}."
     )
 
 
@@ -116,7 +118,7 @@ def _limits(view: RunView) -> Iterator[str]:
         return
     shares = list(mean_limits([result.limits for result in limited]).items())
     named = [f"{100 * share:.0f}{NARROW}% {_LIMITS.get(limit, limit)}" for limit, share in shares[:_MOST_NAMED]]
-    codes = Counter(code for result in limited for code in {one.code for one in result.diagnoses})
+    codes = Counter(code for result in limited for code in {diagnosis.code for diagnosis in result.diagnoses})
     often = ""
     if codes:
         code, jobs = codes.most_common(1)[0]
@@ -127,27 +129,27 @@ def _limits(view: RunView) -> Iterator[str]:
 def _wrong(view: RunView) -> Iterator[str]:
     failed = [result for result in view.results.values() if result.outcome is Outcome.FAILED]
     if not failed:
-        judged = sum(one.outcome is Outcome.SUCCEEDED for one in view.results.values())
-        yield "No job failed by fault of a stack." if judged else "Nothing succeeded yet."
+        judged = sum(result.outcome is Outcome.SUCCEEDED for result in view.results.values())
+        yield "No job failed by the fault of a stack." if judged else "No job has succeeded yet."
         return
     codes = Counter(result.findings[0].code if result.findings else "unknown" for result in failed)
     named = [f"{code} ({jobs:,})" for code, jobs in codes.most_common(_MOST_NAMED)]
     roles = Counter((getattr(result, role), role) for result in failed for role in ("server", "client"))
-    (who, role), times = roles.most_common(1)[0]
+    (stack, role), times = roles.most_common(1)[0]
     lead = f"{words.amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
-    yield f"{lead}; {times} of them with {who} as {role}." if times > 1 else f"{lead}."
+    yield f"{lead}; {times} of them with {stack} as {role}." if times > 1 else f"{lead}."
 
 
 def _outdated(view: RunView) -> Iterator[str]:
     if view.outdated:
         yield (
-            f"Goodput and η of {words.amount(view.outdated, 'cell')} were measured by an older formula, up to the last "
-            f"new byte: ./bentpipe analyse {view.name} renews them."
+            f"Goodput and η of {words.amount(view.outdated, 'cell')} were measured by an older formula, which counted "
+            f"up to the last new byte: `./bentpipe analyse {view.name}` computes them again."
         )
 
 
 def mean_limits(results: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Share of each limit, averaged, the largest first."""
-    names = {name for one in results for name in one}
-    found = {name: fmean(one.get(name, 0.0) for one in results) for name in names}
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    """The mean share of each limit, the largest first."""
+    names = {name for result in results for name in result}
+    shares_by_name = {name: fmean(result.get(name, 0.0) for result in results) for name in names}
+    return dict(sorted(shares_by_name.items(), key=lambda item: -item[1]))

@@ -6,25 +6,29 @@ from typing import Any
 
 from markupsafe import Markup
 
+from runner.model.estimate import REAL
 from runner.model.result import Outcome
-from runner.render.charts import Axis, Mark, Strip, lines, scatter, strips
+from runner.render.axes import Axis
+from runner.render.charts import Mark, Strip, lines, scatter, strips
 from runner.render.statistics_figures import Figure, cases_of, plain, shapes
 from runner.render.view import RunView
 
 
 def before_and_now(view: RunView) -> Figure:
-    """Figure 5.21: there against the public runner's values, here against the run before."""
+    """Figure 5.21: this run against the previous run, where the thesis compares with the public runner."""
     rows: list[dict[str, Any]] = []
-    found = []
+    figure_rows = []
     if view.before is not None:
         for case in cases_of(view):
-            for group, one in enumerate((view.before, view)):
-                cells = [cell for cell in plain(one, case) if "goodput" in cell.summaries]
+            for group, view_of_group in enumerate((view.before, view)):
+                cells = [cell for cell in plain(view_of_group, case) if "goodput" in cell.summaries]
                 marks = [Mark(x=c.summaries["goodput"].mean / 1e6, title=f"{c.client} → {c.server}") for c in cells]
-                found.append(Strip(label=f"{case}, {one.name}", marks=marks, group=group, note=f"n {len(marks)}"))
+                figure_rows.append(
+                    Strip(label=f"{case}, {view_of_group.name}", marks=marks, group=group, note=f"n {len(marks)}")
+                )
                 rows += [
                     {
-                        "run": one.name,
+                        "run": view_of_group.name,
                         "server": c.server,
                         "client": c.client,
                         "case": case,
@@ -33,33 +37,35 @@ def before_and_now(view: RunView) -> Figure:
                     for c in cells
                 ]
     chart = strips(
-        found, Axis(label="mean goodput (Mbit/s)"), title="Mean goodput of each pair, this run and the one before"
+        figure_rows,
+        Axis(label="mean goodput (Mbit/s)"),
+        title="Mean goodput of each pair, in this run and the previous one",
     )
     return {
         "number": "5.21",
         "title": "Against other results",
-        "panels": [("", chart)] if found else [],
+        "panels": [("", chart)] if figure_rows else [],
         "rows": rows,
-        "text": "The thesis compares with the public runner; this is the run before of the same plan.",
-        "missing": "No earlier run of this plan, made on the same host, is on this site.",
+        "text": "The thesis compares with the public runner. Here it is the previous run of the same plan.",
+        "missing": "This site has no earlier run of this plan on the same host.",
     }
 
 
 def over_runs(view: RunView) -> Figure:
-    """Figure 5.22: by server, over the runs of the plan."""
+    """Figure 5.22: goodput by server over the runs of the plan."""
     rows: list[dict[str, Any]] = []
     panels: list[tuple[str, Markup]] = []
     for case in cases_of(view)[:2] if len(view.alike) > 1 else ():
         series: dict[str, list[Mark]] = {}
-        for one in view.alike:
-            known = one.levels.get(case, {})
+        for folder in view.alike:
+            known = folder.levels.get(case, {})
             for server, level in [(server, known[server]) for server in view.servers if server in known]:
                 if level.goodput is None:
                     continue
-                at = one.run.started_unix_s
-                title = f"{one.name}, {server}: {level.goodput / 1e6:.2f} Mbit/s"
+                at = folder.run.started_unix_s
+                title = f"{folder.name}, {server}: {level.goodput / 1e6:.2f} Mbit/s"
                 series.setdefault(server, []).append(Mark(x=at, y=level.goodput / 1e6, title=title))
-                row = {"run": one.name, "started_unix_s": at, "server": server, "case": case}
+                row = {"run": folder.name, "started_unix_s": at, "server": server, "case": case}
                 rows.append(row | {"goodput_mean": level.goodput, "n": level.cells})
         chart = lines(
             list(series.items()),
@@ -70,19 +76,19 @@ def over_runs(view: RunView) -> Figure:
         panels.append((case, chart))
     return {
         "number": "5.22",
-        "title": "Over several runs, by server",
+        "title": "Goodput over several runs, by server",
         "panels": panels,
         "rows": rows,
-        "missing": "It takes two runs of this plan, made on the same host.",
+        "missing": "This figure needs two runs of this plan, made on the same host.",
     }
 
 
 def conditions(view: RunView) -> Figure:
-    """Figure 5.23: the thesis shows the weather; for an emulated link the load of this host takes its place."""
+    """Figure 5.23: the load of the host over time, where the thesis shows the weather."""
     rows = []
     pressure, late = [], []
     for job, result in view.results.items():
-        if not result.started_unix_s:
+        if not result.started_unix_s or result.clock != REAL:  # every guest begins at the same virtual time
             continue
         if result.cpu_pressure is not None:
             pressure.append(Mark(x=result.started_unix_s, y=100 * result.cpu_pressure, title=str(job)))
@@ -109,11 +115,11 @@ def conditions(view: RunView) -> Figure:
     ]
     return {
         "number": "5.23",
-        "title": "Conditions while it was measured",
+        "title": "Conditions during the measurement",
         "panels": panels,
         "rows": rows,
-        "text": "The thesis shows the weather over its dishes. Of an emulated link it is the load of the host.",
-        "missing": "No job recorded its conditions.",
+        "text": "The thesis shows the weather at its antennas. Emulated links depend on the load of the host instead.",
+        "missing": "No job in real time recorded its conditions.",
     }
 
 
@@ -175,8 +181,8 @@ def over_time(view: RunView) -> Figure:
         "title": "All values over time",
         "panels": panels,
         "rows": rows,
-        "text": "Dashed: least squares of each measurement. In a shuffled order a slope tells of the host. "
-        f"{shapes(cases_of(view))}.",
+        "text": "Dashed: least squares of each measurement. When the jobs ran in shuffled order, a slope comes from "
+        f"the host. {shapes(cases_of(view))}.",
         "missing": "No job has a value and a time.",
     }
 

@@ -1,4 +1,4 @@
-"""Figures 5.7 to 5.20 of the thesis: of each pattern the trace of this run that shows it most."""
+"""Figures 5.7 to 5.20 of the thesis: for each pattern, the trace of this run that shows it best."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ Figure = dict[str, Any]
 
 
 def _ideal(_: Cell, result: Result) -> float | None:
-    """The link was full, and little had to be sent twice."""
-    again = result.sample.retransmission_ratio if result.sample is not None else None
-    return result.limits["link"] - (again or 0.0) if "link" in result.limits else None
+    """The share of time with a full link, minus the retransmission ratio."""
+    retransmitted = result.sample.retransmission_ratio if result.sample is not None else None
+    return result.limits["link"] - (retransmitted or 0.0) if "link" in result.limits else None
 
 
 def _lossy(cell: Cell, result: Result) -> bool:
@@ -29,8 +29,8 @@ def _good_in_loss(cell: Cell, result: Result) -> float | None:
 
 
 def _bad_in_loss(cell: Cell, result: Result) -> float | None:
-    found = _good_in_loss(cell, result)
-    return None if found is None else -found
+    good = _good_in_loss(cell, result)
+    return None if good is None else -good
 
 
 def _growing(cell: Cell, result: Result) -> float | None:
@@ -40,7 +40,7 @@ def _growing(cell: Cell, result: Result) -> float | None:
 
 
 def _spread(cell: Cell, result: Result) -> float | None:
-    """How much longer the slowest iteration took than the median iteration, for the slowest iteration."""
+    """The ratio of the slowest iteration's TTLB to the cell's median TTLB; None for other iterations."""
     ttlb = cell.summaries.get("ttlb")
     if ttlb is None or ttlb.n < 2 or result.sample is None or result.sample.ttlb != ttlb.maximum:
         return None
@@ -53,7 +53,7 @@ def _spread_in_loss(cell: Cell, result: Result) -> float | None:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One figure: how its trace is found, and the sentence for a run without such a trace."""
+    """One figure: the function that finds its trace, and the sentence for a run without such a trace."""
 
     number: str
     title: str
@@ -64,16 +64,17 @@ class Pattern:
 
     def __call__(self, view: RunView) -> Figure:
         trace = self.find(view)
-        told: Figure = {"number": self.number, "title": self.title, "missing": self.missing}
+        figure: Figure = {"number": self.number, "title": self.title, "missing": self.missing}
         if trace is None:
-            return told
+            return figure
         panels = [("offset versus time", traces.offset(view, trace))]
         if self.with_rates:
             panels.append(("data rates", traces.rates(view, trace)))
         if self.with_detail:
             panels = [("detail", traces.detail(view, trace))]
         href = f"{trace.cell.href}#iteration={trace.result.iteration}"
-        return told | {"panels": panels, "rows": traces.rows(view, trace), "text": traces.told(trace), "href": href}
+        text = traces.sentence(trace)
+        return figure | {"panels": panels, "rows": traces.rows(view, trace), "text": text, "href": href}
 
 
 def _second_spread(view: RunView) -> Trace | None:
@@ -87,12 +88,12 @@ def _second_spread(view: RunView) -> Trace | None:
     return traces.best(view, score, _SLOWEST)
 
 
-_SLOWEST = "The slowest iteration in front of the others: of all cells its TTLB is furthest above the median."
+_SLOWEST = "The slowest iteration, in front of the others. Its TTLB is further above its cell's median than any other."
 
 
 def windows(view: RunView) -> Figure:
     """Figure 5.10: two variants of one stack with different initial windows, in one case and with one client."""
-    told: Figure = {
+    figure: Figure = {
         "number": "5.10",
         "title": "Two initial windows of one stack",
         "missing": "No stack has a variant with another IW in this run: ./bentpipe run --variant STACK:IW=50 adds one.",
@@ -105,25 +106,25 @@ def windows(view: RunView) -> Figure:
         plain = view.table.get((record.variant_of, cell.client, cell.case.name))
         if plain is None or plain.shown is None or "goodput" not in plain.summaries:
             continue
-        series = [traces.series_of(view, one, one.shown or 0) for one in (cell, plain)]
+        series = [traces.series_of(view, drawn, drawn.shown or 0) for drawn in (cell, plain)]
         if series[0] is None or series[1] is None:
             continue
         chosen = next(result for result in cell.results if result.iteration == cell.shown)
-        trace = Trace(cell=cell, result=chosen, why=f"In grey {record.variant_of} with its own window.")
+        trace = Trace(cell=cell, result=chosen, why=f"In grey: {record.variant_of} with its default window.")
         svg = drawing.offset_plot(series[0], [series[1]], title=f"Offset versus time, {trace.name}")
         first = next(result for result in plain.results if result.iteration == plain.shown)
         rows = traces.rows(view, trace) + traces.rows(view, replace(trace, cell=plain, result=first))
-        return told | {"panels": [("", svg)], "rows": rows, "text": traces.told(trace), "href": cell.href}
-    return told
+        return figure | {"panels": [("", svg)], "rows": rows, "text": traces.sentence(trace), "href": cell.href}
+    return figure
 
 
-_NONE = "No trace of this run shows it."
+_NONE = "No trace of this run shows this pattern."
 FIGURES: tuple[Callable[[RunView], Figure], ...] = (
     Pattern(
         "5.7",
         "A virtually ideal trace",
-        lambda v: traces.best(v, _ideal, "Of all traces the forward link was full for the greatest part of its time."),
-        "No trace of this run has its limits.",
+        lambda v: traces.best(v, _ideal, "This trace has the largest share of time with a full forward link."),
+        "No trace of this run has limits.",
         with_rates=True,
     ),
     Pattern(
@@ -136,7 +137,7 @@ FIGURES: tuple[Callable[[RunView], Figure], ...] = (
         "5.9",
         "Slow growth without losses",
         lambda v: traces.best(
-            v, _growing, "Of all traces without losses the one that the congestion window held back longest."
+            v, _growing, "Of all traces without losses, the congestion window limited this one for the largest share."
         ),
         _NONE,
     ),

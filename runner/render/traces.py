@@ -1,4 +1,4 @@
-"""Which trace of a run shows a pattern, and its plots: offset, data rates, a magnified detail."""
+"""Finds the trace of a run that shows a pattern best, and draws it: offset, data rates, a magnified detail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from markupsafe import Markup
 
 from runner.model.result import Result
 from runner.render import drawing
+from runner.render.axes import Axis
 from runner.render.cells import Cell
-from runner.render.charts import Axis, Mark, curves, scatter
+from runner.render.charts import Mark, curves, scatter
 from runner.render.metrics import BY_KEY
-from runner.render.series import Series, joined, load_series
+from runner.render.series import KINDS, Series, joined, load_series
 from runner.render.view import RunView
 
 Row = dict[str, object]
@@ -34,7 +35,7 @@ class Trace:
 
 
 def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
-    """Iterations with numbers, of cells that move enough for a curve."""
+    """Iterations with numbers, of cells that transfer enough data for a curve."""
     for cell in view.measured:
         for result in cell.results:
             if result.sample is not None and result.sample.goodput is not None:
@@ -43,52 +44,49 @@ def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
 
 def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str) -> Trace | None:
     """The iteration of the highest score; None when none has a score."""
-    found = [(value, cell, one) for cell, one in candidates(view) if (value := score(cell, one)) is not None]
-    if not found:
+    scored = [(value, cell, result) for cell, result in candidates(view) if (value := score(cell, result)) is not None]
+    if not scored:
         return None
-    _, cell, result = max(found, key=lambda entry: entry[0])
+    _, cell, result = max(scored, key=lambda entry: entry[0])
     return Trace(cell=cell, result=result, why=why)
 
 
 def diagnosed(view: RunView, *codes: str) -> Trace | None:
     """The iteration in which one of these diagnoses has the largest share."""
-    found = [
-        (one.share or 0.0, cell, result, one)
+    diagnosed = [
+        (diagnosis.share or 0.0, cell, result, diagnosis)
         for cell, result in candidates(view)
-        for one in result.diagnoses
-        if one.code in codes
+        for diagnosis in result.diagnoses
+        if diagnosis.code in codes
     ]
-    if not found:
+    if not diagnosed:
         return None
-    _, cell, result, one = max(found, key=lambda entry: entry[0])
-    return Trace(cell=cell, result=result, why=one.sentence, start=one.start, end=one.end)
+    _, cell, result, diagnosis = max(diagnosed, key=lambda entry: entry[0])
+    return Trace(cell=cell, result=result, why=diagnosis.sentence, start=diagnosis.start, end=diagnosis.end)
 
 
 def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
-    """What the iteration's plots are drawn from."""
+    """The data of the iteration's plots; None without any."""
     job = next(result.job for result in cell.results if result.iteration == iteration)
     return load_series(view.folder.artifacts(job).series)
 
 
 def offset(view: RunView, trace: Trace) -> Markup:
-    """Offset versus time, the cell's other iterations behind it."""
+    """Offset versus time, with the cell's other iterations in the background."""
     front = series_of(view, trace.cell, trace.result.iteration)
-    rest = [one.iteration for one in trace.cell.results if one.iteration != trace.result.iteration][:_MOST_OTHERS]
-    others = [one for one in (series_of(view, trace.cell, iteration) for iteration in rest) if one is not None]
-    return drawing.offset_plot(front, others, title=f"Offset versus time, {trace.name}")
+    iterations = [result.iteration for result in trace.cell.results if result.iteration != trace.result.iteration]
+    others = (series_of(view, trace.cell, iteration) for iteration in iterations[:_MOST_OTHERS])
+    behind = [series for series in others if series is not None]
+    return drawing.offset_plot(front, behind, title=f"Offset versus time, {trace.name}")
 
 
 def rates(view: RunView, trace: Trace) -> Markup:
-    """Data rates at the client, as in figure 5.7b: with headers, goodput alone, and the return link."""
+    """Data rates at the client, as in figure 5.7b: forward with headers, forward goodput, and return with headers."""
     series = series_of(view, trace.cell, trace.result.iteration)
     if series is None:
         return Markup()
-    rate = series.document["rate"]
-    step = float(rate["interval_s"])
     named = (("forward, IP", "forward_raw"), ("forward, goodput", "forward_goodput"), ("return, IP", "return_raw"))
-    lines = [
-        (words, [(step * (index + 0.5), value / 1e6) for index, value in enumerate(rate[key])]) for words, key in named
-    ]
+    lines = [(words, series.rates[key]) for words, key in named]
     return curves(lines, Axis(label="time (s)"), Axis(label="data rate (Mbit/s)"), title=f"Data rates, {trace.name}")
 
 
@@ -124,15 +122,15 @@ def detail(view: RunView, trace: Trace) -> Markup:
 
 
 def rows(view: RunView, trace: Trace) -> list[Row]:
-    """Frames at both vantage points, joined where they continue each other within a pixel."""
+    """Frames at both vantage points. Frames that continue each other within a pixel are joined."""
     series = series_of(view, trace.cell, trace.result.iteration)
     if series is None:
         return []
-    found: list[Row] = []
+    rows: list[Row] = []
     for vantage in ("client", "server"):
         frames = joined(getattr(series, vantage))
-        kinds = np.array(["new", "retransmission", "spurious"])[frames.kind].tolist()
-        found += [
+        kinds = np.array(KINDS)[frames.kind].tolist()
+        rows += [
             {
                 "client": trace.cell.client,
                 "server": trace.cell.server,
@@ -148,11 +146,11 @@ def rows(view: RunView, trace: Trace) -> list[Row]:
                 frames.time.tolist(), frames.offset.tolist(), frames.length.tolist(), kinds, strict=True
             )
         ]
-    return found
+    return rows
 
 
-def told(trace: Trace) -> str:
-    """Its numbers in a sentence."""
+def sentence(trace: Trace) -> str:
+    """The trace's numbers and the reason for its choice."""
     sample = trace.result.sample
     assert sample is not None  # candidates
     efficiency, goodput = BY_KEY["efficiency"], BY_KEY["goodput"]

@@ -1,4 +1,4 @@
-"""The input of pages: one run with its cells, the previous run, and all runs of the site."""
+"""The input of a run's pages: the run with its cells, the previous run, and all runs of the site."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from runner.compare import RunMeans, compare, run_means
-from runner.compare.compare import Comparison
+from runner.compare.changes import Comparison
 from runner.compare.conditions import differences
 from runner.errors import UsageError
 from runner.model.job import Job
@@ -22,12 +22,15 @@ from runner.render.manifest import digest, folder_state
 from runner.store import RunFolder
 
 Key = tuple[str, str, str]  # server, client with its via, case with its link
-_ALIKE = 0.5  # of a run's cells that another one needs to be of the same plan
+_ALIKE = 0.5  # share of a run's cells that another run of the same plan must exceed
 
 
 class Level(NamedTuple):
-    """A server in one case, over `cells` cells: the median of their median delivery times in seconds and the mean
-    of their mean goodputs in bit/s; None when one of them was measured by an older formula."""
+    """The level of a server in one case, over `cells` cells.
+
+    `delivery`: the median of their median delivery times, in seconds. `goodput`: the mean of their mean goodputs, in
+    bit/s; None when a cell was measured by an older formula.
+    """
 
     delivery: float
     goodput: float | None
@@ -35,7 +38,7 @@ class Level(NamedTuple):
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> "Level":
-        """The level of cells that have both numbers; at least one."""
+        """The level of at least one cell; each cell has both numbers."""
         delivery = median(cell.summaries["ttlb"].median for cell in cells)
         goodput = fmean(cell.summaries["goodput"].mean for cell in cells)
         return cls(delivery, None if any(cell.outdated for cell in cells) else goodput, len(cells))
@@ -45,16 +48,16 @@ Levels = Mapping[str, Mapping[str, Level]]  # by case and server
 
 
 def levels_of(document: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
-    """Levels as JSON gives them back."""
-    return {case: {name: Level(*one) for name, one in some.items()} for case, some in document.items()}
+    """Levels from a JSON document."""
+    return {case: {name: Level(*level) for name, level in some.items()} for case, some in document.items()}
 
 
 class StoredRun(RunFolder):
-    """A run whose results are read once."""
+    """A stored run that reads its results only once."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "StoredRun":
-        """The same run."""
+        """The run of `folder`."""
         return cls(folder.path, folder.run, folder.skip)
 
     @cached_property
@@ -62,36 +65,36 @@ class StoredRun(RunFolder):
         return super().results()
 
     def results(self) -> dict[Job, Result]:
-        """As of the first call."""
+        """The results as of the first call."""
         return self._results
 
     @cached_property
     def table(self) -> Cells:
-        """The run's cells, which pages of later runs show as well."""
+        """The run's cells. Pages of later runs show them as well."""
         return cells(self.run, self.results())
 
     @cached_property
     def levels(self) -> Levels:
         """The levels that pages of later runs show. They need not read this run's results when an earlier drawing
         kept the levels."""
-        found: dict[str, dict[str, list[Cell]]] = {}
+        table: dict[str, dict[str, list[Cell]]] = {}
         for cell in self.table.values():
             known = "goodput" in cell.summaries and "ttlb" in cell.summaries
             if known and tells_rates(cell.case) and not cell.label:
-                found.setdefault(cell.case.name, {}).setdefault(cell.server, []).append(cell)
-        return {case: {server: Level.of(cells) for server, cells in some.items()} for case, some in found.items()}
+                table.setdefault(cell.case.name, {}).setdefault(cell.server, []).append(cell)
+        return {case: {server: Level.of(cells) for server, cells in some.items()} for case, some in table.items()}
 
     @cached_property
     def means(self) -> RunMeans:
-        """The means that comparisons of later runs need; an earlier drawing keeps them as well."""
+        """The means that comparisons of later runs need; the manifest keeps them as well."""
         return run_means(self)
 
     @cached_property
     def states(self) -> dict[str, str]:
         """Digest of names, sizes and times of all files of each cell, by `<pair>/<case>`."""
         cells = sorted(path for path in self.path.glob("*_*/*/") if not (path.is_symlink() or path.parent.is_symlink()))
-        found = {path.relative_to(self.path).as_posix(): digest(folder_state(path, depth=3)) for path in cells}
-        return found | {new: found[old] for new, old in self.run.old_folders.items() if old in found}
+        digests = {path.relative_to(self.path).as_posix(): digest(folder_state(path, depth=3)) for path in cells}
+        return digests | {new: digests[old] for new, old in self.run.old_folders.items() if old in digests}
 
     @cached_property
     def planned(self) -> frozenset[Key]:
@@ -101,8 +104,8 @@ class StoredRun(RunFolder):
 
 @dataclass
 class RunView:
-    """One run as its pages see it. `folders`: all runs of the site, the newest first. `sparks`: sparklines by
-    cell, once drawn."""
+    """One run with everything that its pages show. `folders`: all runs of the site, the newest first. `sparks`: the
+    sparklines by cell, once they are drawn."""
 
     folder: StoredRun
     folders: Sequence[StoredRun]
@@ -130,19 +133,19 @@ class RunView:
 
     @cached_property
     def clients(self) -> list[str]:
-        """With their middleboxes: `quinn`, `quinn+openvpn`."""
-        found = {client for _, client, _ in self.table}
+        """The clients, each with each of its middleboxes: `quinn`, `quinn+openvpn`."""
+        clients = {client for _, client, _ in self.table}
         named = [f"{client}+{via}" if via else client for client in self.run.clients for via in self.run.vias]
-        return names([name for name in named if name in found or not any(self.run.vias)], found)
+        return names([name for name in named if name in clients or not any(self.run.vias)], clients)
 
     @cached_property
     def stacks(self) -> list[str]:
-        """Every stack, whatever its role."""
+        """Every stack of either role."""
         return list(dict.fromkeys((*self.servers, *self.clients)))
 
     @cached_property
     def measured(self) -> list[Cell]:
-        """Cases with meaningful data rates."""
+        """The cells with a goodput, of cases with meaningful data rates."""
         return [cell for cell in self.table.values() if "goodput" in cell.summaries and tells_rates(cell.case)]
 
     @cached_property
@@ -152,12 +155,12 @@ class RunView:
 
     @cached_property
     def by_stack(self) -> dict[tuple[str, str], list[Cell]]:
-        """Its cells, by role and name of a stack that has any."""
-        found: dict[tuple[str, str], list[Cell]] = {}
+        """The cells by role and name of the stack."""
+        cells_by_pair: dict[tuple[str, str], list[Cell]] = {}
         for cell in self.table.values():
-            found.setdefault(("server", cell.server), []).append(cell)
-            found.setdefault(("client", cell.client), []).append(cell)
-        return found
+            cells_by_pair.setdefault(("server", cell.server), []).append(cell)
+            cells_by_pair.setdefault(("client", cell.client), []).append(cell)
+        return cells_by_pair
 
     @cached_property
     def keys_by_name(self) -> dict[str, Key]:
@@ -165,9 +168,9 @@ class RunView:
         return {f"{cell.pair}/{cell.case.name}": key for key, cell in self.table.items()}
 
     def cells_of(self, case: str) -> list[Cell]:
-        """In the order of servers and clients."""
-        found = ((server, client, case) for server in self.servers for client in self.clients)
-        return [self.table[key] for key in found if key in self.table]
+        """The cells of a case, in the order of servers and clients."""
+        cells = ((server, client, case) for server in self.servers for client in self.clients)
+        return [self.table[key] for key in cells if key in self.table]
 
     @cached_property
     def decided(self) -> list[Decision]:
@@ -175,8 +178,9 @@ class RunView:
         return decisions(self.run, self.table)
 
     def prepare(self) -> None:
-        """Compute what several pages show, before processes draw them that share nothing afterwards."""
-        _ = self.decided, self.changes, self.before and self.before.measured, [one.levels for one in self.alike]
+        """Compute the values that several pages show. Later each page is drawn in a process of its own, which could not
+        share them."""
+        _ = self.decided, self.changes, self.before and self.before.measured, [folder.levels for folder in self.alike]
 
     @cached_property
     def previous(self) -> StoredRun | None:
@@ -190,7 +194,7 @@ class RunView:
         if self.previous is None:
             return None
         try:
-            others = [one.means for one in self.alike if one not in (self.previous, self.folder)]
+            others = [folder.means for folder in self.alike if folder not in (self.previous, self.folder)]
             return compare(self.previous, self.folder, others=others)
         except UsageError:
             return None
@@ -198,13 +202,13 @@ class RunView:
     @cached_property
     def alike(self) -> list[StoredRun]:
         """This run and all earlier runs of its plan under its conditions, the oldest first."""
-        found = [one for one in self.folders if one is self.folder or _same_plan(one, self.folder)]
-        earlier = [one for one in found if one.run.started_unix_s <= self.run.started_unix_s]
-        return sorted(earlier, key=lambda one: one.run.started_unix_s)
+        alike = [folder for folder in self.folders if folder is self.folder or same_plan(folder, self.folder)]
+        earlier = [folder for folder in alike if folder.run.started_unix_s <= self.run.started_unix_s]
+        return sorted(earlier, key=lambda folder: folder.run.started_unix_s)
 
     @cached_property
     def before(self) -> "RunView | None":
-        """`previous` as its own pages see it."""
+        """The view of the previous run."""
         return None if self.previous is None else RunView(self.previous, [self.previous])
 
     @cached_property
@@ -214,15 +218,16 @@ class RunView:
 
 
 def previous(folder: StoredRun, folders: Sequence[StoredRun]) -> StoredRun | None:
-    """The newest run among `folders` that is older than `folder`, and has its plan and conditions."""
-    older = [one for one in folders if one.run.started_unix_s < folder.run.started_unix_s]
-    ordered = sorted(older, key=lambda one: -one.run.started_unix_s)
-    return next((one for one in ordered if _same_plan(one, folder)), None)
+    """The newest run among `folders` that is older than `folder` and has the same plan and conditions."""
+    older = [other for other in folders if other.run.started_unix_s < folder.run.started_unix_s]
+    ordered = sorted(older, key=lambda other: -other.run.started_unix_s)
+    return next((other for other in ordered if same_plan(other, folder)), None)
 
 
-def _same_plan(one: StoredRun, other: StoredRun) -> bool:
-    shared = len(one.planned & other.planned)
-    return shared > _ALIKE * len(other.planned) and not differences(one.run, other.run)
+def same_plan(first: StoredRun, other: StoredRun) -> bool:
+    """True when `first` has more than half of the cells of `other`'s plan and was made under the same conditions."""
+    shared = len(first.planned & other.planned)
+    return shared > _ALIKE * len(other.planned) and not differences(first.run, other.run)
 
 
 def stack_path(name: str) -> str:
@@ -231,7 +236,7 @@ def stack_path(name: str) -> str:
 
 
 def stack_href(name: str) -> str:
-    """Its URL."""
+    """URL of a stack's page, relative to the run's folder."""
     return quote(stack_path(name))
 
 
@@ -241,5 +246,5 @@ def case_path(name: str) -> str:
 
 
 def case_href(name: str) -> str:
-    """Its URL."""
+    """URL of a case's page, relative to the run's folder."""
     return quote(case_path(name))

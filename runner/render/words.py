@@ -29,16 +29,16 @@ def amount(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def host_text(host: Mapping[str, str]) -> str:
-    """`lab-7, 2 cores, python 3.11.2, system Linux-6.1`: the name first, the rest with its key."""
-    rest = {key: value for key, value in host.items() if key not in ("name", "cores")}
+    """`lab-7, 2 cores, python 3.11.2, system Linux-6.1`: the name first, other properties after their keys."""
+    others = {key: value for key, value in host.items() if key not in ("name", "cores")}
     named = [host["name"]] if "name" in host else []
     cores = [f"{host['cores']}{NO_BREAK}cores"] if "cores" in host else []
-    return ", ".join([*named, *cores, *(f"{key} {value}" for key, value in rest.items())])
+    return ", ".join([*named, *cores, *(f"{key} {value}" for key, value in others.items())])
 
 
-@lru_cache(maxsize=512)  # of labels and formulas, again on every page
+@lru_cache(maxsize=512)  # every page has the same labels and formulas
 def subscript(text: str) -> Markup:
-    """`text` escaped, with what follows an underscore lowered: η_ss."""
+    """`text` escaped; the index after `η_` becomes a subscript."""
     return Markup(_SUBSCRIPT.sub(r"<sub>\1</sub>", str(escape(text))))
 
 
@@ -47,7 +47,7 @@ def loss_text(loss: float) -> str:
 
 
 def link_facts(link: LinkParameters) -> list[str]:
-    """All parameters of one direction, the queue always among them; of a real one, what was bought."""
+    """All parameters of one direction of an emulated link; the advertised data rate of a real link."""
     if link.is_real:
         return [f"{format_data_rate(link.data_rate)} advertised", "real link"]
     return [
@@ -60,18 +60,18 @@ def link_facts(link: LinkParameters) -> list[str]:
 
 
 def links(case: CaseRecord) -> list[tuple[str, list[str]]]:
-    """Both directions with all their parameters, and what happens to both together."""
-    found = []
+    """Each direction of each segment with its parameters, and the impairments of both directions together."""
+    facts = []
     for segment in case.link.segments:
-        of = f"{segment.name} " if segment.name else ""
-        found += [(f"{of}forward", link_facts(segment.forward)), (f"{of}return", link_facts(segment.return_))]
+        name = f"{segment.name} " if segment.name else ""
+        facts += [(f"{name}forward", link_facts(segment.forward)), (f"{name}return", link_facts(segment.return_))]
         if both := list(segment.impairments.sentences()):
-            found.append((f"{of}both", both))
-    return found
+            facts.append((f"{name}both", both))
+    return facts
 
 
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
-    """What is transferred over the link, how often it was asked of these cells, and how good it can get."""
+    """RTT and BDP of the link, the files, the time-out, the number of iterations, and the slow-start bound."""
     rtt = case.link.rtt
     path = [f"RTT {format_duration(rtt)}", f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}"]
     facts = [
@@ -108,11 +108,11 @@ def outcomes_text(results: Iterable[Result], noun: str = "job") -> str:
     parts = [f"{outcomes.count(Outcome.SUCCEEDED):,} of {amount(len(outcomes), noun)} succeeded"]
     words = {
         Outcome.FAILED: "failed",
-        Outcome.ERROR: "spoiled by the harness",
+        Outcome.ERROR: "ended as errors of the harness",
         Outcome.UNSUPPORTED: "unsupported",
         Outcome.SKIPPED: "skipped",
     }
-    parts += [f"{outcomes.count(one):,} {word}" for one, word in words.items() if one in outcomes]
+    parts += [f"{outcomes.count(outcome):,} {word}" for outcome, word in words.items() if outcome in outcomes]
     return ", ".join(parts)
 
 
@@ -121,14 +121,14 @@ def run_sentence(run: Run, results: Iterable[Result]) -> str:
     stored = list(results)
     left = len(run.order) - len(stored)
     missing = f"; {amount(left, 'job')} not done yet" if left > 0 else ""
-    return f"{_asked(run)}: {outcomes_text(stored)}{missing}."
+    return f"{_plan_text(run)}: {outcomes_text(stored)}{missing}."
 
 
-def _asked(run: Run) -> str:
+def _plan_text(run: Run) -> str:
     """`3 servers × 2 clients × 2 vias, 1 measurement`."""
     kinds = [case.kind for case in run.cases.values()]
-    asked = " and ".join(
+    cases = " and ".join(
         amount(kinds.count(kind), kind.value) for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) if kind in kinds
     )
     vias = f" × {amount(len(run.vias), 'via')}" if any(run.vias) else ""
-    return f"{amount(len(run.servers), 'server')} × {amount(len(run.clients), 'client')}{vias}, {asked}"
+    return f"{amount(len(run.servers), 'server')} × {amount(len(run.clients), 'client')}{vias}, {cases}"

@@ -1,4 +1,4 @@
-"""Templates, and the files of the site under one root."""
+"""Renders templates and writes the files of the site."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -22,24 +22,24 @@ from runner.units import format_data_rate, format_duration, format_size
 WEB = Path(__file__).resolve().parents[2] / "web"
 STATIC = "static"
 BADGES = "badges"
-LATEST = "latest"  # where the public runner's page looks for the newest result.json
-SITE_FILES = ("index.html", "runs.html", "atom.xml", "logs.json", MARKER)
+LATEST = "latest"  # a page for each stack; the public runner's page also loads the newest result.json from here
+TONIGHT = "tonight.html"
+SITE_FILES = ("index.html", "runs.html", TONIGHT, "atom.xml", "logs.json", MARKER)
 RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
-"""Names in the site's folder that no run may have."""
-_PLACES = ("\0root\0", "\0base\0")  # stand for the ways to the site's and to the run's folder
+"""Names that the site's folder uses itself; no run may have them."""
 
 
 @cache
 def _environment() -> Environment:
-    """Once for all writers: compiling the templates takes longer than drawing a small run."""
-    found = Environment(
+    """The templates, shared by all writers: compiling them takes longer than drawing a small run."""
+    environment = Environment(
         loader=FileSystemLoader(WEB / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    environment.filters |= {
         "moment": words.moment,
         "duration": format_duration,
         "data_rate": format_data_rate,
@@ -53,7 +53,7 @@ def _environment() -> Environment:
         "stack_href": stack_href,
         "case_href": case_href,
     }
-    found.globals |= {
+    environment.globals |= {
         "real_link_sentences": real_link_sentences,
         "signs": SIGNS,
         "by_key": BY_KEY,
@@ -61,11 +61,11 @@ def _environment() -> Environment:
         "amount": words.amount,
         "mark_of": charts.key,
     }
-    return found
+    return environment
 
 
 class Writer:
-    """Writes below `root`, which is to become `final`."""
+    """Writes below `root`, the folder that later becomes `final`."""
 
     def __init__(self, root: Path, final: Path) -> None:
         self.root = root
@@ -73,7 +73,7 @@ class Writer:
         self.templates = _environment()
 
     def load(self) -> None:
-        """Compile all templates now, before processes are forked that would each do it."""
+        """Compile all templates now, because each forked process would have to compile them again."""
         for name in self.templates.list_templates():
             self.templates.get_template(name)
 
@@ -82,59 +82,55 @@ class Writer:
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
         (self.root / STATIC / "scale.css").write_text(colour.stylesheet())
 
-    def page(self, path: str, template: str, view: RunView, told: Mapping[str, Any], *, opens: bool = False) -> None:
-        """A page of a run, `path` relative to the site. With `opens` the site begins with it, too: `index.html`."""
+    def page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
+        """Write a page of a run; `path` is relative to the site."""
         here = path.partition("/")[2]
-        # Rendered once for both places: an overview takes seconds.
-        root, base = _PLACES if opens else ("../" * path.count("/"), "../" * here.count("/"))
-        text = self._rendered(template, {"root": root, "base": base, "here": here, **_of(view), **told})
-        if opens:
-            self._write("index.html", _moved(text, "", f"{quote(view.name)}/"))
-            text = _moved(text, "../" * path.count("/"), "../" * here.count("/"))
-        self._write(path, text)
+        places = {"root": "../" * path.count("/"), "base": "../" * here.count("/"), "here": here}
+        self._write(path, self._rendered(template, {**places, **_run_context(view), **context}))
 
-    def site_page(self, path: str, template: str, view: RunView, told: Mapping[str, Any]) -> None:
+    def site_page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
         """Write a page about all runs; its navigation is that of `view`."""
-        told = {"root": "", "base": f"{quote(view.name)}/", "here": path, **_of(view), **told}
-        self._write(path, self._rendered(template, told))
+        root = "../" * path.count("/")
+        places = {"root": root, "base": f"{root}{quote(view.name)}/", "here": f"../{path}"}
+        self._write(path, self._rendered(template, {**places, **_run_context(view), **context}))
 
-    def _rendered(self, template: str, told: Mapping[str, Any]) -> str:
-        return self.templates.get_template(template).render(told)
+    def _rendered(self, template: str, context: Mapping[str, Any]) -> str:
+        return self.templates.get_template(template).render(context)
 
     def _write(self, path: str, text: str) -> None:
-        # An endpoint may have written half a character.
+        # An endpoint may have written half of a surrogate pair, which has no encoding.
         self.file(path, text.encode("utf-8", "replace"))
 
     def file(self, path: str, content: bytes) -> None:
-        """Replace the file as a whole, so that nobody reads a part of it."""
+        """Replace the file atomically. A file that already has this content stays."""
         target = self.root / path
+        if target.is_file() and target.read_bytes() == content:
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.tmp")
         temporary.write_bytes(content)
         temporary.replace(target)
 
     def remove(self, path: str) -> None:
-        """Remove a folder of the site with all that it holds. Raises UsageError for a path that leads out of it."""
+        """Remove a folder of the site with its contents. Raises UsageError for a path that leads out of the site."""
         remove_tree(self.root, path)
 
+    def keep_only(self, path: str, names: set[str]) -> None:
+        """Remove everything in a folder of the site except `names`."""
+        if (self.root / path).is_dir():
+            _only(self.root / path, names)
+
     def tidy(self, cells: Iterable[str], pages: Iterable[str]) -> None:
-        """Remove what is no part of the site. `cells` as `<run>/<pair>/<case>`, `pages` as `<run>/<path>`."""
+        """Remove files that don't belong to the site. `cells` as `<run>/<pair>/<case>`, `pages` as `<run>/<path>`."""
         kept: dict[str, set[str]] = {"": set(RESERVED)}
         for path in (*pages, *(f"{cell}.html" for cell in cells), *cells):
             parts = path.split("/")
             for deep in range(len(parts)):
                 kept.setdefault("/".join(parts[:deep]), set()).add(parts[deep])
-        # Folders of jobs are not named: their cell was drawn as a whole.
+        # A cell's folder is not searched, because a cell is always drawn as a whole.
         for folder, names in kept.items():
             if (self.root / folder).is_dir():
                 _only(self.root / folder, names)
-
-
-def _moved(text: str, root: str, base: str) -> str:
-    """The text that was rendered with `_PLACES`, with the URLs of a place."""
-    for mark, href in zip(_PLACES, (root, base), strict=True):
-        text = text.replace(mark, href)
-    return text
 
 
 def _only(folder: Path, kept: set[str]) -> None:
@@ -150,5 +146,5 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _of(view: RunView) -> dict[str, Any]:
+def _run_context(view: RunView) -> dict[str, Any]:
     return {"run": view.run, "folder": view.name, "view": view, "navigation": navigation(view.run)}

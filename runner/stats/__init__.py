@@ -1,4 +1,4 @@
-"""Numbers from raw samples, computed late: what is stored is samples only."""
+"""Statistics over raw samples. Runs store only samples, so statistics are computed when they are shown."""
 
 from runner.stats.summary import (
     CONFIDENCE,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE
 
-FALSE_DISCOVERY_RATE = 0.05  # q: of what is called a change, the share that may be chance
-_EXACT_UP_TO = 100  # values in both groups together; counting more takes longer than 0.1 s
+FALSE_DISCOVERY_RATE = 0.05  # q: the share of reported changes that may be chance
+_EXACT_UP_TO = 100  # values in both groups together: an exact test of more takes longer than 0.1 s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
     )
 
 
-def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float] | NDArray[np.float64]) -> float:
+def rank_test(first: Sequence[float] | NDArray[np.float64], second: Sequence[float] | NDArray[np.float64]) -> float:
     """Two-sided p of the Mann-Whitney test of the hypothesis that both groups come from one distribution. Ties get
     midranks.
 
@@ -54,9 +54,9 @@ def rank_test(one: Sequence[float] | NDArray[np.float64], other: Sequence[float]
     approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided
     means: at least as far from the mean as the observed value. Mann and Whitney (1947).
     """
-    pooled = np.concatenate([one, other]).astype(np.float64)
-    doubled = _doubled_midranks(pooled)
-    size, total = len(one), len(pooled)
+    pooled = np.concatenate([first, second]).astype(np.float64)
+    doubled = doubled_midranks(pooled)
+    size, total = len(first), len(pooled)
     distance = abs(2 * int(doubled[:size].sum()) - 2 * size * (total + 1))
     if total > _EXACT_UP_TO:
         return _approximate(doubled, size, distance)
@@ -98,7 +98,7 @@ def _refuted(before: int, after: int) -> int | None:
     return int(np.searchsorted(cumulated, tail, side="right")) - 1 if cumulated[0] <= tail else None
 
 
-def _doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Twice the ranks from 1, so that the mean rank of ties is whole."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
@@ -108,7 +108,7 @@ def _doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1024)
 def _sums_of_splits(doubled: tuple[int, ...], size: int) -> NDArray[np.float64]:
-    """In how many ways `size` of the ranks have each sum, by sum."""
+    """The number of ways to choose `size` of the ranks with each sum, indexed by the sum."""
     ways = np.zeros((size + 1, sum(doubled) + 1))
     ways[0, 0] = 1.0
     for rank in doubled:
@@ -119,7 +119,7 @@ def _sums_of_splits(doubled: tuple[int, ...], size: int) -> NDArray[np.float64]:
 
 def _approximate(doubled: NDArray[np.int64], size: int, distance: int) -> float:
     total = len(doubled)
-    # The variance of a sum of `size` ranks drawn without putting back; ties lower that of the ranks.
+    # The variance of a sum of `size` ranks drawn without replacement; ties lower the variance of the ranks.
     variance = size * (total - size) / (total - 1) * float((doubled / 2).var())
     if variance == 0.0:
         return 1.0
@@ -146,20 +146,20 @@ def rate_test(before: tuple[int, int], after: tuple[int, int]) -> float:
     Fisher, "On the Interpretation of χ² from Contingency Tables" (1922): the sum over all tables with these
     margins that are at most as likely as the observed table.
     """
-    probabilities, seen = _tables(before, after)
-    # The factor lets equal probabilities count as equal whatever their rounding.
-    return min(1.0, sum(one for one in probabilities if one <= seen * (1 + 1e-9)))
+    probabilities, observed = _tables(before, after)
+    # The factor lets equal probabilities count as equal despite rounding.
+    return min(1.0, sum(p for p in probabilities if p <= observed * (1 + 1e-9)))
 
 
 def least_rate_p(before: tuple[int, int], after: tuple[int, int]) -> float:
     """The smallest p that Fisher's exact test can give with the margins of this table."""
     probabilities, _ = _tables(before, after)
     lowest = min(probabilities)
-    return min(1.0, sum(one for one in probabilities if one <= lowest * (1 + 1e-9)))
+    return min(1.0, sum(p for p in probabilities if p <= lowest * (1 + 1e-9)))
 
 
 def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float], float]:
-    """The probability of every table with these margins, and of the given table."""
+    """The probability of every table with these margins, and of this table."""
     successes, attempts = before[0] + after[0], before[1] + after[1]
     low, high = max(0, successes - after[1]), min(successes, before[1])
     every = comb(attempts, successes)
@@ -168,13 +168,13 @@ def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
-    """Each p as the false discovery rate at which it would just be called a change, in the order given.
+    """The q value of each p, in the same order: the lowest false discovery rate at which it counts as a change.
 
     Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995).
     """
     order = np.argsort(p_values, kind="stable")
     scaled = np.asarray(p_values, dtype=np.float64)[order] * len(p_values) / np.arange(1, len(p_values) + 1)
     monotone = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
-    found = np.empty(len(p_values))
-    found[order] = monotone
-    return [float(one) for one in found]
+    raised = np.empty(len(p_values))
+    raised[order] = monotone
+    return [float(p) for p in raised]

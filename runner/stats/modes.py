@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 LEAST_VALUES = 8
-_LEAST_SIDE = 2  # one value far off is an outlier, not a mode
-_LEAST_RATIO = 1.25  # of the groups' medians: less is nobody's question
-_LEAST_GAP = 2.0  # times the wider group's range: by chance in 1 % of samples of 8 from one log-normal distribution
+_LEAST_SIDE = 2  # a single value far away is an outlier, not a mode
+_LEAST_RATIO = 1.25  # of the groups' medians: a smaller difference does not matter to users
+_LEAST_GAP = 2.0  # ranges of the wider group; 1 % of samples of 8 from one log-normal distribution have such a gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,11 @@ class Modes:
 
 
 def two_modes(values: Sequence[float]) -> Modes | None:
-    """The split of 8 values or more, none below 0, at their widest gap; None unless that is twice as wide as either
+    """The split of at least 8 values, none below 0, at their widest gap. None unless the gap is twice as wide as either
     group and the medians differ by a quarter.
 
-    A dip test needs dozens of values; iterations are ten. The range of each group is the yardstick, so that two groups
-    must be apart by more than what scatters within them.
+    A dip test would need dozens of values, but a cell has about ten iterations. So the gap is compared with the range
+    of each group.
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     if len(ordered) < LEAST_VALUES:
@@ -41,7 +41,7 @@ def two_modes(values: Sequence[float]) -> Modes | None:
     split = int(gaps.argmax()) + _LEAST_SIDE
     lower, upper = ordered[:split], ordered[split:]
     gap = float(upper[0] - lower[-1])
-    found = Modes(
+    modes = Modes(
         lower=len(lower),
         upper=len(upper),
         lower_median=float(np.median(lower)),
@@ -49,4 +49,4 @@ def two_modes(values: Sequence[float]) -> Modes | None:
         gap=gap,
     )
     wide = max(float(np.ptp(lower)), float(np.ptp(upper)))
-    return found if gap > _LEAST_GAP * wide and found.ratio >= _LEAST_RATIO else None
+    return modes if gap > _LEAST_GAP * wide and modes.ratio >= _LEAST_RATIO else None

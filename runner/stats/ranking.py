@@ -11,7 +11,7 @@ from runner.stats.distributions import student_tail
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
 _LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
-LEAST_PAIRS = 16  # for an interval of a correlation that holds as often as it says (runner.validation.coverage)
+LEAST_PAIRS = 16  # for an interval of a correlation that contains it 95 % of the time (runner.validation.coverage)
 _ROUNDING = 1e-12  # of a logarithm
 
 
@@ -52,29 +52,29 @@ def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, oth
     order = [float(np.median(row)) for row in known]
     logs = np.log(table)
     most = {name: max(len(cells[key]) for key in medians if key[place] == name) for name in names}
-    found = []
+    places = []
     for index, name in enumerate(names):
         rank = 1 + sum(other < order[index] for other in order)
         why_not = _why_not(len(names), len(known[index]), most[name], others)
-        low, high = (None, None) if why_not else _told_apart(logs, index, rank)
+        low, high = (None, None) if why_not else _rank_interval(logs, index, rank)
         summary = summarise(known[index].tolist())
         assert summary is not None  # every name comes from a cell
-        found.append(Place(name=name, rank=rank, rank_low=low, rank_high=high, summary=summary, why_not=why_not))
-    return sorted(found, key=lambda one: (one.rank, one.name))
+        places.append(Place(name=name, rank=rank, rank_low=low, rank_high=high, summary=summary, why_not=why_not))
+    return sorted(places, key=lambda place_: (place_.rank, place_.name))
 
 
 def _why_not(names: int, cells: int, iterations: int, others: str) -> str:
     if names < 2:
-        return "n = 1 stack in its role, which can't rank"
+        return "only 1 stack in this role"
     if cells < _LEAST_OTHERS:
-        return f"n = {cells} of the {others}, which can't rank"
+        return f"only {cells} of the {others}"
     if iterations < _LEAST_ITERATIONS:
-        return f"n = {iterations} iteration of each pair, which can't rank"
+        return f"only {iterations} iteration of each pair"
     return ""
 
 
-def _told_apart(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, int]:
-    """The interval of the rank of row `index`, which holds `rank`, its place in the order of the medians."""
+def _rank_interval(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, int]:
+    """The interval of the rank of row `index`. It contains `rank`, the row's position in the order of the medians."""
     better = worse = 0
     for other in range(len(logs)):
         differences = (logs[other] - logs[index])[~np.isnan(logs[other] - logs[index])]
@@ -93,12 +93,13 @@ def _told_apart(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, 
 
 def groups(values: Iterable[tuple[str, float]]) -> list[tuple[str, Summary]]:
     """Summary of the values by group, the lowest median first."""
-    found: dict[str, list[float]] = {}
+    by_group: dict[str, list[float]] = {}
     for name, value in values:
-        found.setdefault(name, []).append(value)
-    summaries = ((name, summarise(group)) for name, group in found.items())
+        by_group.setdefault(name, []).append(value)
+    summaries = ((name, summarise(group)) for name, group in by_group.items())
     return sorted(
-        ((name, one) for name, one in summaries if one is not None), key=lambda pair: (pair[1].median, pair[0])
+        ((name, summary) for name, summary in summaries if summary is not None),
+        key=lambda pair: (pair[1].median, pair[0]),
     )
 
 
@@ -112,16 +113,16 @@ class Correlation:
     high: float | None
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation | None:
+def spearman(first: Sequence[float], second: Sequence[float]) -> Correlation | None:
     """Spearman's rank correlation; None when one of the series is constant, or for fewer than 3 pairs.
 
     The interval is Fisher's z with the variance of Bonett and Wright, "Sample size requirements for estimating
     Pearson, Kendall and Spearman correlations" (2000).
     """
-    n = len(one)
+    n = len(first)
     if n < 3:
         return None
-    ranks = [_midranks(np.asarray(values, dtype=np.float64)) for values in (one, other)]
+    ranks = [_midranks(np.asarray(values, dtype=np.float64)) for values in (first, second)]
     if any(np.ptp(values) == 0 for values in ranks):
         return None
     x, y = (values - values.mean() for values in ranks)
@@ -136,5 +137,5 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation | None
 
 def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    found: NDArray[np.float64] = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
-    return found
+    ranks: NDArray[np.float64] = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+    return ranks

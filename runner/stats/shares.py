@@ -1,8 +1,8 @@
 """The share of a number's variance that is due to servers, to clients, and to the pair of both.
 
-The model is a crossed design with random effects: log value = mean + server + client + pair + residual. Only mean
-squares of the cells' means are needed, so that cells with many iterations weigh no more than others and cells may
-be missing (unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components" (1992),
+The model is a crossed design with random effects: log value = mean + server + client + pair + residual. It uses only
+mean squares of the cells' means, so cells with many iterations weigh no more than others, and cells may be missing
+(unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components" (1992),
 chapters 4 and 5.
 """
 
@@ -41,19 +41,19 @@ class Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class _MeanSquares:
-    """Sums of squares with their degrees of freedom, and how often each variance is in them."""
+    """Sums of squares with their degrees of freedom, and the factors of the variances in their expectations."""
 
     server: tuple[float, int]
     client: tuple[float, int]
     pair: tuple[float, int]
     residual: tuple[float, int]
-    of_server: float  # E(mean square of servers) = pair's + of_server · variance of servers
+    of_server: float  # E(mean square of servers) = E(mean square of pairs) + of_server · variance of servers
     of_client: float
-    of_residual: float  # E(mean square of pairs) = variance of pairs + of_residual · that of the residual
+    of_residual: float  # E(mean square of pairs) = variance of pairs + of_residual · variance of the residual
 
 
 RESAMPLES = 9_999  # so that the 2.5 % and 97.5 % quantiles fall on whole ranks
-_LEAST_VARIANCE = 1e-12  # of a logarithm: a millionth of the value, far below what a capture can tell; rounding else
+_LEAST_VARIANCE = 1e-12  # of a logarithm: less than a millionth of the value is rounding, not a difference
 
 
 def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Shares | None:
@@ -63,7 +63,7 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     freedom each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with
     `seed`. A component below 0 counts as 0.
     """
-    logs = {key: np.log(known) for key, values in cells.items() if (known := [one for one in values if one > 0])}
+    logs = {key: np.log(known) for key, values in cells.items() if (known := [value for value in values if value > 0])}
     squares = _mean_squares(logs) if logs else None
     if squares is None:
         return None
@@ -74,18 +74,18 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     random = np.random.default_rng(seed)
     drawn = {name: random.chisquare(max(1, getattr(squares, name)[1]), RESAMPLES) for name in _NAMES}
     parts = _components(squares, drawn)
-    # A draw without any variance can't be divided: it happens only where all components were cut off at 0.
+    # Avoids a division by 0 in draws in which all components were cut off at 0.
     whole = np.maximum(sum(parts), np.finfo(float).tiny)
     tail = (1 - CONFIDENCE) / 2
-    found = []
+    components = []
     for part, draws in zip(point, parts, strict=True):
         low, high = np.quantile(draws / whole, [tail, 1 - tail])
-        found.append(Share(share=float(part[0]) / total, low=float(low), high=float(high)))
+        components.append(Share(share=float(part[0]) / total, low=float(low), high=float(high)))
     return Shares(
-        server=found[0],
-        client=found[1],
-        pair=found[2],
-        residual=found[3] if squares.residual[1] else None,
+        server=components[0],
+        client=components[1],
+        pair=components[2],
+        residual=components[3] if squares.residual[1] else None,
         deviation=total**0.5,
         servers=len({server for server, _ in logs}),
         clients=len({client for _, client in logs}),
@@ -98,9 +98,9 @@ _NAMES = ("server", "client", "pair", "residual")
 
 
 def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanSquares | None:
-    """None when servers, clients or pairs have no degree of freedom."""
+    """The mean squares; None when servers, clients or pairs have no degree of freedom."""
     means = np.array([values.mean() for values in logs.values()])
-    means -= means.mean()  # in every design; keeps the differences below from being those of large numbers
+    means -= means.mean()  # changes no result; avoids differences of large numbers below
     by_server, by_client = (_indicator([key[place] for key in logs]) for place in (0, 1))
     both = _projection(np.hstack([by_server, by_client]))
     servers_only, clients_only = _projection(by_server), _projection(by_client)
@@ -123,19 +123,20 @@ def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanS
 def _indicator(names: Sequence[str]) -> NDArray[np.float64]:
     """A matrix with one row per cell and one column per name: 1 where the cell belongs to the name."""
     _, index = np.unique(np.array(names), return_inverse=True)
-    found: NDArray[np.float64] = np.eye(int(index.max()) + 1)[index]
-    return found
+    matrix: NDArray[np.float64] = np.eye(int(index.max()) + 1)[index]
+    return matrix
 
 
 def _projection(design: NDArray[np.float64]) -> NDArray[np.float64]:
     left, sizes, _ = np.linalg.svd(design, full_matrices=False)
     basis = left[:, sizes > 1e-9 * sizes[0]]
-    found: NDArray[np.float64] = basis @ basis.T
-    return found
+    projection: NDArray[np.float64] = basis @ basis.T
+    return projection
 
 
 def _components(squares: _MeanSquares, divisors: Mapping[str, object]) -> list[NDArray[np.float64]]:
-    """Variances of server, client, pair, residual. Divided by degrees of freedom: the estimates; by χ²: draws."""
+    """Variances of server, client, pair and residual: estimates when the divisors are degrees of freedom, draws when
+    they are draws of χ²."""
     ratio = {name: getattr(squares, name)[0] / np.atleast_1d(np.asarray(divisors[name])) for name in _NAMES}
     residual = ratio["residual"] if squares.residual[1] else np.zeros_like(ratio["residual"])
     return [

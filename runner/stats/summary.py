@@ -1,4 +1,4 @@
-"""Iterations summarised late, from raw samples: median, spread, an exact interval, and which iteration is typical."""
+"""Summaries of iterations from raw samples: median, spread, an exact interval, and the median iteration."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from runner.model.result import Outcome, Result
 from runner.stats.distributions import beta_quantile
 
 CONFIDENCE = 0.95
-NORMAL_QUANTILE = 1.959964  # of 0.975: CONFIDENCE, both tails
+NORMAL_QUANTILE = 1.959964  # the 0.975 quantile, for CONFIDENCE with two tails
 _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
@@ -44,7 +44,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """How often a cell was attempted. Unsupported and skipped iterations are not attempts."""
+    """Successes and attempts of a cell. Unsupported and skipped iterations are not attempts."""
 
     successes: int
     attempts: int
@@ -54,7 +54,7 @@ class Attempts:
 
 
 def summarise(values: Iterable[float | None]) -> Summary | None:
-    """Summary of the values that were measurable; None when none was."""
+    """Summary of the known values; None without any."""
     known = np.sort(np.array([value for value in values if value is not None], dtype=np.float64))
     if not len(known):
         return None
@@ -84,13 +84,13 @@ def median_interval(ordered: NDArray[np.float64]) -> tuple[float, float] | None:
 @lru_cache(maxsize=4096)
 def _place(size: int) -> int | None:
     """The largest k − 1 with P(Binomial(size, 1/2) < k) within one tail; None when k = 1 is already too large."""
-    tail, below, found = (1 - CONFIDENCE) / 2, 0.0, None
+    tail, below, highest = (1 - CONFIDENCE) / 2, 0.0, None
     for place in range(size // 2 + 1):
         below += exp(lgamma(size + 1) - lgamma(place + 1) - lgamma(size - place + 1) - size * log(2))
         if below > tail:
             break
-        found = place
-    return found
+        highest = place
+    return highest
 
 
 def count(results: Iterable[Result]) -> Attempts:
@@ -102,8 +102,8 @@ def count(results: Iterable[Result]) -> Attempts:
 def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
     """95 % interval of the rate of success, both ends as fractions; None without an attempt.
 
-    Exact: it holds the rate at least that often, whatever the rate. Clopper and Pearson, "The Use of Confidence or
-    Fiducial Limits" (1934).
+    Exact: for every rate, it contains the rate at least 95 % of the time. Clopper and Pearson, "The Use of Confidence
+    or Fiducial Limits" (1934).
     """
     good, n, tail = attempts.successes, attempts.attempts, (1 - CONFIDENCE) / 2
     if not n:

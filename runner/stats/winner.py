@@ -17,8 +17,8 @@ class Winner:
     """The best median of `n` values, and the runner-up. A failed attempt counts as infinite time, or as no
     goodput.
 
-    `margin`: by which fraction of the runner-up's median the winner's is better. It has a 95 % interval when both
-    groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the
+    `margin`: the advantage of the winner's median as a fraction of the runner-up's median. It has a 95 % interval when
+    both groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the
     runner-up failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked
     together; None when there are too few values for any result.
     """
@@ -41,42 +41,44 @@ class Winner:
 
     @property
     def doubt(self) -> str:
-        """Why they don't, in words; empty when they do, or when there is no runner-up."""
+        """The reason why the result is not certain; empty when it is certain or has no runner-up."""
         if self.second and self.margin is None:
             return "which failed in most attempts"
         if self.certain or self.margin is None:
             return ""
         if self.q is None:
             need = least_n(FALSE_DISCOVERY_RATE)
-            return f"too few to tell: n {self.n} and {self.second_n}, it takes {need} of each"
-        return f"not told apart, q {self.q:.2g}"
+            return f"too few iterations: n {self.n} and {self.second_n}, {need} of each are needed"
+        return f"no significant difference, q {self.q:.2g}"
 
 
 def winners(questions: Sequence[tuple[Groups, bool]]) -> list[Winner | None]:
     """The best group of each question; None where no median counts. Each question says whether the lowest value
     wins.
 
-    All rank tests that could give a result are corrected together (Benjamini-Hochberg). The runner-up is chosen by
-    the same values that test it, so a small q between two of many still means: the two best of many.
+    All rank tests that could give a result are corrected together (Benjamini-Hochberg). The same values choose the two
+    best groups and test them, so q is about the two best of many groups, not about two groups chosen beforehand.
     """
-    found = [_winner(groups, lowest=lowest) for groups, lowest in questions]
+    results = [_winner(groups, lowest=lowest) for groups, lowest in questions]
     able = [
         number
-        for number, one in enumerate(found)
-        if one is not None and one.second and least_p(one.n, one.second_n) <= FALSE_DISCOVERY_RATE
+        for number, result in enumerate(results)
+        if result is not None and result.second and least_p(result.n, result.second_n) <= FALSE_DISCOVERY_RATE
     ]
-    q_values = adjusted([p for number in able if (one := found[number]) is not None and (p := one.p) is not None])
+    q_values = adjusted(
+        [p for number in able if (result := results[number]) is not None and (p := result.p) is not None]
+    )
     for number, q in zip(able, q_values, strict=True):
-        one = found[number]
-        assert one is not None  # able
-        found[number] = replace(one, q=q)
-    return found
+        result = results[number]
+        assert result is not None  # able
+        results[number] = replace(result, q=q)
+    return results
 
 
 def _winner(groups: Groups, *, lowest: bool) -> Winner | None:
     ranked = sorted(
         ((median(values), name) for name, values in groups.items() if values),
-        key=lambda one: one[0] if lowest else -one[0],
+        key=lambda pair: pair[0] if lowest else -pair[0],
     )
     if not ranked or not _counts(ranked[0][0]):
         return None
@@ -111,9 +113,9 @@ def _interval(
     the margin of the medians."""
     if margin is None or not all(map(_counts, (*best, *other))):
         return None
-    found = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))
-    if found is None:
+    interval = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))
+    if interval is None:
         return None
-    # The shift is ln(best / other): of times a margin is 1 - best / other, of rates best / other - 1.
-    ends = [-expm1(one) if lowest else expm1(one) for one in found]
+    # The shift is ln(best / other). The margin is 1 - best / other for times, and best / other - 1 for rates.
+    ends = [-expm1(end) if lowest else expm1(end) for end in interval]
     return min(margin, *ends), max(margin, *ends)

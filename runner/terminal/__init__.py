@@ -1,1 +1,1 @@
-"""What a terminal shows: tables, progress, results, the matrix."""
+"""Prints tables, progress, results and the matrix to a terminal."""

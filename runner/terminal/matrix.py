@@ -1,6 +1,5 @@
-"""The last words of `run`: the client × server matrix, what did not succeed and why, and a sentence of counts.
-
-As a table for a terminal, or as Markdown for a report.
+"""The output at the end of `run`: the client × server matrix, the reasons of failures and errors, and a sentence of
+counts. It is a table for a terminal, or Markdown for a report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,14 +16,14 @@ from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.tables import STYLES
 
 _COLUMN = 12  # characters of a terminal that a column of the matrix needs
-_LISTED = 40  # reasons; a run in which everything fails has thousands
+_LISTED = 40  # reasons at most; a run in which everything fails has thousands
 _NAMED = (Outcome.FAILED, Outcome.ERROR, Outcome.UNSUPPORTED, Outcome.SKIPPED)
-_SHORT = {Outcome.UNSUPPORTED, Outcome.SKIPPED}  # of these a terminal shows the number alone
+_SHORT = {Outcome.UNSUPPORTED, Outcome.SKIPPED}  # a terminal shows only how many cases ended so
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why jobs did not succeed: the same case, outcome and cause, with all pairs that it happened to."""
+    """Jobs that did not succeed, with the case, outcome and cause that they share."""
 
     outcome: Outcome
     case: CaseRecord
@@ -33,7 +32,7 @@ class Reason:
 
 
 def print_matrix(console: Console, results: Mapping[Job, Result], run: Run) -> None:
-    """The matrix as tables, then the reasons, then the sentence of counts."""
+    """Print the matrix as tables, then the reasons, then the sentence of counts."""
     grid = _Grid(results, run)
     room = max(1, (console.width - _COLUMN) // _COLUMN)
     for first in range(0, len(grid.servers), room):
@@ -49,7 +48,7 @@ def print_matrix(console: Console, results: Mapping[Job, Result], run: Run) -> N
 
 
 def markdown_matrix(results: Mapping[Job, Result], run: Run) -> str:
-    """The same as Markdown."""
+    """The matrix, the reasons and the sentence of counts as Markdown."""
     grid = _Grid(results, run)
     lines = [
         f"| client \\ server | {' | '.join(grid.servers)} |",
@@ -69,7 +68,7 @@ def markdown_matrix(results: Mapping[Job, Result], run: Run) -> str:
 
 
 def sentence(results: Mapping[Job, Result], run: Run) -> str:
-    """The last line: how many jobs ended how, and the command that retries what the harness could not decide."""
+    """The last line: the number of jobs by outcome, and the command that retries errors."""
     counts = {outcome: _count(results, outcome) for outcome in Outcome}
     parts = ", ".join(f"{number} {outcome.value}" for outcome, number in counts.items() if number)
     text = f"{len(results)} jobs: {parts or 'none'}."
@@ -95,8 +94,10 @@ class _Grid:
         self.servers = [name for name in run.servers if any(server == name for _, server in self._cells)]
         chosen = {job.case_link for job in results}
         names = ", ".join(f"{run.cases[name].abbreviation} {name}" for name in run.cases if name in chosen)
+        beside = any(run.cases[name].beside for name in chosen)
         signs = " · ".join(f"{sign} {outcome.value}" for outcome, (sign, _) in STYLES.items())
-        self.legend = f"{signs}; time: median delivery time. {names}"
+        fairness = "; J: Jain's fairness index beside another flow" if beside else ""
+        self.legend = f"{signs}; time: median delivery time{fairness}. {names}"
 
     def styled(self, client: str, server: str) -> Iterator[str]:
         """Lines of one matrix cell for a terminal."""
@@ -113,32 +114,34 @@ class _Grid:
         yield from self._numbers(client, server)
 
     def _by_outcome(self, client: str, server: str) -> Iterator[tuple[Outcome, list[str]]]:
-        """Per outcome, the abbreviations of the cases; with counts where only some of the iterations ended so."""
+        """By outcome, the abbreviations of the cases; with counts when only some iterations had that outcome."""
         jobs = self._cells.get((client, server), {})
         for outcome in Outcome:
             cases = []
             for name, case in self._run.cases.items():
-                all_of_it = [result for job, result in jobs.items() if job.case_link == name]
-                those = sum(result.outcome is outcome for result in all_of_it)
-                if those:
-                    part = f" {those}/{len(all_of_it)}" if those < len(all_of_it) else ""
+                results = [result for job, result in jobs.items() if job.case_link == name]
+                number = sum(result.outcome is outcome for result in results)
+                if number:
+                    part = f" {number}/{len(results)}" if number < len(results) else ""
                     cases.append(f"{case.abbreviation}{part}")
             if cases:
                 yield outcome, cases
 
     def _numbers(self, client: str, server: str) -> Iterator[str]:
-        """Per measurement, the median delivery time of the iterations that succeeded: rankings go by it."""
+        """By measurement, the median delivery time of the iterations that succeeded."""
         jobs = self._cells.get((client, server), {})
         for name, case in self._run.cases.items():
             if case.kind is Kind.MEASUREMENT:
-                known = [
-                    result.sample.ttlb
+                samples = [
+                    result.sample
                     for job, result in jobs.items()
                     if job.case_link == name and result.outcome is Outcome.SUCCEEDED and result.sample is not None
-                    if result.sample.ttlb is not None
                 ]
-                if known:
-                    yield f"{case.abbreviation} {median(known):.2f} s"
+                times = [sample.ttlb for sample in samples if sample.ttlb is not None]
+                fairness = [sample.fairness for sample in samples if sample.fairness is not None]
+                if times:
+                    index = f" J {median(fairness):.2f}" if fairness else ""
+                    yield f"{case.abbreviation} {median(times):.2f} s{index}"
 
 
 def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
@@ -165,7 +168,7 @@ def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:
 
 
 def _why(job: Job, result: Result) -> str:
-    """Role, code, and the actual behaviour."""
+    """The role, stack, code and actual behaviour of the first finding."""
     if not result.findings:
         return "no reason was recorded"
     finding = result.findings[0]

@@ -1,4 +1,4 @@
-"""What a terminal is told of middleboxes, of links, and of how a job's traffic crossed."""
+"""Prints middleboxes, emulated links, and the way of a job's traffic through a middlebox to a terminal."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,7 +23,7 @@ def page_line(page: PageLoad) -> str:
 
 
 def show_crossing(console: Console, result: Result) -> None:
-    """How the traffic crossed the satellite link, and what somebody who records it sees."""
+    """Print how the traffic crossed the satellite link, and what an eavesdropper there sees."""
     crossing, page = result.crossing, result.page
     if page is not None:
         start = "–" if page.response_start is None else format_duration(page.response_start)
@@ -32,19 +32,19 @@ def show_crossing(console: Console, result: Result) -> None:
         return
     console.print()
     for sentence in carried(crossing):
-        console.print(sentence)
-    table = Table("an eavesdropper on the satellite link looked for", "", "packets", "first", "how", box=None)
+        console.print(sentence, markup=False)
+    table = Table("searched on the satellite link", "", "packets", "first", "how", box=None)
     for sight in crossing.sights:
         sign = "[red]visible[/red]" if sight.visible else "[green]hidden[/green]"
         first = "" if sight.packet is None else str(sight.packet)
-        table.add_row(sight.what, sign, str(sight.times or ""), first, escape(sight.how))
+        table.add_row(escape(sight.what), sign, str(sight.times or ""), first, escape(sight.how))
     console.print(table)
-    for box, said in result.applied.items():
-        console.print(f"{box} applied {escape(said)}")
+    for box, setting in result.applied.items():
+        console.print(f"{box} applied {setting}", markup=False)
 
 
 def middleboxes_table(boxes: Iterable[Middlebox], where: Mapping[str, str]) -> Table:
-    """The middleboxes that `--via` can name. `where`: each one's image, in words."""
+    """The middleboxes that `--via` can name. `where`: the place of each middlebox's image, in words."""
     table = Table(
         Column("middlebox", no_wrap=True), "TCP ends", "carries", "hides", Column("image", no_wrap=True), "", box=None
     )
@@ -56,8 +56,8 @@ def middleboxes_table(boxes: Iterable[Middlebox], where: Mapping[str, str]) -> T
 
 
 def knobs_table(knobs: Mapping[str, Mapping[str, Knob]]) -> Table:
-    """What variants of middleboxes may set."""
-    table = Table(Column("knob of a middlebox", no_wrap=True), "", Column("takes", no_wrap=True), box=None)
+    """The settings that variants of middleboxes may have."""
+    table = Table(Column("setting of a middlebox", no_wrap=True), "", Column("values", no_wrap=True), box=None)
     for name, declared in knobs.items():
         for number, (variable, knob) in enumerate(declared.items()):
             table.add_row("" if number else name, variable, knob.text)

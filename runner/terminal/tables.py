@@ -1,4 +1,4 @@
-"""Results in a terminal: tables, the line of a job, progress. Prints only through the given console."""
+"""Prints results to a terminal: tables, the line of a job, progress. All output goes through the given console."""
 
 import shlex
 from collections.abc import Iterable
@@ -12,12 +12,13 @@ from rich.table import Table
 from runner.config.selection import Selection, iterations_of
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.check import Check
-from runner.model.estimate import best_clock, estimate
+from runner.model.estimate import REAL, best_clock, estimate
 from runner.model.job import Job
 from runner.model.link_plan import LinkPlan
 from runner.model.link_record import LinkParameters
 from runner.model.link_words import real_link_sentences
-from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
+from runner.model.number import UNITS, Number
+from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, is_current
 from runner.model.progress import Progress as Event
 from runner.model.protocol import HTTP09
 from runner.model.result import IMPAIRED, Finding, LinkTruth, Outcome, Reading, Result, Sample
@@ -35,20 +36,20 @@ STYLES = {
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """The outcome with its sign, coloured where the terminal can."""
+    """The outcome with its sign, in colour where the terminal supports it."""
     sign, style = STYLES[outcome]
     return f"[{style}]{sign} {outcome.value}[/{style}]"
 
 
 def result_line(result: Result, kind: Kind) -> str:
-    """One line: pair, case, iteration, outcome, and the number or the reason."""
+    """The line of a finished job: outcome, pair, case, iteration, and its number or the reason."""
     if result.findings:
         detail = f"{result.findings[0].code}: {result.findings[0].actual}"
     elif result.page is not None:
         detail = page_line(result.page)
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.ttlb and result.sample.throughput:
         detail = measured_line(result.sample)
-        detail += "".join(f"; {one.sentence}" for one in result.refuted)
+        detail += "".join(f"; {reading.sentence}" for reading in result.refuted)
         detail += f", over {result.protocol}" if result.protocol not in ("", HTTP09) else ""
     elif result.sample and result.sample.handshake_time is not None:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
@@ -64,12 +65,12 @@ def link_text(link: LinkParameters) -> str:
         return f"{format_data_rate(link.data_rate)} advertised"
     loss = f", loss {link.loss:g}" if link.loss else ""
     delay, queue = format_duration(link.delay), link.queue_packets
-    rest = "".join(f", {sentence}" for sentence in link.impairments.sentences())
-    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}{rest}"
+    impairments = "".join(f", {sentence}" for sentence in link.impairments.sentences())
+    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}{impairments}"
 
 
 def measured_line(sample: Sample) -> str:
-    """`delivered in 11.2 s, goodput 8.41 Mbit/s, η 84%`; over a path `delivered in 4.2 s, throughput 3.2 Mbit/s`."""
+    """`delivered in 11.2 s, goodput 8.41 Mbit/s, η 84%`; without goodput `delivered in 4.2 s, throughput 3 Mbit/s`."""
     delivered = f"delivered in {format_duration(sample.ttlb or 0.0)}"
     if sample.goodput is None or sample.efficiency is None:
         return f"{delivered}, throughput {format_data_rate(sample.throughput or 0.0)}"
@@ -77,7 +78,8 @@ def measured_line(sample: Sample) -> str:
 
 
 class RunWatch:
-    """Progress of a campaign: a line per finished job, and on a terminal a bar with what runs and the time left."""
+    """Progress of a campaign: a line per finished job, and on a terminal a bar with the running jobs and the time
+    left."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -100,7 +102,8 @@ class RunWatch:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def __call__(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
+        """Show an event."""
         left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left else ""
         running = ", ".join(f"{job.client_via}→{job.server} {job.case_link}" for job in event.running[:3])
         more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
@@ -109,13 +112,12 @@ class RunWatch:
         )
         if event.event == "finished" and event.result is not None:
             width = len(str(event.total))
-            rest = f" ({left})" if left and not self._console.is_terminal else ""
-            self._console.print(
-                f"{event.done:>{width}}/{event.total} {result_line(event.result, event.kind)}{rest}", soft_wrap=True
-            )
+            time_left = f" ({left})" if left and not self._console.is_terminal else ""
+            line = result_line(event.result, event.kind)
+            self._console.print(f"{event.done:>{width}}/{event.total} {line}{time_left}", soft_wrap=True)
         elif event.event in ("retried", "paused"):
-            what = f"{event.job} again: " if event.job else ""
-            self._console.print(f"  [yellow]{escape(what + event.message)}[/yellow]", soft_wrap=True)
+            job = f"{event.job} again: " if event.job else ""
+            self._console.print(f"  [yellow]{escape(job + event.message)}[/yellow]", soft_wrap=True)
 
 
 def sample_table(sample: Sample) -> Table:
@@ -140,7 +142,7 @@ def number_text(number: Number, value: float, definitions: int = DEFINITIONS) ->
 def truth_table(truth: LinkTruth) -> Table:
     """The simulator's counts for each direction."""
     ways = (("forward", truth.forward), ("return", truth.return_))
-    # Impairments are rare: a column for what happened, none for what could not.
+    # Most impairments hit no packet; only those that did get a column.
     rare = [name for name in IMPAIRED if any(getattr(way, name) for _, way in ways)]
     table = Table(
         "link",
@@ -157,42 +159,44 @@ def truth_table(truth: LinkTruth) -> Table:
             f"{way.dropped_queue:,}",
             f"{way.queue_max_packets:g}",
             f"{way.queue_mean_packets:.1f}",
-            *(f"{getattr(way, one):,}" for one in rare),
+            *(f"{getattr(way, name):,}" for name in rare),
         )
     return table
 
 
 def readings_table(readings: Iterable[Reading]) -> Table:
-    """The parameters that each endpoint was asked for, and those that it applied."""
+    """The parameters that each endpoint had to apply, with the values that it applied."""
     signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
-    table = Table("role", "parameter", "asked", "found", "in", "", "", box=None)
-    for one in readings:
-        texts = (one.role, one.parameter, one.asked, one.found or "not read back", one.source)
-        table.add_row(*map(escape, texts), signs[one.holds], f"[dim]{escape(one.detail)}[/dim]")
+    table = Table("role", "parameter", "requested", "value", "source", "", "", box=None)
+    for reading in readings:
+        texts = (reading.role, reading.parameter, reading.asked, reading.found or "unknown", reading.source)
+        table.add_row(*map(escape, texts), signs[reading.holds], f"[dim]{escape(reading.detail)}[/dim]")
     return table
 
 
 def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
-    """The jobs that are to run, by case."""
+    """The jobs that will run, by case."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():
-        of_case = tuple(job for job in todo if job.case_link == name)
-        cost = estimate(of_case, run.cases)
+        jobs = tuple(job for job in todo if job.case_link == name)
+        cost = estimate(jobs, run.cases)
         times = [format_duration(seconds) for seconds in (cost.seconds, cost.guest_seconds)]
-        pairs, iterations = len({job.pair for job in of_case}), iterations_of(selection, case)
-        counts = (str(pairs), str(iterations), str(len(of_case)))
+        pairs, iterations = len({job.pair for job in jobs}), iterations_of(selection, case)
+        counts = (str(pairs), str(iterations), str(len(jobs)))
         table.add_row(f"{case.abbreviation} {name}", *counts, *times, best_clock(case))
     return table
 
 
 def links_table(plans: Iterable[LinkPlan]) -> Table:
-    """The volume that a plan takes of each real link, and the rest of its budgets."""
-    table = Table("link", "jobs", "volume", "of the day's", "of the month's", "time", "done", box=None)
-    for one in plans:
-        budgets = ((one.spent_day, one.link.budget_day), (one.spent_month, one.link.budget_month))
+    """The volume of a plan on each real link, and how much of the link's budgets is used."""
+    table = Table("link", "jobs", "volume", "day's budget", "month's budget", "time", "done", box=None)
+    for plan in plans:
+        budgets = ((plan.spent_day, plan.link.budget_day), (plan.spent_month, plan.link.budget_month))
         left = (f"{format_size(used)} of {format_size(most)} used" if most else "no budget" for used, most in budgets)
-        done = f"{one.ends:%d %b %H:%M}" if one.ends else "never"
-        table.add_row(one.link.name, str(one.jobs), format_size(one.volume), *left, format_duration(one.seconds), done)
+        done = f"{plan.ends:%d %b %H:%M}" if plan.ends else "never"
+        table.add_row(
+            plan.link.name, str(plan.jobs), format_size(plan.volume), *left, format_duration(plan.seconds), done
+        )
     return table
 
 
@@ -206,10 +210,10 @@ def show_result(
     if case is not None:
         console.print(case.description, markup=False)
         for segment in case.link.segments:
-            of = escape(f"{segment.name} ") if segment.name else ""
-            console.print(f"{of}forward  {link_text(segment.forward)}\n{of}return   {link_text(segment.return_)}")
+            name = escape(f"{segment.name} ") if segment.name else ""
+            console.print(f"{name}forward  {link_text(segment.forward)}\n{name}return   {link_text(segment.return_)}")
             for sentence in segment.impairments.sentences():
-                console.print(f"{of}both     {escape(sentence)}")
+                console.print(f"{name}both     {escape(sentence)}")
     if evidence is not None and evidence.real_link is not None:
         for sentence in real_link_sentences(evidence.real_link):
             console.print(sentence, soft_wrap=True, markup=False)
@@ -233,8 +237,7 @@ def show_result(
     if result.truth is not None:
         console.print()
         console.print(truth_table(result.truth))
-        late, received = result.truth.lateness_p99 * 1e3, result.truth.receive_lateness_p99 * 1e3
-        console.print(f"seed {result.truth.seed}, lateness p99 {late:.2f} ms leaving, {received:.2f} ms arriving")
+        console.print(f"seed {result.truth.seed}{_lateness(result, result.truth)}")
     _show_invariants(console, result)
     _show_violations(console, result)
     if result.readings:
@@ -244,19 +247,27 @@ def show_result(
         for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
             stopped = ", stopped by the runner" if endpoint.stopped_by_us else ""
             console.print(f"{role}: {escape(endpoint.image)}, exit code {endpoint.exit_code}{stopped}")
-    if result.guest_speed is not None:
-        console.print(f"virtual time: {result.guest_speed:.1f} guest seconds per host second")
+    speed = f", {result.guest_speed:.1f} guest seconds per host second" if result.guest_speed is not None else ""
+    console.print(f"clock: {result.clock}{speed}")
     stages = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in result.stages_s.items())
     console.print(
-        f"took {format_duration(result.wall_s)}, of it {format_duration(result.overhead_s)} beside the transfer"
+        f"took {format_duration(result.wall_s)}, {format_duration(result.overhead_s)} of it outside the transfer"
     )
     console.print(f"[dim]{escape(stages)}[/dim]")
     for number, reason in enumerate(result.disturbed, start=1):
         console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
 
 
+def _lateness(result: Result, truth: LinkTruth) -> str:
+    """The simulator's lateness; empty in virtual time, where the load of the host has no effect."""
+    if result.clock != REAL:
+        return ""
+    late, received = truth.lateness_p99 * 1e3, truth.receive_lateness_p99 * 1e3
+    return f", lateness p99 {late:.2f} ms leaving, {received:.2f} ms arriving"
+
+
 def _show_notes(console: Console, result: Result) -> None:
-    """Print notes beside the verdict, and the public runner's verdict where it differs."""
+    """Print notes that don't change the verdict, and the public runner's verdict when it differs."""
     for note in result.notes:
         section = f" ({note.section})" if note.section else ""
         sentence = f"note {note.code}, {note.role}: {note.requirement}{section} Here: {note.actual}"
@@ -274,23 +285,24 @@ def _show_diagnoses(console: Console, result: Result) -> None:
         console.print(
             "\nlimited by  " + ", ".join(f"{escape(name)} {share:.1%}" for name, share in parts if share >= 0.001)
         )
-    for one in result.diagnoses:
-        section = f" ({one.section})" if one.section else ""
+    for diagnosis in result.diagnoses:
+        section = f" ({diagnosis.section})" if diagnosis.section else ""
         console.print(
-            f"{one.start:8.3f} to {one.end:.3f} s  [bold]{escape(one.code)}[/bold]: {escape(one.sentence + section)}"
+            f"{diagnosis.start:8.3f} to {diagnosis.end:.3f} s  [bold]{escape(diagnosis.code)}[/bold]: "
+            f"{escape(diagnosis.sentence + section)}"
         )
 
 
 def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> None:
-    """Which packets prove a finding, and the command that shows them."""
+    """Print the packets that prove a finding, and the command that shows them."""
     if not finding.packets:
         return
     console.print(f"  packets      {finding.places}, {finding.vantage} side of the link", soft_wrap=True, markup=False)
     capture = artifacts.client_capture if finding.vantage == "client" else artifacts.server_capture
     if not capture.is_file():
-        console.print("[dim]               the capture was not kept: run it again with --keep-captures all[/dim]")
+        console.print("[dim]               the capture was not kept: run the job again with --keep-captures all[/dim]")
         return
-    inside = capture.suffix == ".pcapng"  # then it holds the secrets of both endpoints
+    inside = capture.suffix == ".pcapng"  # a pcapng file holds the secrets of both endpoints
     key_logs = () if inside else artifacts.key_logs[:1]
     keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in key_logs)
     shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
@@ -299,15 +311,16 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
 
 
 def _show_violations(console: Console, result: Result) -> None:
-    """Broken rules of RFCs (docs/rules.md), whether the case is about them or not."""
+    """Print the broken rules of RFCs (docs/rules.md), including rules that the case is not about."""
     if not result.violations:
         return
     console.print(f"\n{len(result.violations)} broken protocol rules")
-    for one in result.violations:
+    for violation in result.violations:
         console.print(
-            f"  [red]{escape(one.code)}[/red], {escape(one.role)}: {escape(one.requirement)} {escape(one.section)}"
+            f"  [red]{escape(violation.code)}[/red], {escape(violation.role)}: "
+            f"{escape(violation.requirement)} {escape(violation.section)}"
         )
-        where = f"    {one.actual}; packets {one.places}, {one.vantage} side of the link"
+        where = f"    {violation.actual}; packets {violation.places}, {violation.vantage} side of the link"
         console.print(where, soft_wrap=True, markup=False)
 
 
@@ -319,12 +332,12 @@ def _show_invariants(console: Console, result: Result) -> None:
     broken = [invariant for invariant in result.invariants if invariant.holds is False]
     console.print(f"\n{len(result.invariants)} invariants of the trace, {len(broken)} broken")
     for invariant in broken:
-        what = escape(f"expected {invariant.expected}, got {invariant.actual}")
-        console.print(f"  [red]{escape(invariant.name)}[/red]: {what}")
+        difference = escape(f"expected {invariant.expected}, got {invariant.actual}")
+        console.print(f"  [red]{escape(invariant.name)}[/red]: {difference}")
 
 
 def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
-    """Verdicts before and after a new judgement."""
+    """Changed verdicts: before and after the job was judged again."""
     table = Table("job", "before", "after", "why", box=None)
     for job, before, after in changes:
         why = after.findings[0].actual if after.findings else ""
@@ -333,11 +346,11 @@ def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
 
 
 def checks_table(checks: Iterable[Check]) -> Table:
-    """The results of `doctor`, each with its mend if something is missing."""
-    table = Table("", "what", "state", "mend", box=None)
+    """The results of `doctor`, each with its fix if something is missing."""
+    table = Table("", "what", "state", "fix", box=None)
     for check in checks:
         sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
-        table.add_row(sign, check.name, check.what, "" if check.ok else check.mend)
+        table.add_row(sign, check.name, check.what, "" if check.ok else check.fix)
     return table
 
 
@@ -363,8 +376,8 @@ def _short_link(link: LinkParameters) -> str:
     if link.is_real:
         return f"{format_data_rate(link.data_rate)} advertised, real: --link"
     loss = [f"loss {100 * link.loss:g} %"] if link.loss else []
-    rest = [*loss, *link.impairments.sentences()]
-    return ", ".join([format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}", *rest])
+    values = [format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}"]
+    return ", ".join([*values, *loss, *link.impairments.sentences()])
 
 
 def show_decoded(console: Console, document: dict[str, Any]) -> None:
@@ -372,12 +385,16 @@ def show_decoded(console: Console, document: dict[str, Any]) -> None:
     for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
         console.print(f"{name.replace('_', ' '):<14} {document[name]}")
     table = Table("connection", "client", "server", "version", "ALPN", "suite", "SNI", "retry", "resumed", box=None)
-    for number, one in enumerate(document["connections"]):
-        ends = (f"{one['client_ip']}:{one['client_port']}", f"{one['server_ip']}:{one['server_port']}")
-        version = "" if one["version"] is None else f"0x{one['version']:08x}"
-        rest = (one["alpn"], one["suite"], one["sni"], one["retry"], one["resumed"])
-        table.add_row(str(number), *ends, version, *("" if value is None else str(value) for value in rest))
+    for number, connection in enumerate(document["connections"]):
+        ends = (
+            f"{connection['client_ip']}:{connection['client_port']}",
+            f"{connection['server_ip']}:{connection['server_port']}",
+        )
+        version = "" if connection["version"] is None else f"0x{connection['version']:08x}"
+        facts = (connection[name] for name in ("alpn", "suite", "sni", "retry", "resumed"))
+        table.add_row(str(number), *ends, version, *("" if value is None else escape(str(value)) for value in facts))
     console.print(table)
     for invariant in document["invariants"]:
         sign = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "?"}[invariant["holds"]]
-        console.print(f"{sign} {invariant['name']}: expected {invariant['expected']}, got {invariant['actual']}")
+        name, expected, actual = (escape(str(invariant[key])) for key in ("name", "expected", "actual"))
+        console.print(f"{sign} {name}: expected {expected}, got {actual}")

@@ -45,9 +45,9 @@ def select(
 def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, ...]) -> dict[str, CaseRecord]:
     """Cases over the first link, or without cases the measurement of each link. `catalog` has these measurements."""
     real = {link.name: link for link in links}
-    asked = [
+    requested = [
         Question(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
     ]
-    questions = asked if cases else [Question(declared=name) for name in real]
+    questions = requested if cases else [Question(declared=name) for name in real]
     records = [question.record(catalog.cases, {}, real) for question in questions]
     return {record.name: record for record in records}

@@ -1,28 +1,33 @@
 """What the campaign of mutated run folders (`runner.validation.attack`) found, a test for each, which fails without its
-mend; and a short part of that campaign."""
+fix; and a short part of that campaign."""
 
 import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from runner.config.catalog import ROOT
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.cache import load_tables
 from runner.errors import CaptureError, UsageError
 from runner.model.artifacts import Artifacts
 from runner.render import UndrawableRunError, render
+from runner.render.series import load_series
 from runner.store import RunFolder, load_evidence
 from runner.tests.conftest import RECORDINGS
-from runner.tests.render.folders import rare_run, vias_run
+from runner.tests.render.folders import rare_run, recorded_run, vias_run
 from runner.tests.test_hostile_folders import ALPHA, bentpipe, rewrite
-from runner.validation.attack.folders.campaign import Limits, attack_folders
+from runner.validation.attack.folders import mutations
+from runner.validation.attack.folders.campaign import attack_folders
 from runner.validation.attack.verdicts import Tally, Verdict
 
 _SHORT = 20  # folders of the campaign in the suite
@@ -136,6 +141,22 @@ def test_what_rankings_cannot_take_is_refused(stranger: RunFolder) -> None:
         RunFolder.open(stranger.path)
 
 
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("link.segments", lambda run: next(iter(run["cases"].values()))["link"].update(segments=[])),
+        ("middleboxes", lambda run: run.update(vias=["", "no-such-middlebox"])),
+        ("middleboxes", lambda run: run["order"][0].update(via="no-such-middlebox")),
+    ],
+)
+def test_a_run_that_names_what_it_lacks_is_refused(
+    stranger: RunFolder, field: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    rewrite(stranger.path / "run.json", change)
+    with pytest.raises(UsageError, match=field):
+        RunFolder.open(stranger.path)
+
+
 def test_a_sight_that_nobody_looked_for_is_drawn(tmp_path: Path) -> None:
     folder = vias_run(tmp_path / "paths", iterations=1)
     path = next(path for path in folder.path.rglob("result.json") if json.loads(path.read_bytes())["crossing"])
@@ -145,6 +166,37 @@ def test_a_sight_that_nobody_looked_for_is_drawn(tmp_path: Path) -> None:
 
     rewrite(path, plant)
     render([folder], tmp_path / "site")
+
+
+def test_a_finding_with_fewer_times_than_packets_is_drawn(tmp_path: Path) -> None:
+    folder = vias_run(tmp_path / "paths", iterations=1)
+    finding = dict.fromkeys(("code", "requirement", "expected", "actual", "log_tail", "role", "section"), "x")
+    for path in folder.path.rglob("result.json"):
+        proof = {"packets": [1, 2], "times": [0.5], "vantage": "client"}
+        rewrite(path, lambda document, proof=proof: document.update(outcome="failed", findings=[finding | proof]))
+    render([folder], tmp_path / "site")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document["client"]["kind"].__setitem__(0, 753797),
+        lambda document: document["server"]["kind"].__setitem__(0, -1),
+        lambda document: document["rate"].pop("return_raw"),
+        lambda document: document["rate"].update(interval_s=[]),
+    ],
+)
+def test_series_that_cannot_be_drawn_are_none(tmp_path: Path, change: Callable[[Any], object]) -> None:
+    source = next(job.series for _, job in _recorded_series(tmp_path))
+    assert load_series(source) is not None
+    rewrite(source, change)
+    assert load_series(source) is None
+
+
+def _recorded_series(folder: Path) -> list[tuple[Path, Artifacts]]:
+    recorded = recorded_run(folder / "recorded").path
+    jobs = [(path, Artifacts(path.parent)) for path in sorted(recorded.rglob("series.json"))]
+    return [(path, job) for path, job in jobs if json.loads(path.read_bytes())["client"]["kind"]]
 
 
 def test_a_run_that_cannot_be_drawn_costs_no_other(
@@ -163,12 +215,18 @@ def test_a_run_that_cannot_be_drawn_costs_no_other(
         drawn(self, folder, states)
 
     monkeypatch.setattr(site._Site, "_run", fail)
-    told: list[str] = []
-    assert draw_site([stranger, other], tmp_path / "site", told.append).is_file()
-    assert len(told) == 1 and "fault of bentpipe" in told[0]
+    messages: list[str] = []
+    assert draw_site([stranger, other], tmp_path / "site", messages.append).is_file()
+    assert len(messages) == 1 and "fault of bentpipe" in messages[0]
     assert (tmp_path / "site/other/index.html").is_file()
     with pytest.raises(UndrawableRunError):
         draw_site([stranger], tmp_path / "second")
+
+
+def test_a_folder_whose_files_are_all_too_large_to_mutate_is_left_as_it_is(tmp_path: Path) -> None:
+    with (tmp_path / "run.json").open("wb") as file:
+        file.truncate(1 << 40)
+    assert mutations.mutate(Random(1), tmp_path) == []
 
 
 _MAY = (
@@ -184,7 +242,30 @@ _MAY = (
 def test_a_short_campaign() -> None:
     """Seed and numbers are fixed: the long one is `python -m runner.validation.attack folders`."""
     tally = Tally()
-    attack_folders(tally, seed=5, first=0, count=_SHORT, progress=lambda _: None, limits=Limits(wall_s=120.0))
+    attack_folders(tally, seed=5, numbers=range(_SHORT), progress=lambda _: None, patience=2.0)
     assert tally.tried == _SHORT
     assert [finding.text for finding in tally.findings] == []
     assert tally.count(Verdict.HELD) == _SHORT
+
+
+@pytest.mark.skipif(not _MAY, reason="namespaces need root")
+@pytest.mark.parametrize("command", ["analyse", "render --out site"])
+def test_a_run_folder_that_is_read_only_is_told_in_a_sentence(stranger: RunFolder, command: str) -> None:
+    folder = stranger.path
+    words = command.replace("site", str(folder / "site"))
+    script = (
+        f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}"
+        f" && exec {sys.executable} -m runner {words} {folder}"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("bentpipe: The ")
+    assert done.stderr.count("\n") == 1 and "Read-only file system" in done.stderr
+
+
+def test_a_run_of_stacks_that_nobody_knows_is_not_resumed(stranger: RunFolder) -> None:
+    done = bentpipe("run", "--yes", "--run", stranger.path)
+    assert done.returncode == 2
+    assert "'alpha', which is not in implementations.json" in done.stderr

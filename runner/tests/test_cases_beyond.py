@@ -34,9 +34,9 @@ def judge(catalog: Catalog, recorded: Recorded) -> Callable[..., set[str]]:
     evidence = load_evidence(recorded("quinn_quinn/handshake"))
     assert evidence is not None
 
-    def codes(found: TraceFacts, case: str, check: Check, **changes: Any) -> set[str]:
-        first, *others = found.connections
-        changed = replace(found, connections=(replace(first, **changes), *others))
+    def codes(names_seen: TraceFacts, case: str, check: Check, **changes: Any) -> set[str]:
+        first, *others = names_seen.connections
+        changed = replace(names_seen, connections=(replace(first, **changes), *others))
         context = CaseEvidence(
             facts=changed, evidence=evidence, case=catalog.cases[case].record(), truth=None, protocol="hq-interop"
         )
@@ -46,55 +46,57 @@ def judge(catalog: Catalog, recorded: Recorded) -> Callable[..., set[str]]:
 
 
 def test_version_negotiation(judge: Callable[..., set[str]]) -> None:
-    found = _read(HERE / "decode" / "recordings" / "aioquic_versionnegotiation", "left")
-    (answer,) = found.connections[0].version_negotiations
+    recorded_facts = _read(HERE / "decode" / "recordings" / "aioquic_versionnegotiation", "left")
+    (answer,) = recorded_facts.connections[0].version_negotiations
     case, check = "versionnegotiation", versionnegotiation.is_negotiated
-    assert judge(found, case, check) == set()
-    assert judge(found, case, versionnegotiation.goes_on_as_listed) <= {"files-differ"}
+    assert judge(recorded_facts, case, check) == set()
+    assert judge(recorded_facts, case, versionnegotiation.goes_on_as_listed) <= {"files-differ"}
 
     def but(**changes: Any) -> set[str]:
-        return judge(found, case, check, version_negotiations=(replace(answer, **changes),))
+        return judge(recorded_facts, case, check, version_negotiations=(replace(answer, **changes),))
 
     assert but(ids_echoed=False) == {"connection-ids-not-echoed"}
     assert but(listed=(0x1, 0x1A2A3A4A)) == {"offered-version-listed"}
     assert but(listed=(0x6B3343CF,)) == {"version-1-not-listed"}
     assert but(listed=None) == set()
-    assert judge(found, case, check, version_negotiations=()) == {"no-version-negotiation"}
-    assert judge(found, case, check, version_negotiations=(), original_version=1) == {"no-unknown-version"}
+    assert judge(recorded_facts, case, check, version_negotiations=()) == {"no-version-negotiation"}
+    assert judge(recorded_facts, case, check, version_negotiations=(), original_version=1) == {"no-unknown-version"}
     listed = replace(answer, listed=(0x1,))
     unlisted = judge(
-        found, case, versionnegotiation.goes_on_as_listed, version=0x6B3343CF, version_negotiations=(listed,)
+        recorded_facts, case, versionnegotiation.goes_on_as_listed, version=0x6B3343CF, version_negotiations=(listed,)
     )
     assert unlisted == {"version-not-listed"}
-    gave_up = judge(found, case, versionnegotiation.goes_on_as_listed, version=0, handshake_completed=False)
+    gave_up = judge(recorded_facts, case, versionnegotiation.goes_on_as_listed, version=0, handshake_completed=False)
     assert gave_up == set()
 
 
 def test_a_client_hello_of_two_packets(judge: Callable[..., set[str]]) -> None:
-    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
-    hello = found.connections[0].client_hello
+    recorded_facts = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    hello = recorded_facts.connections[0].client_hello
     assert hello is not None
     assert (hello.datagrams, hello.bytes > 1300, hello.out_of_order, len(hello.places)) == (2, True, None, 2)
-    assert judge(found, "postquantum", postquantum.needs_two_datagrams) == set()
+    assert judge(recorded_facts, "postquantum", postquantum.needs_two_datagrams) == set()
     small = replace(hello, datagrams=1, bytes=330)
-    assert judge(found, "postquantum", postquantum.needs_two_datagrams, client_hello=small) == {"client-hello-small"}
-    assert judge(found, "postquantum", postquantum.arrived_out_of_order) == {"impairment-missed"}
+    assert judge(recorded_facts, "postquantum", postquantum.needs_two_datagrams, client_hello=small) == {
+        "client-hello-small"
+    }
+    assert judge(recorded_facts, "postquantum", postquantum.arrived_out_of_order) == {"impairment-missed"}
     swapped = replace(hello, out_of_order=True)
-    assert judge(found, "postquantum", postquantum.arrived_out_of_order, client_hello=swapped) == set()
-    assert judge(found, "postquantum", checks.hellos_are_answered) == set()
-    silent = replace(found.connections[0].landmarks, server_hello=None)
+    assert judge(recorded_facts, "postquantum", postquantum.arrived_out_of_order, client_hello=swapped) == set()
+    assert judge(recorded_facts, "postquantum", checks.hellos_are_answered) == set()
+    silent = replace(recorded_facts.connections[0].landmarks, server_hello=None)
     changes = {"landmarks": silent, "handshake_completed": False}
-    assert judge(found, "postquantum", checks.hellos_are_answered, **changes) == {"client-hello-unanswered"}
+    assert judge(recorded_facts, "postquantum", checks.hellos_are_answered, **changes) == {"client-hello-unanswered"}
 
 
 def test_a_lost_finished_does_not_undo_a_handshake_that_the_client_completed(judge: Callable[..., set[str]]) -> None:
-    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
-    assert found.connections[0].handshake_completed_by_client
-    found = replace(found, connections=found.connections[:1] * 50)
+    recorded_facts = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    assert recorded_facts.connections[0].handshake_completed_by_client
+    recorded_facts = replace(recorded_facts, connections=recorded_facts.connections[:1] * 50)
     lost = {"handshake_completed": False}
-    assert judge(found, "handshakeloss", checks.a_handshake_per_file, **lost) == set()
+    assert judge(recorded_facts, "handshakeloss", checks.a_handshake_per_file, **lost) == set()
     lost["handshake_completed_by_client"] = False
-    assert judge(found, "handshakeloss", checks.a_handshake_per_file, **lost) == {"handshake-count"}
+    assert judge(recorded_facts, "handshakeloss", checks.a_handshake_per_file, **lost) == {"handshake-count"}
 
 
 def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
@@ -108,13 +110,13 @@ def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
     packets.append(part(0.6, 3, 1600))
 
     def hello(delays: dict[tuple[int, int | None], float | None]) -> tuple[int, int, bool | None]:
-        (one,) = facts(trace(packets), trace(moved(packets, delays, 0.1))).connections
-        assert one.client_hello is not None
-        assert one.client_hello.places == (
+        (item,) = facts(trace(packets), trace(moved(packets, delays, 0.1))).connections
+        assert item.client_hello is not None
+        assert item.client_hello.places == (
             Place(vantage="client", record=1, time=0.0),
             Place(vantage="client", record=2, time=0.0),
         )
-        return one.client_hello.bytes, one.client_hello.datagrams, one.client_hello.out_of_order
+        return item.client_hello.bytes, item.client_hello.datagrams, item.client_hello.out_of_order
 
     assert hello({}) == (1600, 2, False)
     assert hello({(CLIENT, 0): 0.2}) == (1600, 2, True)
@@ -122,24 +124,26 @@ def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
 
 
 def test_a_black_hole(judge: Callable[..., set[str]]) -> None:
-    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    recorded_facts = _read(HERE / "trace" / "recordings" / "quic-go_retry")
     lengths = {1280: SentLength(count=90, first=None, last=None), 1452: SentLength(count=40, first=None, last=PLACE)}
-    assert judge(found, "mtublackhole", mtublackhole.sends_longer_packets, server_lengths=lengths) == set()
+    assert judge(recorded_facts, "mtublackhole", mtublackhole.sends_longer_packets, server_lengths=lengths) == set()
     small = {1280: lengths[1280], 1452: replace(lengths[1452], count=3)}
-    assert judge(found, "mtublackhole", mtublackhole.sends_longer_packets, server_lengths=small) == {"packets-small"}
+    assert judge(recorded_facts, "mtublackhole", mtublackhole.sends_longer_packets, server_lengths=small) == {
+        "packets-small"
+    }
     # The files of the recording in the evidence arrived.
-    assert judge(found, "mtublackhole", mtublackhole.shrinks, server_lengths=lengths) == set()
+    assert judge(recorded_facts, "mtublackhole", mtublackhole.shrinks, server_lengths=lengths) == set()
 
 
 def test_a_black_hole_that_the_server_never_notices(catalog: Catalog, recorded: Recorded) -> None:
     evidence = load_evidence(recorded("quinn_quinn/handshake"))
     assert evidence is not None
     lost = replace(evidence, files=tuple(replace(file, equal=False) for file in evidence.files))
-    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    recorded_facts = _read(HERE / "trace" / "recordings" / "quic-go_retry")
     lengths = {1452: SentLength(count=40, first=None, last=PLACE)}
-    first = replace(found.connections[0], server_lengths=lengths)
+    first = replace(recorded_facts.connections[0], server_lengths=lengths)
     context = CaseEvidence(
-        facts=replace(found, connections=(first,)),
+        facts=replace(recorded_facts, connections=(first,)),
         evidence=lost,
         case=catalog.cases["mtublackhole"].record(),
         truth=None,
@@ -156,39 +160,41 @@ def test_a_black_hole_that_the_server_never_notices(catalog: Catalog, recorded: 
 
 def _connection(*numbers: tuple[int, str], scids: tuple[bytes, ...] = ()) -> ConnectionFacts:
     """Packets of the server; in long headers when they have source connection IDs."""
-    kinds = [("initial", {"scid": one}) for one in scids] or [("1rtt", {})] * len(numbers)
+    kinds = [("initial", {"scid": item}) for item in scids] or [("1rtt", {})] * len(numbers)
     packets = [
         Packet(0.1 * at, SERVER, number, (Frame(name),), type=kind, fields=fields)
         for at, ((number, name), (kind, fields)) in enumerate(zip(numbers, kinds, strict=True))
     ]
-    (one,) = facts(None, trace(packets)).connections
-    return one
+    (item,) = facts(None, trace(packets)).connections
+    return item
 
 
 def test_a_packet_number_is_used_once_but_for_a_close(judge: Callable[..., set[str]]) -> None:
-    found = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    recorded_facts = _read(HERE / "trace" / "recordings" / "quic-go_retry")
     good = _connection((0, "ping"), (1, "ping"), (2, "application_close"), (2, "application_close"))
     bad = _connection((0, "ping"), (1, "ping"), (1, "padding"))
     anew = _connection((0, "ack"), (0, "ack"), scids=(b"1", b"2"))
     assert good.landmarks.reused_numbers == anew.landmarks.reused_numbers == ()
     assert _connection((0, "ack"), (0, "ack"), scids=(b"1", b"1")).landmarks.reused_numbers != ()
     assert [place.record for place in bad.landmarks.reused_numbers] == [2, 3]
-    reused = judge(found, "handshake", checks.packet_numbers_are_new, landmarks=bad.landmarks)
+    reused = judge(recorded_facts, "handshake", checks.packet_numbers_are_new, landmarks=bad.landmarks)
     assert reused == {"packet-number-reused"}
-    assert judge(found, "handshake", checks.packet_numbers_are_new) == set()
+    assert judge(recorded_facts, "handshake", checks.packet_numbers_are_new) == set()
 
 
 def test_congestion_marks_are_reported_as_such(judge: Callable[..., set[str]], recorded: Recorded) -> None:
     folder = recorded("quinn_quic-go/ecn").folder
     keys = [path for path in (folder / "client" / "keys.log", folder / "server" / "keys.log") if path.is_file()]
-    found = facts(decode_capture(folder / "sim/left.pcap", keys), decode_capture(folder / "sim/right.pcap", keys))
-    own = found.connections[0].client_ecn
-    assert judge(found, "ecn", ecn.marks_are_sent_and_reported) == set()
+    recorded_facts = facts(
+        decode_capture(folder / "sim/left.pcap", keys), decode_capture(folder / "sim/right.pcap", keys)
+    )
+    own = recorded_facts.connections[0].client_ecn
+    assert judge(recorded_facts, "ecn", ecn.marks_are_sent_and_reported) == set()
     assert own.received is not None
     marked = replace(own, received=replace(own.received, ce=4))
-    assert judge(found, "ecn", ecn.marks_are_sent_and_reported, client_ecn=marked) == {"ce-not-reported"}
-    told = replace(marked, reported=replace(own.reported, ce=3))
-    assert judge(found, "ecn", ecn.marks_are_sent_and_reported, client_ecn=told) == set()
+    assert judge(recorded_facts, "ecn", ecn.marks_are_sent_and_reported, client_ecn=marked) == {"ce-not-reported"}
+    text = replace(marked, reported=replace(own.reported, ce=3))
+    assert judge(recorded_facts, "ecn", ecn.marks_are_sent_and_reported, client_ecn=text) == set()
 
 
 @pytest.mark.parametrize(

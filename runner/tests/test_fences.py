@@ -16,7 +16,7 @@ BELOW_ALL = ("errors", "units")  # modules that every room may import and that i
 LOOSE = {"__init__", "__main__", "collect", "store", *BELOW_ALL}  # modules of `runner/` itself
 OUTSIDE = {"tests", "benchmarks", "validation"}  # they import whatever they examine
 
-JOBS = ("runner.lanes", "runner.guests", "runner.remote", "runner.engine", "runner.images")
+JOBS = ("runner.lanes", "runner.guests", "runner.remote", "runner.workers", "runner.engine", "runner.images")
 LOOP = ("runner.campaign", "runner.check", "runner.terminal", "runner.cli")
 # room → rooms that it must not import although they may stand below it
 FORBIDDEN = {
@@ -29,8 +29,10 @@ FORBIDDEN = {
 }
 OWNERS = {
     "click": ("runner.cli",),
-    "docker": ("runner.engine", "runner.images", "runner.lanes", "runner.remote", "runner.guests", "runner.check"),
+    "docker": (*JOBS, "runner.check"),
     "paramiko": ("runner.remote",),
+    "dask": ("runner.workers",),
+    "distributed": ("runner.workers",),
     "jinja2": ("runner.render",),
     "cryptography": ("runner.decode", "runner.inputs", "runner.config.links"),
     "pydantic": ("runner.store", "runner.config", "runner.nights"),

@@ -235,12 +235,12 @@ def test_an_odd_result_is_left_out_with_one_sentence_and_the_rest_is_drawn(
 ) -> None:
     path = stranger.path / ALPHA.path / "result.json"
     path.write_text(path.read_text().replace('"wall_s": 0.0', f'"wall_s": {text}'))
-    told: list[str] = []
-    folder = RunFolder.open(stranger.path, told.append)
+    messages: list[str] = []
+    folder = RunFolder.open(stranger.path, messages.append)
     count = len(folder.results())
-    assert len(told) == (0 if text == "true" else 1), "true is read as 1, as JSON readers of other languages do"
-    assert count == len(list(stranger.path.glob("*/*/*/result.json"))) - len(told)
-    assert all(len(sentence) < 1000 for sentence in told)
+    assert len(messages) == (0 if text == "true" else 1), "true is read as 1, as JSON readers of other languages do"
+    assert count == len(list(stranger.path.glob("*/*/*/result.json"))) - len(messages)
+    assert all(len(sentence) < 1000 for sentence in messages)
     render([folder], tmp_path / "site")
 
 
@@ -248,9 +248,9 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(stranger: RunFolder)
     for name, text in (("a", "["), ("b", "[" * 100_000), ("c", '{"schema": -5}'), ("d", '{"schema": true}')):
         (stranger.path.parent / name).mkdir()
         (stranger.path.parent / name / "run.json").write_text(text)
-    told: list[str] = []
-    assert [folder.name for folder in find_runs(stranger.path.parent, told.append)] == ["stranger"]
-    assert len(told) == 4
+    messages: list[str] = []
+    assert [folder.name for folder in find_runs(stranger.path.parent, messages.append)] == ["stranger"]
+    assert len(messages) == 4
     with pytest.raises(UsageError):
         find_runs(stranger.path.parent)
 

@@ -34,8 +34,8 @@ def test_every_sin_is_committed_somewhere_and_none_that_is_not_listed() -> None:
 
 
 def test_recordings_ask_for_listed_sins() -> None:
-    asked = {text.split()[0] for bad in BAD for text in (bad.client, bad.server) if text}
-    assert asked <= _sins()
+    requested = {text.split()[0] for bad in BAD for text in (bad.client, bad.server) if text}
+    assert requested <= _sins()
 
 
 def test_no_user_meets_them_in_the_matrix() -> None:

@@ -101,6 +101,6 @@ def test_they_are_drawn_and_compared(old: Path, tmp_path: Path) -> None:
         assert (tmp_path / "site" / name / "index.html").is_file()
     assert "download-5kB" in (tmp_path / "site" / "paths" / "vias.html").read_text()
     for name in ("pairs", "paths", "real"):
-        found = compare(RunFolder.open(old / name), RunFolder.open(old / name))
-        assert all(one.before is one.after for one in found.verdicts)
+        comparison = compare(RunFolder.open(old / name), RunFolder.open(old / name))
+        assert all(one.before is one.after for one in comparison.verdicts)
     assert history(folders[:2]).trends

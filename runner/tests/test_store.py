@@ -7,11 +7,13 @@ import pytest
 from runner import store
 from runner.config.catalog import load_catalog
 from runner.errors import UsageError
+from runner.model.artifacts import EVIDENCE_SCHEMA
 from runner.model.job import Job
-from runner.model.result import Finding, Outcome, Result, Sample
+from runner.model.result import RESULT_SCHEMA, Finding, Outcome, Result, Sample
 from runner.model.run import Run
 from runner.plan import runs
 from runner.store import RunFolder
+from runner.tests.conftest import RECORDINGS
 from runner.tests.records import directed, select
 
 
@@ -49,7 +51,7 @@ def test_results_are_sorted_json_with_numbers(tmp_path: Path) -> None:
     document = json.loads(text)
     assert list(document) == sorted(document)
     assert document["sample"]["goodput"] == 1.5e6
-    assert document["schema"] == 2
+    assert document["schema"] == 3
 
 
 def test_runs_merge_by_copying_job_folders(tmp_path: Path) -> None:
@@ -140,6 +142,24 @@ def test_files_of_before_protocols_and_variants_still_load(tmp_path: Path) -> No
     again = RunFolder.open(tmp_path / "run")
     assert again.run.protocol(again.run.order[0]) == "hq-interop"
     assert [one.protocol for one in again.results().values()] == [""]
+
+
+def test_results_and_evidence_of_schema_2_get_the_codes_of_today(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    folder.save_result(result())
+    artifacts = folder.artifacts(result().job)
+    document = json.loads(artifacts.result.read_text()) | {"schema": 2}
+    document["findings"][0]["code"] = "path-not-ready"
+    artifacts.result.write_text(json.dumps(document, indent=1))
+    (loaded,) = folder.results().values()
+    assert (loaded.schema, loaded.findings[0].code) == (RESULT_SCHEMA, "box-not-ready")
+
+    evidence = json.loads((RECORDINGS / "schema_1/paths/origin_openvpn/h3-5kB-geo/1/evidence.json").read_text())
+    evidence["error"] = {"code": "path-not-ready", "message": "The gateway box ended."}
+    artifacts.evidence.write_text(json.dumps(evidence))
+    of_schema_1 = store.load_evidence(artifacts)
+    assert of_schema_1 is not None
+    assert (of_schema_1.schema, of_schema_1.error["code"]) == (EVIDENCE_SCHEMA, "box-not-ready")
 
 
 def test_beginning_twice_is_refused_with_the_way_to_resume(tmp_path: Path) -> None:

@@ -8,23 +8,22 @@ from runner.trace.nouns import (
     Challenge,
     ClientHello,
     Close,
-    ConnectionFacts,
     CreditExcess,
     EcnCounts,
     EcnFacts,
-    FirstFlight,
     Http3Stream,
     Landmarks,
     Path,
     Place,
     Probe,
+    Request,
     SentLength,
     StreamFacts,
-    TraceFacts,
     UnreadPackets,
     VersionNegotiation,
 )
 from runner.trace.plot import series
+from runner.trace.trace_facts import ConnectionFacts, FirstFlight, TraceFacts
 
 __all__ = [
     "Amplification",
@@ -42,6 +41,7 @@ __all__ = [
     "Path",
     "Place",
     "Probe",
+    "Request",
     "SentLength",
     "StreamFacts",
     "TraceFacts",

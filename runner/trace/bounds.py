@@ -1,4 +1,4 @@
-"""What no sender can beat on a link: the data rate itself, and doubling from an initial window until it is reached."""
+"""Bounds that no sender exceeds on a link: the data rate itself, and ideal slow start from an initial window."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,8 @@ class Bound:
 
 
 def rate_bound(*, file_size: int, data_rate: float) -> Bound:
-    """The link filled from the first byte to the last, without a header. `file_size` in bytes, `data_rate` in bit/s."""
+    """A link that is full from the first byte to the last, without headers. `file_size` in bytes, `data_rate` in
+    bit/s."""
     time = 8 * file_size / data_rate
     return Bound(time=time, efficiency=1.0, line=((0.0, 0.0), (time, float(file_size))))
 
@@ -23,10 +24,10 @@ def rate_bound(*, file_size: int, data_rate: float) -> Bound:
 def slow_start_bound(*, file_size: int, data_rate: float, rtt: float, initial_window: int) -> Bound:
     """Ideal slow start (RFC 9002 §7.3.1) without loss, headers and limits of the receiver.
 
-    Round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate; as soon
-    as a window fills a round, data flow without a gap. `efficiency` is delivery rate / data rate: its interval is from
-    the first byte to the last. Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises
-    ValueError unless all are positive (`rtt` may be 0).
+    Round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate. As soon
+    as a window fills a round, data flows without a gap. `efficiency` is delivery rate / data rate: its interval is from
+    the first byte to the last. Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises ValueError unless all are
+    positive (`rtt` may be 0).
     """
     if file_size <= 0 or data_rate <= 0 or rtt < 0 or initial_window <= 0:
         raise ValueError("file size, data rate and initial window must be positive, the RTT at least 0")

@@ -1,4 +1,4 @@
-"""Whether the server stayed within the credit of flow control (RFC 9000 §4.1)."""
+"""Checks that the server stayed within the credit of flow control (RFC 9000 §4.1)."""
 
 import numpy as np
 
@@ -12,9 +12,11 @@ _UNIDIRECTIONAL = 2  # bit of a stream ID, RFC 9000 §2.1
 
 
 def credit_excess(scope: Scope) -> CreditExcess | None:
-    """Where the server went furthest beyond what the client had granted by then; None: nowhere, or nobody saw.
+    """The largest excess of the server over the credit that the client had granted; None without an excess or without a
+    capture at the server.
 
-    At the server's vantage point a grant is seen before the server has it, and data after it left: no doubt is left.
+    At the server's vantage point a grant passes before the server has it, and data passes after the server sent it: an
+    excess there is certain.
     """
     vantage = scope.recording.server
     total = integer_parameter(scope.client_parameters, "initial_max_data")
@@ -37,7 +39,7 @@ def credit_excess(scope: Scope) -> CreditExcess | None:
 
 
 def limits_raised(scope: Scope) -> bool | None:
-    """Whether the client raised a limit for response data above its first one; None when that wasn't seen."""
+    """Whether the client raised a limit for response data; None when its first limits were not seen."""
     total = integer_parameter(scope.client_parameters, "initial_max_data")
     if total is None:
         return None
@@ -56,7 +58,7 @@ def _first_limit(scope: Scope, stream: int) -> int:
 
 
 def _granted(scope: Scope, vantage: Vantage, packets: Ints, first: int, *, stream: int | None = None) -> Ints:
-    """The limit that held when each of the packets left: of a stream, or of the connection."""
+    """Per packet: the limit of a stream, or of the connection, at the time when it was sent."""
     frames = vantage.frames
     rows = scope.frames(vantage, CLIENT, "max_data" if stream is None else "max_stream_data")
     if stream is not None:
@@ -76,14 +78,14 @@ def _worse(
     *,
     stream: int | None,
 ) -> CreditExcess | None:
-    """The greater excess: the known one, or the greatest of these."""
+    """The largest excess of the known one and these."""
     if not len(sent):
         return known
     at = int(np.argmax(sent - granted))
-    found = CreditExcess(
+    excess = CreditExcess(
         stream_id=stream,
         granted=int(granted[at]),
         sent=int(sent[at]),
         place=scope.place(scope.best(SERVER), int(packets[at])),
     )
-    return found if found.bytes > (known.bytes if known else 0) else known
+    return excess if excess.bytes > (known.bytes if known else 0) else known

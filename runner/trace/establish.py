@@ -1,4 +1,4 @@
-"""Recording → facts, each question asked where its answer can be seen."""
+"""Recording → facts, each from the vantage point that shows it."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,20 @@ from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace import handshake, hello, http3, landmarks, packets, paths
 from runner.trace.credit import credit_excess, limits_raised
 from runner.trace.first_flight import first_flight
-from runner.trace.nouns import ConnectionFacts, TraceFacts, UnreadPackets
+from runner.trace.nouns import UnreadPackets
+from runner.trace.requests import requests
 from runner.trace.scope import Scope, integer_parameter, values
 from runner.trace.streams import Streams, max_streams
+from runner.trace.trace_facts import ConnectionFacts, TraceFacts
 from runner.trace.transfer import Transfer
 from runner.trace.unread import protected, unread
 from runner.trace.vantage import Recording
 
 
 def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
-    """What both captures of a job establish. Either may be missing: what only it could show is then None.
+    """The facts that both captures of a job establish. Either capture may be missing: facts that need it are then None.
 
-    Never raises on tables that keep to the schema, however odd the trace is.
+    Never raises for tables that keep the schema, whatever the trace contains.
     """
     recording = Recording(client_side, server_side)
     streams = Streams(recording)
@@ -88,6 +90,7 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         initial_max_stream_data=integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local"),
         credit_excess=credit_excess(scope),
         client_key_updates=packets.key_updates(scope, CLIENT),
+        key_updates_begun_by_client=packets.begun_key_updates(scope, CLIENT),
         server_key_updates=packets.key_updates(scope, SERVER),
         client_ecn=packets.ecn(scope, CLIENT),
         server_ecn=packets.ecn(scope, SERVER),
@@ -105,4 +108,5 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         server_handshake_bytes=handshake.server_handshake_bytes(scope),
         limits_raised=limits_raised(scope),
         http3=http3.streams(scope),
+        requests=requests(scope),
     )

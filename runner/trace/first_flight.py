@@ -1,26 +1,27 @@
-"""What a server sends before it can know that any of it arrived: the initial window on the wire (RFC 9002 §7.2)."""
+"""The packets that a server sends before the first ACK can arrive: the initial window on the wire (RFC 9002 §7.2)."""
 
 import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
-from runner.trace.nouns import FirstFlight
 from runner.trace.rtt import ack_eliciting
+from runner.trace.trace_facts import FirstFlight
 from runner.trace.transfer import Transfer, first_acknowledged
 from runner.trace.vantage import NULL, Vantage
 
-_LEAST_DATAGRAM = 1200  # bytes that every path carries (RFC 9000 §14)
+_LEAST_DATAGRAM = 1200  # bytes of UDP payload that every path carries (RFC 9000 §14)
 
 
 def first_flight(transfer: Transfer) -> FirstFlight | None:
     """The first flight of the first connection with response data, at the server's vantage point.
 
-    It begins when the first request arrives, for what was sent before (tickets, connection IDs, settings) may be
-    acknowledged with the request already, and ends before the first ACK of one of its packets. None without that
-    capture, or when it lacks packets.
+    It begins when the first request arrives, because the client may acknowledge earlier packets (tickets, connection
+    IDs, settings) together with the request. It ends before the first ACK of one of its packets. None without that
+    capture, or when the capture lacks packets.
 
-    RFC 9002 §7.2 recommends 10 · max_datagram_size, at most 14 720 B or twice max_datagram_size if that is more. What
-    blurs it as a measure of the window: a client's flow control or a file that is smaller; pacing that spreads it over
-    more than an RTT; bytes of the handshake, which have opened the window when they are acknowledged, and fill it else.
+    RFC 9002 §7.2 recommends 10 · max_datagram_size, at most 14 720 B or twice max_datagram_size if that is more. The
+    flight differs from the window when flow control or the file is smaller than the window; when pacing spreads the
+    flight over more than an RTT; and by bytes of the handshake, which open the window once they are acknowledged, and
+    fill it before.
     """
     server, sent = transfer.recording.server, transfer.sent
     if server is None or sent is None or not transfer.sent_completely:
@@ -56,5 +57,5 @@ def first_flight(transfer: Transfer) -> FirstFlight | None:
 def _request(server: Vantage, connection: int, default: int) -> int:
     """When the first request arrived, in ns; `default` when it was never seen."""
     frames = server.stream_frames
-    asked = (frames["connection"] == connection) & (frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)
-    return min(int(frames["time_ns"][asked].min()), default) if asked.any() else default
+    requests = (frames["connection"] == connection) & (frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)
+    return min(int(frames["time_ns"][requests].min()), default) if requests.any() else default

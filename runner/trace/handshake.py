@@ -1,4 +1,4 @@
-"""How a connection came about and how it ended: Retry, 0-RTT, completion, CONNECTION_CLOSE."""
+"""The beginning and the end of a connection: Retry, 0-RTT, completion, CONNECTION_CLOSE."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,17 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
 _APPLICATION_ERROR = 0x0C
-_TOKENS_KEPT = 5  # version of the decoder since which tables keep them
+_TOKENS_KEPT = 5  # version of the decoder from which on tables have tokens
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1
 
 
 def completed(scope: Scope) -> bool:
-    """Whether the handshake completed at both ends: a server says HANDSHAKE_DONE, or processes 1-RTT packets and
-    acknowledges them, only then (RFC 9001 §4.1.2, §5.7).
+    """Whether the handshake completed at both ends. Only then does a server send HANDSHAKE_DONE, or acknowledge 1-RTT
+    packets (RFC 9001 §4.1.2, §5.7).
 
-    A client that has its data in 0.5-RTT may close before the server says either. Then the client's Finished, the one
-    message of its Handshake packets when no client certificate is asked for, has to have reached the server, which must
-    not have refused it by a CRYPTO_ERROR (RFC 9001 §4.1.1, §4.8).
+    A client that received its data in 0.5-RTT may close before the server sends either. Then the client's Finished (the
+    only message in its Handshake packets without a client certificate) must have reached the server, and the server
+    must not have refused it by a CRYPTO_ERROR (RFC 9001 §4.1.1, §4.8).
     """
     for vantage in scope.recording.vantages:
         if len(scope.frames(vantage, SERVER, "handshake_done")) or _acknowledged(scope, vantage, "1rtt"):
@@ -37,7 +37,7 @@ def completed(scope: Scope) -> bool:
 
 
 def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
-    """Whether the server acknowledged a packet of the client of this type, as far as this capture shows."""
+    """True when this capture shows that the server acknowledged a packet of the client of this type."""
     rows = scope.packets(vantage, CLIENT, packet_type)
     numbers = np.sort(vantage.packets["packet_number"][rows])
     numbers = numbers[numbers >= 0]
@@ -54,16 +54,17 @@ def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
 
 
 def early_data_accepted(scope: Scope) -> bool | None:
-    """Whether the server acknowledged a 0-RTT packet; packet numbers of rejected ones are not used again. Where no such
-    packet could be read, what its EncryptedExtensions say; None when the client sent none, or nobody can tell."""
+    """Whether the server acknowledged a 0-RTT packet; numbers of rejected packets are not used again. Where no 0-RTT
+    packet could be read, the server's EncryptedExtensions decide. None when the client sent none, or the captures don't
+    show it."""
     readable = [
         vantage
         for vantage in scope.recording.vantages
         if (vantage.packets["packet_number"][scope.packets(vantage, CLIENT, "0rtt")] != NULL).any()
     ]
     if not readable:
-        said = scope.row.either("early_data_accepted")
-        return said if scope.count(CLIENT, "0rtt") else None
+        accepted = scope.row.either("early_data_accepted")
+        return accepted if scope.count(CLIENT, "0rtt") else None
     return any(_acknowledged(scope, vantage, "0rtt") for vantage in readable)
 
 
@@ -77,8 +78,8 @@ def early_data_unread(scope: Scope) -> int:
 def early_requests(scope: Scope, streams: tuple[StreamFacts, ...]) -> int:
     """Request streams that began in 0-RTT.
 
-    Where 0-RTT packets can't be read, a request that the server answered went in one of them when no other packet of
-    the client has its first frame; that takes all its 1-RTT packets.
+    Where 0-RTT packets can't be read, an answered request was in one of them when no other packet of the client has its
+    first frame. This needs all 1-RTT packets of the client to be readable.
     """
     requests = [stream for stream in streams if stream.stream_id % 4 == 0]
     vantage = scope.best(CLIENT)
@@ -90,7 +91,7 @@ def early_requests(scope: Scope, streams: tuple[StreamFacts, ...]) -> int:
 
 
 def client_1rtt_bytes(scope: Scope) -> int:
-    """Bytes of the client's 1-RTT packets behind first byte and connection ID; packet numbers are left in."""
+    """Bytes of the client's 1-RTT packets without first byte and connection ID, but with packet numbers."""
     vantage = scope.best(CLIENT)
     rows = scope.packets(vantage, CLIENT, "1rtt")
     ids = sum(len(vantage.packets.cell("dcid", int(row)) or b"") for row in rows[:1]) * len(rows)
@@ -115,7 +116,8 @@ def confirmed(scope: Scope) -> float | None:
 
 
 def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
-    """(token echoed, packet numbers reset) after the first Retry; None without Retry or Initials around it."""
+    """(token echoed, packet numbers reset) after the first Retry; None without a Retry, or without Initial packets
+    before and after it."""
     vantage = scope.best(CLIENT)
     packets = vantage.packets
     around = _around_retry(scope, vantage)
@@ -141,7 +143,8 @@ def _same_token(vantage: Vantage, retry: int, answer: int) -> bool:
 
 @dataclass(frozen=True)
 class _AroundRetry:
-    """Rows of the first Retry and of the client's Initial packets around it. `answers`: those that take it up."""
+    """Rows of the first Retry and of the client's Initial packets before and after it. `answers`: those that answer
+    it."""
 
     retry: int
     before: Ints
@@ -157,14 +160,14 @@ def _around_retry(scope: Scope, vantage: Vantage) -> _AroundRetry | None:
     retry = int(retries[0])
     initials = scope.packets(vantage, CLIENT, "initial")
     after = initials[initials > retry]
-    # A client that hasn't read the Retry yet may send its first flight again: look for the new destination.
+    # A client that hasn't read the Retry may send its first flight again: the new destination ID marks an answer.
     source = packets.cell("scid", retry)
     answers = [int(row) for row in after if packets.cell("dcid", int(row)) == source]
     return _AroundRetry(retry=retry, before=initials[initials < retry], after=after, answers=answers)
 
 
 def retry_answer(scope: Scope) -> Place | None:
-    """The client's first Initial packet that takes up the Retry, else its first one after it."""
+    """The client's first Initial packet that answers the Retry, else its first Initial packet after the Retry."""
     vantage = scope.best(CLIENT)
     around = _around_retry(scope, vantage)
     rows = [*around.answers, *around.after] if around else []
@@ -172,9 +175,9 @@ def retry_answer(scope: Scope) -> Place | None:
 
 
 def closes(scope: Scope) -> tuple[Close, ...]:
-    """Every different CONNECTION_CLOSE, of both sides, in order of time. APPLICATION_ERROR is left out where it stands
-    in Initial and Handshake packets for an application's close that is there too (RFC 9000 §10.2.3)."""
-    found: dict[tuple[str, bool, int, str], tuple[int, Place | None]] = {}
+    """Every different CONNECTION_CLOSE of both sides, in order of time. APPLICATION_ERROR in Initial and Handshake
+    packets is left out when the application's own close is there, too (RFC 9000 §10.2.3)."""
+    first_seen: dict[tuple[str, bool, int, str], tuple[int, Place | None]] = {}
     for sender, role in ROLES.items():
         for vantage in scope.recording.vantages:
             frames = vantage.frames
@@ -183,11 +186,11 @@ def closes(scope: Scope) -> tuple[Close, ...]:
                 reason = (frames.cell("payload", int(row)) or b"").decode(errors="replace")
                 key = (role, application, int(frames["value"][row]), reason)
                 time_ns = int(frames["time_ns"][row])
-                if key not in found or time_ns < found[key][0]:
-                    found[key] = time_ns, scope.place(vantage, int(frames["packet"][row]))
-    for role, application, _, _ in tuple(found):
+                if key not in first_seen or time_ns < first_seen[key][0]:
+                    first_seen[key] = time_ns, scope.place(vantage, int(frames["packet"][row]))
+    for role, application, _, _ in tuple(first_seen):
         if application:
-            found.pop((role, False, _APPLICATION_ERROR, ""), None)
+            first_seen.pop((role, False, _APPLICATION_ERROR, ""), None)
     return tuple(
         Close(
             sender=role,
@@ -197,5 +200,7 @@ def closes(scope: Scope) -> tuple[Close, ...]:
             time=scope.recording.seconds(time_ns),
             place=place,
         )
-        for (role, application, code, reason), (time_ns, place) in sorted(found.items(), key=lambda item: item[1][0])
+        for (role, application, code, reason), (time_ns, place) in sorted(
+            first_seen.items(), key=lambda item: item[1][0]
+        )
     )

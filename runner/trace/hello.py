@@ -1,4 +1,4 @@
-"""How a connection begins: the ClientHello in its datagrams, and what the server answers to an unknown version."""
+"""The beginning of a connection: the ClientHello in its datagrams, and the server's answer to an unknown version."""
 
 import numpy as np
 
@@ -10,25 +10,27 @@ from runner.trace.vantage import NULL, Vantage
 
 _HEADER = 4  # bytes of a handshake message: type and length
 _NOT_ELICITING = ("ack", "padding", "connection_close", "application_close")  # frames, RFC 9002 §2
-# What is sent sooner belongs to the same flight: no stack begins with a probe time-out that short. RFC 9002 §6.2.2 has
-# 999 ms; the shortest that was seen is 300 ms.
+# Packets sent within this time belong to one flight: no stack begins with such a short probe time-out. RFC 9002 §6.2.2
+# has 999 ms; the shortest seen is 300 ms.
 _AT_ONCE = 0.05
 
 
 def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
-    """Every Version Negotiation packet, as the server sent it, with the client's packet that it answers: the last
-    before it whose connection IDs it echoes, else the last one of all (RFC 9000 §17.2.1)."""
+    """Every Version Negotiation packet as the server sent it, with the client's packet that it answers: the last packet
+    whose connection IDs it echoes, else the client's last packet before it (RFC 9000 §17.2.1)."""
     vantage = scope.best(SERVER)
     packets = vantage.packets
-    asked = np.flatnonzero(scope.mine(packets, CLIENT) & (packets["version"] != NULL))
-    found = []
+    offers = np.flatnonzero(scope.mine(packets, CLIENT) & (packets["version"] != NULL))
+    negotiations = []
     for row in scope.packets(vantage, SERVER, "version_negotiation"):
         swapped = (packets.cell("scid", int(row)), packets.cell("dcid", int(row)))
-        before = [int(one) for one in asked[asked < row]]
-        echoed = [one for one in before if (packets.cell("dcid", one), packets.cell("scid", one)) == swapped]
+        before = [int(packet) for packet in offers[offers < row]]
+        echoed = [
+            packet for packet in before if (packets.cell("dcid", packet), packets.cell("scid", packet)) == swapped
+        ]
         answers = (echoed or before)[-1:]
         listed = packets.cell("supported_versions", int(row))
-        found.append(
+        negotiations.append(
             VersionNegotiation(
                 offered=int(packets["version"][answers[0]]) if answers else None,
                 listed=tuple(listed) if listed is not None else None,
@@ -36,12 +38,12 @@ def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
                 place=scope.place(vantage, int(row)),
             )
         )
-    return tuple(found)
+    return tuple(negotiations)
 
 
 def probe(scope: Scope) -> Probe | None:
-    """The client's first ack-eliciting Initial packet that doesn't belong to its first flight, before any packet of the
-    server arrived: a ClientHello sent again, or a PING (RFC 9002 §6.2.4)."""
+    """The client's first ack-eliciting Initial packet after its first flight and before any packet of the server
+    arrived: a ClientHello sent again, or a PING (RFC 9002 §6.2.4)."""
     vantage = scope.best(CLIENT)
     frames, packets = vantage.frames, vantage.packets
     initials = scope.packets(vantage, CLIENT, "initial")
@@ -58,8 +60,8 @@ def probe(scope: Scope) -> Probe | None:
 
 
 def client_hello(scope: Scope) -> ClientHello | None:
-    """The first ClientHello, by the length in its header (RFC 8446 §4): a second one, which HelloRetryRequest asks for,
-    follows it in the stream. None when none could be read."""
+    """The first ClientHello, by the length in its header (RFC 8446 §4). After a HelloRetryRequest a second ClientHello
+    follows in the same stream. None when no ClientHello could be read."""
     vantage = scope.best(CLIENT)
     frames = vantage.frames
     rows = _crypto(scope, vantage)
@@ -79,7 +81,7 @@ def client_hello(scope: Scope) -> ClientHello | None:
 
 
 def _arrived(scope: Scope, size: int) -> bool | None:
-    """Whether that many bytes from the beginning of the message reached the server's vantage point, readable."""
+    """Whether the first `length` bytes of the message reached the server's vantage point in readable packets."""
     server = scope.recording.server
     if server is None:
         return None
@@ -97,7 +99,7 @@ def _crypto(scope: Scope, vantage: Vantage) -> Ints:
 
 
 def _size(vantage: Vantage, rows: Ints) -> int:
-    """Bytes of the message that begins the stream; what is there when its header can't be read."""
+    """Bytes of the first message of the stream; the bytes that are there when its header can't be read."""
     for row in rows[vantage.frames["offset"][rows] == 0]:
         header = vantage.frames.cell("payload", int(row)) or b""
         if len(header) >= _HEADER:

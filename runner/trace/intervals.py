@@ -1,6 +1,7 @@
-"""Arithmetic on byte ranges [start, end): which bytes of a sequence of ranges are new, repeated, or repeated in vain.
+"""Arithmetic on byte ranges [start, end): which bytes of a sequence of ranges are new, repeated, or repeated
+needlessly.
 
-Ranges are given as two equally long int64 arrays in the order in which they happened. Empty ranges cover nothing.
+Ranges are two int64 arrays of equal length, in order of time. Empty ranges cover nothing.
 """
 
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ class Pieces:
     ranges: int
     pieces: int
     owner: Ints
-    """Per cut: the range that it was cut from; not decreasing."""
+    """Per cut: the range from which it was cut; not decreasing."""
     piece: Ints
-    """Per cut: which piece of the number line it is."""
+    """Per cut: its piece of the number line."""
     size: Ints
     """Per cut: bytes."""
 
@@ -35,7 +36,7 @@ class Pieces:
         first = np.full(self.pieces, self.ranges, dtype=np.int64)
         first[piece[::-1]] = owner[
             ::-1
-        ]  # of several values for one index NumPy keeps the last: here the earliest range
+        ]  # for several values with one index, NumPy keeps the last one, which is the earliest range here
         return first[self.piece]
 
 
@@ -60,8 +61,7 @@ def new_bytes(starts: Ints, ends: Ints) -> Ints:
 def resent_bytes(starts: Ints, ends: Ints, arrived: Bools) -> tuple[Ints, Ints]:
     """Bytes of each range that an earlier range covers, and how many of them needlessly.
 
-    A repeated byte is needless, or spurious, when an earlier copy of it `arrived`, no matter whether its sender could
-    know.
+    A repeated byte is needless, or spurious, when an earlier copy of it `arrived`, even if the sender couldn't know.
     """
     pieces = cut(starts, ends)
     repeated = pieces.first() < pieces.owner

@@ -1,4 +1,4 @@
-"""Where the steps of a connection are in the captures, so that a finding can point at them."""
+"""Finds the steps of a connection in the captures, so that findings can point at them."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from runner.trace.nouns import Landmarks, Place
 from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import NULL, Vantage
 
-_REQUESTS = 5  # that are shown
-_SHOWN = 100  # packets, many of which may be in one datagram
+_REQUESTS = 5  # landmarks of one kind that are shown
+_SHOWN = 100  # packets to look at; many of them may be in one datagram
 
 
 def landmarks(scope: Scope) -> Landmarks:
-    """Those of one connection."""
+    """The landmarks of one connection."""
     client, server = scope.best(CLIENT), scope.best(SERVER)
     retries = scope.packets(server, SERVER, "retry")
     return Landmarks(
@@ -51,7 +51,7 @@ def _client_hellos(scope: Scope, vantage: Vantage) -> Ints:
 
 
 def _server_hellos(scope: Scope, vantage: Vantage) -> Ints:
-    """Initial packets of the server that are more than ACKs."""
+    """Initial packets of the server with more than ACKs."""
     initial = scope.packets(vantage, SERVER, "initial")
     crypto = vantage.frames["packet"][scope.frames(vantage, SERVER, "crypto")]
     return initial[np.isin(initial, crypto)]
@@ -71,7 +71,8 @@ def _key_update(scope: Scope, sender: int) -> Place | None:
 
 
 def _frameless(scope: Scope, sender: int) -> tuple[Place, ...]:
-    """Where `sender` sent them; a link that corrupts doesn't make any, for nobody can open its packets."""
+    """Packets without a frame that `sender` sent. A link that corrupts packets can't make such packets, because a
+    corrupted packet can't be decrypted."""
     vantage = scope.recording.near(sender)
     if vantage is None:
         return ()
@@ -81,11 +82,11 @@ def _frameless(scope: Scope, sender: int) -> tuple[Place, ...]:
 
 
 def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:
-    """The first packet of `sender` whose number it had used in the same space, and that use. Only where it was sent:
-    a link may deliver a packet twice. A packet with CONNECTION_CLOSE may be sent again as it is (RFC 9000 §10.2.1).
+    """The first packet of `sender` with a number that it had used in the same space, and the first use of that number.
 
-    A server that has given up a handshake, and begins another one with a late ClientHello, counts from 0 again; it
-    then has another source connection ID.
+    Only the sender's own capture counts: a link may deliver a packet twice. A packet with CONNECTION_CLOSE may be sent
+    again unchanged (RFC 9000 §10.2.1). A server that gave up a handshake and begins another one with a late ClientHello
+    starts its numbers again, with another source connection ID.
     """
     vantage = scope.recording.near(sender)
     if vantage is None:
@@ -97,7 +98,7 @@ def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:
     if len(np.unique(keys)) < len(keys):
         source = vantage.trace.packets.column("scid").take(rows).to_pylist()
         numbers = dict[tuple[int, bytes | None], int]()
-        keys = np.array([numbers.setdefault(one, len(numbers)) for one in zip(keys.tolist(), source, strict=True)])
+        keys = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(keys.tolist(), source, strict=True)])
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[place] != np.arange(len(rows)))
     if not len(again):

@@ -10,12 +10,12 @@ from runner.model.link_record import LinkParameters
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
 from runner.trace.bounds import slow_start_bound
-from runner.trace.nouns import TraceFacts
 from runner.trace.rtt import one_way_delays, rtt_samples
+from runner.trace.trace_facts import TraceFacts
 from runner.trace.transfer import Transfer
 from runner.trace.vantage import APPLICATION, NULL, Recording
 
-_STEADY_FROM, _STEADY_TO = 0.50, 0.95  # of the bytes
+_STEADY_FROM, _STEADY_TO = 0.50, 0.95  # parts of the response's bytes
 
 
 def sample(
@@ -27,9 +27,9 @@ def sample(
     forward: LinkParameters,
     return_: LinkParameters,
 ) -> Sample:
-    """The numbers of one iteration; None for each that these captures can't give.
+    """The numbers of one iteration; a number that these captures can't give is None.
 
-    `file_sizes` in bytes; several files count together, from the first connection's start to the last one's end.
+    `file_sizes` in bytes; several files count together, from the start of the first connection to the end of the last.
     """
     transfer = Transfer(Recording(client_side, server_side))
     recording = transfer.recording
@@ -79,8 +79,7 @@ def sample(
 def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
     """When the first and the last 1-RTT packet of the server passed the client's vantage point.
 
-    Every packet with a short header counts, whatever it carries and whether it could be opened: the public interop
-    runner counts them so.
+    Every packet with a short header counts, also without stream data and unreadable, as in the public interop runner.
     """
     client = recording.client
     if client is None:
@@ -92,9 +91,9 @@ def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
 
 
 def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
-    """A sample of older definitions with what changed since: goodput and what follows from it."""
+    """A sample of older definitions with today's goodput and the numbers that depend on it."""
     first, last = _server_1rtt(Recording(client_side, None))
-    if old.goodput is None:  # an incomplete transfer has none by any definition
+    if old.goodput is None:  # an incomplete transfer has no goodput by any definition
         return replace(old, definitions=DEFINITIONS, last_server_1rtt=last)
     if first is None or last is None or last <= first:
         return old
@@ -117,8 +116,8 @@ def _earliest(times: Iterable[float | None]) -> float | None:
 def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | None, float | None, bool]:
     """(first new byte, last new byte, whether all files arrived whole) at the client's vantage point.
 
-    The files are the longest of the streams that arrived without a gap up to their FIN, for a browser asks for more
-    than it was told to. Over HTTP/3 they are longer than the files by the framing (RFC 9114 §7.1).
+    The files are the longest streams that arrived without a gap up to their FIN; a browser also requests other objects.
+    Over HTTP/3 the streams are longer than the files by the framing (RFC 9114 §7.1).
     """
     received, size = transfer.received, transfer.layout.size
     if received is None:
@@ -151,7 +150,8 @@ def _steady_goodput(transfer: Transfer) -> float | None:
 def _slow_start(
     file_size: int, forward: LinkParameters, return_: LinkParameters, rtt_min: float | None, window: int | None
 ) -> float | None:
-    """The bound's efficiency. A real link has no configured delay: then with the smallest measured RTT."""
+    """The efficiency of the slow-start bound. For a real link, which has no configured delay, with the smallest
+    measured RTT."""
     rtt = forward.delay + return_.delay or rtt_min
     if not window or rtt is None or file_size <= 0:
         return None
@@ -180,7 +180,7 @@ def _return_data_rate(recording: Recording, begin: float | None, end: float | No
 
 def _ack_ratio(transfer: Transfer) -> float | None:
     """Packets with an ACK of application data that the client sent, per packet with response data that reached it
-    before it closed the connection: what comes later is not acknowledged (RFC 9000 §10.2)."""
+    before it closed the connection. Later packets are not acknowledged (RFC 9000 §10.2)."""
     client, received = transfer.recording.client, transfer.received
     if client is None or received is None:
         return None
@@ -202,7 +202,8 @@ def _data_packets(transfer: Transfer) -> int | None:
 
 
 def _lost_packets(transfer: Transfer) -> int | None:
-    """Those that could still have arrived after the client's last datagram are not counted."""
+    """Packets of the server that the client's capture lacks. Packets that may have arrived after the client's last
+    datagram don't count."""
     recording = transfer.recording
     client, server, arrival = recording.client, recording.server, recording.arrival
     if client is None or server is None or arrival is None or not transfer.sent_completely:
@@ -210,7 +211,7 @@ def _lost_packets(transfer: Transfer) -> int | None:
     sent = (server.packets["sender"] == SERVER) & (server.packet_key != NULL)
     delays = one_way_delays(recording)
     if len(delays):
-        # The smallest difference of both clocks, which need not be one, is that of the fastest packet.
+        # The clocks of both captures may differ. The fastest packet has the smallest difference of times.
         end = client.datagrams["time_ns"].max() - round(1e9 * delays.min())
         sent &= server.packet_time <= end
     return int((arrival[sent] == NULL).sum())

@@ -1,4 +1,4 @@
-"""What packets show without their content: key updates, ECN, addresses."""
+"""Facts from packets without their content: key updates, ECN, addresses."""
 
 import numpy as np
 
@@ -20,8 +20,20 @@ def key_updates(scope: Scope, sender: int) -> int:
     return max([0, *generations])
 
 
+def begun_key_updates(scope: Scope, sender: int) -> int:
+    """How many of these updates `sender` began itself: it used the new keys before any packet with them had arrived."""
+    vantage = scope.best(sender)
+    sent, received = (scope.packets(vantage, role, "1rtt") for role in (sender, 1 - sender))
+    generation, time = vantage.packets["key_generation"], vantage.packet_time
+    begun = 0
+    for number in range(1, int(generation[sent].max(initial=0)) + 1):
+        first = time[sent][generation[sent] >= number].min()
+        begun += not (time[received][generation[received] >= number] < first).any()
+    return begun
+
+
 def ecn(scope: Scope, sender: int) -> EcnFacts:
-    """Marks on `sender`'s packets, on those that reached it, and what its ACKs say of them."""
+    """ECN marks on the packets that `sender` sent and received, and the counts in its ACK frames."""
     near = scope.recording.near(sender)
     best = scope.best(sender)
     acks = best.ack_frames
@@ -45,7 +57,7 @@ def ecn(scope: Scope, sender: int) -> EcnFacts:
 
 
 def _highest_report(scope: Scope, vantage: Vantage, rows: Ints) -> Place | None:
-    """Where the ACK frame with the highest counts is, of these rows; the last one where none has counts."""
+    """The place of the ACK frame with the highest counts among these rows; of the last frame when none has counts."""
     if not len(rows):
         return None
     acks = vantage.ack_frames
@@ -61,10 +73,10 @@ def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
 
 def ip_versions(scope: Scope) -> frozenset[int]:
     """The IP versions that carried the connection, at either vantage point."""
-    seen = frozenset[int]()
+    versions = frozenset[int]()
     for vantage in scope.recording.vantages:
-        seen |= values(vantage.datagrams["ip_version"][scope.mine(vantage.datagrams)])
-    return seen
+        versions |= values(vantage.datagrams["ip_version"][scope.mine(vantage.datagrams)])
+    return versions
 
 
 def first_ipv4(recording: Recording) -> Place | None:
@@ -80,12 +92,12 @@ def lengths(scope: Scope, sender: int) -> dict[int, SentLength]:
     """The IP packets of `sender` by their length."""
     vantage = scope.best(sender)
     rows = np.flatnonzero(scope.mine(vantage.datagrams, sender))
-    found = {}
+    by_length = {}
     for length in np.unique(vantage.datagrams["ip_length"][rows]):
         same = rows[vantage.datagrams["ip_length"][rows] == length]
         first, last = (scope.recording.place(vantage, int(same[at])) for at in (0, -1))
-        found[int(length)] = SentLength(count=len(same), first=first, last=last)
-    return found
+        by_length[int(length)] = SentLength(count=len(same), first=first, last=last)
+    return by_length
 
 
 def undecrypted(scope: Scope) -> int:

@@ -12,7 +12,7 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import NULL, Vantage
 
 _FACTOR = 3  # RFC 9000 §8.1
-_ENTROPY_BYTES = 8  # of a connection ID that validates an address, RFC 9000 §8.1: 64 bits
+_ENTROPY_BYTES = 8  # bytes of a connection ID that validates an address (RFC 9000 §8.1: 64 bits)
 _PROBING = ("path_challenge", "path_response", "new_connection_id", "padding")  # frames, RFC 9000 §9.1
 
 Pair = tuple[str, str]
@@ -26,7 +26,7 @@ def endpoint(address: str, port: int) -> str:
 
 @dataclass
 class _Seen:
-    """What is gathered of one path. Rows and times as in the tables; datagrams by sender."""
+    """The datagrams of one path. Rows and times are those of the tables."""
 
     row: int
     last_row: int
@@ -63,42 +63,42 @@ class Paths:
         return ends if datagrams["sender"][datagram] == CLIENT else (ends[1], ends[0])
 
     def all(self) -> tuple[Path, ...]:
-        """In order of their first datagram."""
-        datagrams, found = self._vantage.datagrams, dict[Pair, _Seen]()
+        """The paths in order of their first datagram."""
+        datagrams, paths = self._vantage.datagrams, dict[Pair, _Seen]()
         for rows in self._groups:
             times, sender = datagrams["time_ns"][rows], int(datagrams["sender"][rows[0]])
             ends = int(rows[times.argmin()]), int(rows[times.argmax()])
             first = _Seen(*ends, int(times.min()), int(times.max()))
-            seen = found.setdefault(self.pair(int(rows[0])), first)
-            seen.row, seen.last_row = min(seen.row, first.row), max(seen.last_row, first.last_row)
-            seen.first, seen.last = min(seen.first, int(times.min())), max(seen.last, int(times.max()))
-            seen.datagrams[sender] += len(rows)
-            seen.cids[sender].update(self._destination_ids(rows))
+            path = paths.setdefault(self.pair(int(rows[0])), first)
+            path.row, path.last_row = min(path.row, first.row), max(path.last_row, first.last_row)
+            path.first, path.last = min(path.first, int(times.min())), max(path.last, int(times.max()))
+            path.datagrams[sender] += len(rows)
+            path.cids[sender].update(self._destination_ids(rows))
             if sender == SERVER:
-                seen.server_first = int(times.min())
-            seen.moved = seen.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
+                path.server_first = int(times.min())
+            path.moved = path.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
         seconds = self._scope.recording.seconds
         return tuple(
             Path(
                 client=client,
                 server=server,
-                first_seen=seconds(seen.first),
-                last_seen=seconds(seen.last),
-                client_datagrams=seen.datagrams[CLIENT],
-                server_datagrams=seen.datagrams[SERVER],
-                client_cids=seen.cids[CLIENT],
-                server_cids=seen.cids[SERVER],
-                place=self._scope.recording.place(self._vantage, seen.row),
-                last_place=self._scope.recording.place(self._vantage, seen.last_row),
-                server_first=seconds(seen.server_first),
-                client_moved=seen.moved,
+                first_seen=seconds(path.first),
+                last_seen=seconds(path.last),
+                client_datagrams=path.datagrams[CLIENT],
+                server_datagrams=path.datagrams[SERVER],
+                client_cids=path.cids[CLIENT],
+                server_cids=path.cids[SERVER],
+                place=self._scope.recording.place(self._vantage, path.row),
+                last_place=self._scope.recording.place(self._vantage, path.last_row),
+                server_first=seconds(path.server_first),
+                client_moved=path.moved,
             )
-            for (client, server), seen in sorted(found.items(), key=lambda item: item[1].first)
+            for (client, server), path in sorted(paths.items(), key=lambda item: item[1].first)
         )
 
     @cached_property
     def _not_probing(self) -> Ints:
-        """Datagrams with a frame that is no probing frame."""
+        """Datagrams with a frame other than probing frames."""
         frames, packets = self._vantage.frames, self._vantage.packets
         rows = np.flatnonzero(self._scope.mine(frames) & ~frames.named("name", *_PROBING))
         return np.unique(packets["datagram"][frames["packet"][rows]])
@@ -123,7 +123,7 @@ def paths(scope: Scope) -> tuple[Path, ...]:
 
 def challenges(scope: Scope) -> tuple[Challenge, ...]:
     """Every different PATH_CHALLENGE of both sides, in order of time (RFC 9000 §8.2)."""
-    found = []
+    by_data = []
     server_paths = Paths(scope, scope.best(SERVER))
     for sender, role in ROLES.items():
         near, far = scope.best(sender), scope.recording.far(sender)
@@ -131,11 +131,11 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
         answers = _data(scope, scope.best(1 - sender), 1 - sender, "path_response")
         at_server = _data(scope, scope.best(SERVER), sender, "path_challenge")
         for data, rows in _data(scope, near, sender, "path_challenge").items():
-            # Addresses are the server's view, which a challenge of the client's that was lost never reached.
-            seen = at_server.get(data)
-            pair = server_paths.pair(_datagram(scope.best(SERVER), seen[0])) if seen else ("", "")
+            # Addresses are those that the server sees; a lost challenge of the client has none.
+            arrivals = at_server.get(data)
+            pair = server_paths.pair(_datagram(scope.best(SERVER), arrivals[0])) if arrivals else ("", "")
             answered = answers.get(data)
-            found.append(
+            by_data.append(
                 Challenge(
                     sender=role,
                     client=pair[0],
@@ -147,15 +147,15 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
                     place=scope.place(near, int(near.frames["packet"][rows[0]])),
                 )
             )
-    return tuple(sorted(found, key=lambda one: one.time if one.time is not None else 0.0))
+    return tuple(sorted(by_data, key=lambda challenge: challenge.time if challenge.time is not None else 0.0))
 
 
 def _data(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[bytes, list[int]]:
     """The data of these frames → their rows, in order of time."""
-    found: dict[bytes, list[int]] = {}
+    rows_of: dict[bytes, list[int]] = {}
     for row in scope.frames(vantage, sender, name):
-        found.setdefault(vantage.frames.cell("payload", int(row)) or b"", []).append(int(row))
-    return found
+        rows_of.setdefault(vantage.frames.cell("payload", int(row)) or b"", []).append(int(row))
+    return rows_of
 
 
 def _seconds(scope: Scope, vantage: Vantage, frame: int) -> float | None:
@@ -167,9 +167,10 @@ def _datagram(vantage: Vantage, frame: int) -> int:
 
 
 def amplification(scope: Scope) -> Amplification | None:
-    """How much the server sent before it knew the client's address (RFC 9000 §8.1). None without a capture there.
+    """The bytes that the server sent before it had validated the client's address (RFC 9000 §8.1). None without a
+    capture at the server.
 
-    Payload bytes of UDP. The address is valid once a Handshake packet of the client arrived, an Initial with a token,
+    Bytes of UDP payload. The address is valid once a Handshake packet of the client arrived, an Initial with a token,
     or any packet for a connection ID of at least 8 bytes that the server chose.
     """
     vantage = scope.recording.server
@@ -203,24 +204,24 @@ def amplification(scope: Scope) -> Amplification | None:
 
 
 def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]:
-    """The first datagram of the client that validates its address, by its row, and what in it does."""
+    """Row of the first datagram of the client that validates its address, and the validating packet in words."""
     packets = vantage.packets
     chosen = {
         packets.cell("scid", int(row)) for row in scope.packets(vantage, SERVER, "initial", "handshake", "retry")
     } - {None}
-    found: list[tuple[int, str]] = []
+    proofs: list[tuple[int, str]] = []
     handshakes = scope.packets(vantage, CLIENT, "handshake")
     handshakes = handshakes[packets["decrypted"][handshakes] == 1]
     if len(handshakes):
-        found.append((int(packets["datagram"][handshakes[0]]), "a Handshake packet"))
+        proofs.append((int(packets["datagram"][handshakes[0]]), "a Handshake packet"))
     for row in scope.packets(vantage, CLIENT, "initial"):
         if packets["token_length"][row] > 0:
-            found.append((int(packets["datagram"][row]), "a token"))
+            proofs.append((int(packets["datagram"][row]), "a token"))
             break
-    # A packet that can't be opened, for the link damaged it, or that waits for its keys, has the connection ID as well.
+    # A packet that the link damaged, or that can't be decrypted yet, has the connection ID, too.
     for row in scope.packets(vantage, CLIENT, "initial", "handshake", "1rtt"):
         dcid = packets.cell("dcid", int(row))
         if dcid in chosen and len(dcid) >= _ENTROPY_BYTES:
-            found.append((int(packets["datagram"][row]), "the server's connection ID"))
+            proofs.append((int(packets["datagram"][row]), "the server's connection ID"))
             break
-    return min(found) if found else (None, None)
+    return min(proofs) if proofs else (None, None)

@@ -1,4 +1,4 @@
-"""Recording → `series.json`: what the page draws of a job, as small integers. The format is described in `series`."""
+"""Recording → `series.json`: the plots of a job as small integers. `series` describes the format."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from runner.model.protocol import HTTP09
 from runner.model.result import Sample
 from runner.trace.bounds import Line, rate_bound, slow_start_bound
 from runner.trace.intervals import Ints
-from runner.trace.nouns import TraceFacts
+from runner.trace.trace_facts import TraceFacts
 from runner.trace.transfer import StreamData, Transfer
 from runner.trace.vantage import Recording
 
@@ -40,11 +40,11 @@ def series(
 
     `origin_unix_ns`: the client's first Initial at the client's vantage point. `files`: sizes of the streams that are
     laid end to end, over HTTP/3 with their framing. `client`, `server`: response data that passed each vantage point,
-    per frame: `t_us` since the origin, `offset` (streams laid end to end), `length` and `kind` (0 new,
-    1 retransmission, 2 spurious retransmission). `lost`: frames that never reached the client. `rate`: bit/s per bin of
-    `interval_s` at the client. `marks`: instants in seconds since the origin. `bounds`: what this link allows at best,
-    from the request's arrival at the server, as it would be received by the client. `spark`: per mille of the time and
-    of the bytes. Lists named `t_us` and `offset` are delta-coded.
+    per frame: `t_us` since the origin, `offset` (streams laid end to end), `length` and `kind` (0 new, 1
+    retransmission, 2 spurious retransmission). `lost`: frames that never reached the client. `rate`: bit/s per bin of
+    `interval_s` at the client. `marks`: instants in seconds since the origin. `bounds`: the best possible reception at
+    the client over this link, from the request's arrival at the server on. `spark`: per mille of the time and of the
+    bytes. Lists named `t_us` and `offset` are delta-coded.
     """
     transfer = Transfer(Recording(client_side, server_side))
     origin = _origin(transfer)
@@ -71,7 +71,8 @@ def series(
 
 
 def _origin(transfer: Transfer) -> int:
-    """The recording's origin; without a capture at the client, the first datagram of the other one, 0 without any."""
+    """The recording's origin; without a capture at the client the first datagram of the other capture, 0 without
+    any."""
     if transfer.recording.origin_ns is not None:
         return transfer.recording.origin_ns
     first = [
@@ -81,7 +82,7 @@ def _origin(transfer: Transfer) -> int:
 
 
 def _stream_sizes(transfer: Transfer, facts: TraceFacts) -> list[int]:
-    """Bytes of each response stream where frames stand between the file's bytes; empty where the file stands alone."""
+    """Bytes of each response stream where it has frames besides the file; empty where the stream is the file."""
     framed = any(connection.alpn not in (None, HTTP09) for connection in facts.connections)
     sizes: list[int] = transfer.layout.size.tolist() if framed else []
     return sizes
@@ -98,7 +99,7 @@ def _microseconds(time_ns: Ints, origin: int) -> Ints:
 
 
 def _delta(values: Ints) -> list[int]:
-    """Delta-coded: the first value, then differences."""
+    """Delta coding: the first value, then differences."""
     coded: list[int] = np.diff(values, prepend=0).tolist()
     return coded
 
@@ -116,7 +117,7 @@ def _vantage(data: StreamData | None, kind: Ints | None, origin: int) -> dict[st
 
 
 def _join(time: Ints, start: Ints, length: Ints, kind: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Frames of one kind that continue each other within less than a pixel become one."""
+    """Join adjacent frames of one kind within less than a pixel."""
     pixel = max(1, int(time[-1] - time[0]) // _JOIN_SHARE)
     follows = (start[1:] == start[:-1] + length[:-1]) & (kind[1:] == kind[:-1])
     follows &= time[1:] // pixel == time[:-1] // pixel
@@ -133,7 +134,8 @@ def _lost(transfer: Transfer, origin: int) -> dict[str, list[int]]:
 
 
 def _rate(transfer: Transfer, origin: int) -> dict[str, object]:
-    """Data rates at the client's vantage point, up to the last datagram of response data (else of anything)."""
+    """Data rates at the client's vantage point, up to the last datagram of response data (without such data, up to the
+    last datagram)."""
     client = transfer.recording.client
     if client is None or not len(client.datagrams):
         return {"interval_s": _INTERVALS[0], "forward_raw": [], "forward_goodput": [], "return_raw": []}
@@ -148,8 +150,8 @@ def _rate(transfer: Transfer, origin: int) -> dict[str, object]:
         index = np.floor(times / interval).astype(np.int64)
         inside = (index >= 0) & (index < bins)
         sums = np.bincount(index[inside], weights=sizes[inside], minlength=bins)
-        found: list[int] = np.rint(8 * sums / interval).astype(np.int64).tolist()
-        return found
+        bits_per_second: list[int] = np.rint(8 * sums / interval).astype(np.int64).tolist()
+        return bits_per_second
 
     forward, back = datagrams["sender"] == SERVER, datagrams["sender"] == CLIENT
     goodput = rates((data.time_ns - origin) / 1e9, data.new) if data is not None else [0] * bins
@@ -191,9 +193,9 @@ def _request_at_server(transfer: Transfer, request: float | None, return_: LinkP
     server = transfer.recording.server
     if server is not None and transfer.recording.one_clock:
         frames = server.stream_frames
-        asked = frames["time_ns"][(frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)]
-        if len(asked):
-            return transfer.recording.seconds(int(asked.min()))
+        requests = frames["time_ns"][(frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)]
+        if len(requests):
+            return transfer.recording.seconds(int(requests.min()))
     return request + return_.delay if request is not None else None
 
 

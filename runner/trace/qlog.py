@@ -1,4 +1,4 @@
-"""The congestion window that a server's qlog tells: what packets alone don't show.
+"""The congestion window in a server's qlog, which packets don't show.
 
 Formats: draft-ietf-quic-qlog-main-schema, as JSON-SEQ or as one JSON document; draft-ietf-quic-qlog-quic-events
 (`recovery:metrics_updated`), as stacks spell it. picoquic's events are arrays, as in draft-marx-qlog-main-schema-01.
@@ -20,10 +20,10 @@ from runner.files.compressed import log_files, open_log
 _NAMES = ("congestion_window", "cwnd")
 _TELLS = re.compile(rb'"(?:congestion_window|cwnd)"\s*:\s*"?(\d+)')
 _MOST_WINDOW = 2**40  # bytes
-_LONGEST_LINE = 1 << 20  # bytes; an event with a window has some hundred
-_LARGEST_DOCUMENT = 64 << 20  # bytes: read at once, unlike sequences
+_LONGEST_LINE = 1 << 20  # most bytes of a line; an event with a window has about a hundred
+_LARGEST_DOCUMENT = 64 << 20  # most bytes of a JSON document, which is read at once; a sequence is read line by line
 _SENT = "packet_sent"
-_LATEST_MS = 4e12  # since 1970: in 2096; in ns it fits into 64 bits
+_LATEST_MS = 4e12  # ms since 1970, the year 2096; in ns it fits into 64 bits
 
 
 @dataclass(frozen=True)
@@ -34,46 +34,46 @@ class CongestionWindow:
     size: NDArray[np.int64]
 
     def at(self, moments_ns: NDArray[np.int64]) -> list[int | None]:
-        """The window at each moment; None before the first that is known."""
+        """The window at each moment; None before the first known value."""
         index = np.searchsorted(self.time_ns, moments_ns, side="right") - 1
-        return [None if one < 0 else int(self.size[one]) for one in index.tolist()]
+        return [None if value < 0 else int(self.size[value]) for value in index.tolist()]
 
 
 def congestion_window(folder: Path, first_sent_ns: int) -> CongestionWindow | None:
-    """The window of the connection with the largest qlog in `folder`. None when no qlog tells any.
+    """The window of the connection with the largest qlog in `folder`. None when no qlog has a window.
 
-    `first_sent_ns`: when the server's first datagram passed its capture. It is taken for the first packet that the qlog
-    says was sent, whatever clock the qlog has: quiche's told another time by 2.7 s, quinn's tells none. After a Retry
-    that is a round trip too early where the Retry is not in the qlog.
+    `first_sent_ns`: when the server's first datagram passed its capture. The first sent packet of the qlog gets this
+    time, because clocks of qlogs can't be trusted: quiche's differed by 2.7 s, quinn's has no absolute time. When the
+    qlog lacks the Retry, the times are one round trip too early.
     """
     files = log_files(folder)
     if not files:
         return None
     with open_log(max(files, key=lambda path: (path.stat().st_size, path.name))) as file:
         trace = _Trace()
-        known = sorted(trace.windows(file), key=lambda one: one[0])
+        known = sorted(trace.windows(file), key=lambda sighting: sighting[0])
     if not known:
         return None
     first = known[0][0] if trace.first_sent_ms is None else trace.first_sent_ms
-    time_ns = first_sent_ns + np.rint((np.array([one[0] for one in known]) - first) * 1e6).astype(np.int64)
-    size = np.array([one[1] for one in known], dtype=np.int64)
+    time_ns = first_sent_ns + np.rint((np.array([place[0] for place in known]) - first) * 1e6).astype(np.int64)
+    size = np.array([place[1] for place in known], dtype=np.int64)
     changes = np.flatnonzero(np.append(True, size[1:] != size[:-1]))
     return CongestionWindow(time_ns[changes], size[changes])
 
 
 class _Trace:
-    """One qlog while it is read. `first_sent_ms`: time of the first packet that was sent."""
+    """One qlog while it is read. `first_sent_ms`: time of the first sent packet."""
 
     def __init__(self) -> None:
         self.first_sent_ms: float | None = None
         self._scale = 1.0  # ms per unit of time
 
     def windows(self, file: BinaryIO) -> Iterator[tuple[float, int]]:
-        """Time in ms and bytes of every event that tells the window."""
+        """Time in ms and window in bytes of every event with a window."""
         for event in self._events(file):
-            told, name, data = _members(event)
-            time = (_number(told) or 0.0) * self._scale
-            if told is None or abs(time) > _LATEST_MS:
+            stamp, name, data = _members(event)
+            time = (_number(stamp) or 0.0) * self._scale
+            if stamp is None or abs(time) > _LATEST_MS:
                 continue
             if self.first_sent_ms is None and str(name).endswith(_SENT):
                 self.first_sent_ms = time
@@ -81,7 +81,7 @@ class _Trace:
             yield from ((time, int(size)) for size in sizes if size is not None and 0 < size < _MOST_WINDOW)
 
     def _events(self, file: BinaryIO) -> Iterator[Any]:
-        """Until a packet was sent, then those with another window than before; of a document all."""
+        """All events until a packet was sent, then only those with a new window; of a document all events."""
         head = file.readline(_LONGEST_LINE)
         header = _parsed(head)
         if not isinstance(header, dict) or "traces" in header:
@@ -95,11 +95,11 @@ class _Trace:
         self._describe(header.get("trace"))
         before = b""
         while line := file.readline(_LONGEST_LINE):
-            told = _TELLS.search(line)
-            if self.first_sent_ms is None or (told is not None and told[1] != before):
+            window = _TELLS.search(line)
+            if self.first_sent_ms is None or (window is not None and window[1] != before):
                 yield _parsed(line)
-            if told is not None:
-                before = told[1]
+            if window is not None:
+                before = window[1]
 
     def _describe(self, trace: Any) -> None:
         configuration = trace.get("configuration") if isinstance(trace, dict) else None
@@ -108,7 +108,7 @@ class _Trace:
 
 
 def _members(event: Any) -> tuple[Any, Any, Any]:
-    """Time, name and data of an event; None for what it lacks."""
+    """Time, name and data of an event; None for each that is missing."""
     if isinstance(event, list) and len(event) == 4:
         return event[0], event[2], event[3]
     return (event.get("time"), event.get("name"), event.get("data")) if isinstance(event, dict) else (None, None, None)
@@ -122,11 +122,11 @@ def _parsed(text: bytes) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number that may stand in quotes; None for anything else."""
+    """A finite number, also in quotes; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""Round-trip and one-way times, taken from packets."""
+"""Round-trip and one-way times of packets."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class RttSamples:
     """One sample per ACK that newly acknowledged its largest packet (RFC 9002 §5.1), in the capture's order."""
 
     time_ns: Ints
-    """When the ACK passed."""
+    """When the ACK passed, ns."""
     connection: Ints
     rtt: NDArray[np.float64]
     """Seconds from packet to ACK at one vantage point; the receiver's ACK delay is not subtracted."""
@@ -24,7 +24,7 @@ class RttSamples:
 
 
 def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
-    """Samples of `sender`'s 1-RTT packets. Meaningful at its own vantage point."""
+    """Samples of `sender`'s 1-RTT packets; use them at its own vantage point only."""
     acks, packets = vantage.ack_frames, vantage.packets
     eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == sender)
     rows = np.flatnonzero(
@@ -32,10 +32,10 @@ def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
     )
     rows = rows[_newly_largest(acks["connection"][rows], acks["largest"][rows])]
     keys = np.where(eliciting, vantage.packet_key, NULL)
-    wanted = packet_key(acks["connection"][rows], sender, APPLICATION, acks["largest"][rows])
-    found = find(keys, wanted)
-    rows, found = rows[found != NULL], found[found != NULL]
-    rtt = (acks["time_ns"][rows] - vantage.packet_time[found]) / 1e9
+    acknowledged = packet_key(acks["connection"][rows], sender, APPLICATION, acks["largest"][rows])
+    places = find(keys, acknowledged)
+    rows, places = rows[places != NULL], places[places != NULL]
+    rtt = (acks["time_ns"][rows] - vantage.packet_time[places]) / 1e9
     sane = rtt >= 0
     return RttSamples(
         time_ns=acks["time_ns"][rows][sane],
@@ -56,7 +56,7 @@ def _newly_largest(connection: Ints, largest: Ints) -> Bools:
 
 
 def ack_eliciting(vantage: Vantage) -> Bools:
-    """Per packet: whether it holds a frame that must be acknowledged (RFC 9000 §13.2.1)."""
+    """Per packet: whether it has a frame that must be acknowledged (RFC 9000 §13.2.1)."""
     frames = vantage.frames
     silent = frames.named("name", "padding", "ack", "connection_close", "application_close")
     eliciting = np.zeros(len(vantage.packets), dtype=bool)
@@ -67,7 +67,7 @@ def ack_eliciting(vantage: Vantage) -> Bools:
 
 def one_way_delays(recording: Recording, *, sender: int = SERVER) -> NDArray[np.float64]:
     """Seconds from one vantage point to the other, of every 1-RTT packet of `sender` that both saw. Empty without both
-    captures. Means something only with `Recording.one_clock`."""
+    captures. Use them only with `Recording.one_clock`."""
     near, far = recording.near(sender), recording.far(sender)
     link = recording.arrival if sender == SERVER else recording.departure
     if near is None or far is None or link is None:

@@ -1,4 +1,4 @@
-"""One connection of a recording: where its rows are, and the simplest questions to them."""
+"""One connection of a recording: its rows, and simple queries over them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,8 @@ ROLES = {CLIENT: "client", SERVER: "server"}
 
 
 class Scope:
-    """Questions about one connection. What an endpoint sent is asked at its own vantage point when it has one."""
+    """Queries about one connection. Packets of an endpoint are read at its own vantage point when there is a
+    capture."""
 
     def __init__(self, recording: Recording, number: int) -> None:
         self.recording = recording
@@ -33,9 +34,9 @@ class Scope:
         return _parameters(self.row.value("server_transport_parameters"))
 
     def best(self, sender: int) -> Vantage:
-        """The vantage point that saw what `sender` sent; the other one when it has no capture."""
+        """The vantage point of `sender`; the other vantage point when there is no capture."""
         vantage = self.recording.near(sender) or self.recording.far(sender)
-        assert vantage is not None  # a connection was seen by someone
+        assert vantage is not None  # at least one capture has the connection
         return vantage
 
     def mine(self, columns: Columns, sender: int | None = None) -> Bools:
@@ -59,13 +60,13 @@ class Scope:
         return self.recording.seconds(int(self.recording.client.packet_time[rows].min())) if len(rows) else None
 
     def place(self, vantage: Vantage, packet: int) -> Place | None:
-        """Where a packet is, by its row."""
+        """The place of a packet, by its row."""
         return self.recording.place(vantage, int(vantage.packets["datagram"][packet]))
 
     def places(self, vantage: Vantage, packets: Iterable[int]) -> tuple[Place, ...]:
-        """Where these packets are, each datagram once."""
-        found = (self.place(vantage, int(packet)) for packet in packets)
-        return tuple(dict.fromkeys(place for place in found if place is not None))
+        """The places of these packets, each datagram once."""
+        known = (self.place(vantage, int(packet)) for packet in packets)
+        return tuple(dict.fromkeys(place for place in known if place is not None))
 
     def frames(self, vantage: Vantage, sender: int, *names: str) -> Ints:
         """Rows of this connection's frames of these names."""
@@ -81,7 +82,7 @@ def _parameters(text: str | None) -> Mapping[str, object]:
 
 
 def integer_parameter(parameters: Mapping[str, object], name: str) -> int | None:
-    """A transport parameter that is a number; 0 when it was left out (RFC 9000 §18.2), None when none were seen."""
+    """A transport parameter that is a number; 0 when it was left out (RFC 9000 §18.2), None without any parameters."""
     value = parameters.get(name, 0) if parameters else None
     return value if isinstance(value, int) else None
 

@@ -16,10 +16,10 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class _Seen:
-    """What one vantage point saw of the streams of one direction; arrays per stream of the layout."""
+    """The streams of one direction at one vantage point; arrays with an entry per stream of the layout."""
 
     bytes: Ints
-    """Unique ones."""
+    """Distinct bytes."""
     end: Ints
     """Highest offset."""
     fin: Ints
@@ -32,10 +32,10 @@ class _Seen:
     fin_time: Ints
     """ns of the first FIN, _NEVER without one."""
     early: Bools
-    """The first byte went in a 0-RTT packet."""
+    """The first byte was in a 0-RTT packet."""
 
     def complete(self) -> Ints:
-        """Per stream: when everything up to the FIN had passed, _NEVER when it didn't."""
+        """Per stream: when all data up to the FIN had passed, _NEVER when some was missing."""
         whole = (self.fin != NULL) & (self.bytes == self.fin)
         return np.where(whole, np.maximum(self.last_new_byte, self.fin_time), _NEVER)
 
@@ -72,11 +72,11 @@ def _earliest(count: int, stream: Ints, time_ns: Ints) -> Ints:
 
 
 class _Direction:
-    """The streams of one sender. `near` saw what left, `far` what arrived; one of them may be missing."""
+    """The streams of one sender. `near` is its own vantage point, `far` the receiver's; one of them may be missing."""
 
     def __init__(self, recording: Recording, sender: int) -> None:
         self.layout, data = stream_data(recording.vantages, sender, requests_only=False)
-        seen = {
+        views = {
             vantage: _see(vantage, self.layout, part) for vantage, part in zip(recording.vantages, data, strict=True)
         }
         self.early_bytes = np.zeros(len(recording.connections), dtype=np.int64)
@@ -84,8 +84,8 @@ class _Direction:
             early = vantage.packets.named("type", "0rtt")[part.packet]
             np.add.at(self.early_bytes, part.connection[early], part.new[early])
         near, far = recording.near(sender), recording.far(sender)
-        self.near = seen[near] if near else None
-        self.far = seen[far] if far else None
+        self.near = views[near] if near else None
+        self.far = views[far] if far else None
         self.at = {
             (int(connection), int(stream)): index
             for index, (connection, stream) in enumerate(
@@ -136,12 +136,12 @@ class Streams:
     def max_concurrent(self, number: int) -> int:
         """The most request streams open at once, from the request to the last byte of the response, at the client's
         vantage point when there is one."""
-        asked = self._client.near or self._client.far
+        requests = self._client.near or self._client.far
         answered = self._server.far if self._client.near else self._server.near
-        if asked is None:
+        if requests is None:
             return 0
         mine = (self._client.layout.connection == number) & (self._client.layout.stream_id % 4 == 0)
-        opened = np.sort(asked.first_frame[mine])
+        opened = np.sort(requests.first_frame[mine])
         opened = opened[opened != _NEVER]
         closed = np.empty(0, dtype=np.int64)
         if answered is not None:
@@ -151,14 +151,14 @@ class Streams:
         return int(still_open.max(initial=0))
 
     def early_bytes(self, number: int) -> int:
-        """Unique STREAM bytes that the client sent in 0-RTT packets."""
+        """Distinct STREAM bytes that the client sent in 0-RTT packets."""
         return int(self._client.early_bytes[number])
 
 
 def _fin(direction: _Direction, index: int | None) -> int | None:
     if index is None:
         return None
-    fin = max(int(seen.fin[index]) for seen in (direction.near, direction.far) if seen is not None)
+    fin = max(int(view.fin[index]) for view in (direction.near, direction.far) if view is not None)
     return None if fin == NULL else fin
 
 

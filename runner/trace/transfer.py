@@ -1,4 +1,4 @@
-"""The response data of a recording: what the server sent on request streams, what arrived, what was sent again."""
+"""The response data of a recording: sent, received and repeated bytes of the request streams."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from runner.trace.vantage import APPLICATION, NULL, Recording, Vantage, find
 
 NEW, RETRANSMISSION, SPURIOUS = 0, 1, 2
 
-# A larger stream offset than any capture can hold; only a broken or hostile trace has one, and sums of it overflow.
+# Larger than any stream in a capture. Only broken or hostile traces have larger offsets, and sums of those overflow.
 _MAX_OFFSET = 1 << 44
 _FRAMES_PER_PACKET = 1 << 16
 
@@ -23,7 +23,7 @@ class Layout:
     connection: Ints
     stream_id: Ints
     size: Ints
-    """Highest end of any frame, at either vantage point."""
+    """Per stream: highest end of a frame, at either vantage point."""
 
     @cached_property
     def base(self) -> Ints:
@@ -140,7 +140,7 @@ class Transfer:
 
     @cached_property
     def sent_kind(self) -> Ints | None:
-        """Per sent frame: NEW, RETRANSMISSION or SPURIOUS, the last two when any of its bytes is."""
+        """Per sent frame: NEW, RETRANSMISSION or SPURIOUS; the last two when any byte of the frame is."""
         if self.resent is None:
             return None
         repeated, spurious = self.resent
@@ -148,8 +148,8 @@ class Transfer:
 
     @cached_property
     def received_kind(self) -> Ints | None:
-        """Per received frame: the kind that it had when it was sent. Without the server's capture only duplicates can
-        be told: NEW or SPURIOUS."""
+        """Per received frame: its kind when it was sent. Without the server's capture only NEW and SPURIOUS (a
+        duplicate) can be distinguished."""
         if self.received is None:
             return None
         kind = np.where(self.received.new < self.received.length, SPURIOUS, NEW)
@@ -162,14 +162,14 @@ class Transfer:
 
     @cached_property
     def sent_completely(self) -> bool:
-        """Whether the server's capture holds every packet of response data, readable: otherwise counts of what was
-        sent are too low."""
+        """True when the server's capture has every packet of response data and all are readable. Otherwise counts of
+        sent bytes are too low."""
         server = self.recording.server
         if server is None or self.sent is None or not len(self.sent.start):
             return False
         packets = server.packets
         mine = (packets["sender"] == SERVER) & packets.named("type", "1rtt")
-        # Packets that can't be read after the last readable one are stateless resets (RFC 9000 §10.3).
+        # Unreadable packets after the last readable packet are stateless resets (RFC 9000 §10.3).
         unread = np.flatnonzero(mine & (packets["decrypted"] == 0))
         last = np.flatnonzero(mine & (packets["decrypted"] == 1))
         if len(unread) and len(last) and unread[0] < last[-1]:
@@ -180,7 +180,7 @@ class Transfer:
 
     @cached_property
     def initial_window_bytes(self) -> int | None:
-        """Response bytes that the first connection's server sent before an ACK of any of them could have come."""
+        """Response bytes that the server of the first connection sent before it could get an ACK of any of them."""
         if self.sent is None or self.recording.server is None or not self.sent_completely:
             return None
         connection = int(self.sent.connection[0])

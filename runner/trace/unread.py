@@ -1,4 +1,4 @@
-"""Which protected packets no key opened, by connection, sender and type: what a verdict can't rest on."""
+"""The protected packets that no key opened, by connection, sender and type. No verdict can use them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from runner.trace.vantage import NULL, Recording, Vantage
 TYPES = ("initial", "0rtt", "handshake", "1rtt")
 """Packets that have packet protection (RFC 9001 §5)."""
 
-_SHOWN = 5  # packets of a group
+_SHOWN = 5  # packets that a group shows
 _ROLES = {CLIENT: "client", SERVER: "server"}
 _SENDERS, _KINDS = 3, len(TYPES)  # client, server, unknown
 
@@ -23,7 +23,7 @@ Group = tuple[int, int, int]
 
 
 def protected(recording: Recording) -> tuple[int, int]:
-    """How many protected packets both captures have, and how many of them no key opened."""
+    """The number of protected packets in both captures, and the number of those that no key opened."""
     counts = [_protected_rows(vantage) for vantage in recording.vantages]
     unread = sum(
         int((vantage.packets["decrypted"][rows] == 0).sum())
@@ -35,7 +35,8 @@ def protected(recording: Recording) -> tuple[int, int]:
 def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
     """The groups with packets that no key opened, in order of connection, sender and type.
 
-    Where the sender's own capture has such packets, it decides: a link may have changed what is in the other.
+    Where the sender's own capture has such packets, that capture counts: the link may have changed packets in the
+    other.
     """
     counted = [(vantage, _groups(vantage)) for vantage in recording.vantages]
     opened = {group for _, groups in counted for group, count in groups.items() if count.packets > len(count.unread)}
@@ -52,7 +53,7 @@ def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
 
 @dataclass(frozen=True)
 class _Count:
-    """Of one group in one capture: all packets, and the rows of those that no key opened."""
+    """One group in one capture: the number of its packets, and the rows of those that no key opened."""
 
     packets: int
     unread: Ints
@@ -63,7 +64,7 @@ def _protected_rows(vantage: Vantage) -> Ints:
 
 
 def _groups(vantage: Vantage) -> dict[Group, _Count]:
-    """What one capture has of every group."""
+    """Every group in one capture."""
     rows = _protected_rows(vantage)
     keys = _keys(vantage)[rows]
     groups, every = np.unique(keys, return_counts=True)
@@ -116,7 +117,7 @@ def _noun(recording: Recording, group: Group, vantage: Vantage, count: _Count, *
 
 
 def _label(sender: int, kind: str) -> str:
-    """The key log's word for the secret of these packets (RFC 9001 §4, draft-ietf-tls-keylogfile)."""
+    """The label in key logs of the secret for these packets (RFC 9001 §4, draft-ietf-tls-keylogfile)."""
     if sender == NULL or kind == "initial":
         return ""
     if kind == "0rtt":

@@ -1,4 +1,4 @@
-"""One or two captures of the same connections, as arrays that are converted when they are asked for."""
+"""One or two captures of the same connections, as arrays that are converted on demand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,13 @@ _SPACE_OF_TYPE: Mapping[str, int] = {
     "0rtt": APPLICATION,
     "1rtt": APPLICATION,
 }
-_NUMBER_BITS = 44  # of a packet number that are compared: 1.7e13 packets
-_CLOCK_NOISE_NS = 1_000_000  # between the time stamps of two captures on one host
+_NUMBER_BITS = 44  # bits of a packet number that are compared: enough for 1.7e13 packets
+_CLOCK_NOISE_NS = 1_000_000  # difference between the time stamps of two captures on one host
 
 
 class Columns:
-    """The columns of one table as int64 arrays; null becomes NULL. `connection` is the number that captures share."""
+    """The columns of one table as int64 arrays; null becomes NULL. `connection` is the number that both captures
+    share."""
 
     def __init__(self, table: pa.Table, connections: Ints) -> None:
         self._table = table
@@ -53,13 +54,13 @@ class Columns:
         return self._words[name]
 
     def codes(self, name: str, codes: Mapping[str, int]) -> Ints:
-        """A column of strings as numbers: `codes` of each, NULL for a string without code."""
+        """A column of strings as numbers, by `codes`; NULL for a string without code."""
         indices, known = self.words(name)
         return np.array([*(codes.get(word, NULL) for word in known), NULL], dtype=np.int64)[indices]
 
-    def named(self, name: str, *wanted: str) -> Bools:
-        """Where a column of strings has one of the words."""
-        chosen: Bools = self.codes(name, dict.fromkeys(wanted, 1)) == 1
+    def named(self, name: str, *names: str) -> Bools:
+        """Per row: whether a column of strings has one of the words."""
+        chosen: Bools = self.codes(name, dict.fromkeys(names, 1)) == 1
         return chosen
 
     def cell(self, name: str, row: int) -> Any:
@@ -92,12 +93,12 @@ class Vantage:
 
     @cached_property
     def packet_space(self) -> Ints:
-        """Per packet: its packet number space, NULL for packets of none."""
+        """Per packet: its packet number space, NULL for packets without one."""
         return self.packets.codes("type", _SPACE_OF_TYPE)
 
     @cached_property
     def packet_key(self) -> Ints:
-        """Per packet: a number that is the same for the same packet in both captures; NULL without a packet number."""
+        """Per packet: a key that is equal for the same packet in both captures; NULL without a packet number."""
         packets, space = self.packets, self.packet_space
         connection, sender, number = packets["connection"], packets["sender"], packets["packet_number"]
         key = packet_key(connection, sender, space, number)
@@ -110,38 +111,38 @@ class Vantage:
 
 
 def packet_key(connection: Ints, sender: Ints | int, space: Ints | int, number: Ints) -> Ints:
-    """What `Vantage.packet_key` holds for this packet."""
+    """The value of `Vantage.packet_key` for this packet."""
     return ((connection * 2 + sender) * 4 + space) << _NUMBER_BITS | (number & ((1 << _NUMBER_BITS) - 1))
 
 
-def find(keys: Ints, wanted: Ints) -> Ints:
-    """Per wanted key: the index of its first place in `keys`, NULL when it isn't there or is NULL itself."""
+def find(keys: Ints, sought: Ints) -> Ints:
+    """Per wanted key: the index of its first occurrence in `keys`; NULL when it isn't there or is NULL itself."""
     if not len(keys):
-        return np.full(len(wanted), NULL, dtype=np.int64)
+        return np.full(len(sought), NULL, dtype=np.int64)
     order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    place = np.minimum(np.searchsorted(keys, sought, sorter=order), len(keys) - 1)
     index = order[place]
-    return np.where((keys[index] == wanted) & (wanted != NULL), index, NULL)
+    return np.where((keys[index] == sought) & (sought != NULL), index, NULL)
 
 
 @dataclass(frozen=True)
 class ConnectionRow:
-    """What the connection tables say of one connection: the rows at the client's and the server's vantage point."""
+    """One connection in the connection tables: its rows at the client's and the server's vantage point."""
 
     client: dict[str, Any] | None
     server: dict[str, Any] | None
 
     def value(self, name: str) -> Any:
-        """The first that is known, the client side's before the server side's."""
+        """The value at the client's vantage point; when unknown, the value at the server's."""
         for row in (self.client, self.server):
             if row is not None and row[name] is not None:
                 return row[name]
         return None
 
     def either(self, name: str) -> bool | None:
-        """Whether one of the two says so; None when neither knows."""
-        said = [row[name] for row in (self.client, self.server) if row is not None and row[name] is not None]
-        return any(said) if said else None
+        """Whether the field is True at either vantage point; None when it is unknown at both."""
+        values = [row[name] for row in (self.client, self.server) if row is not None and row[name] is not None]
+        return any(values) if values else None
 
 
 class Recording:
@@ -167,21 +168,21 @@ class Recording:
 
     @property
     def vantages(self) -> tuple[Vantage, ...]:
-        """Those that exist, the client's first."""
+        """The existing vantage points, the client's first."""
         return tuple(vantage for vantage in (self.client, self.server) if vantage is not None)
 
     def near(self, sender: int) -> Vantage | None:
-        """The vantage point at `sender`, where everything is seen that it sent."""
+        """The vantage point at `sender`, which sees all its packets."""
         return self.client if sender == CLIENT else self.server
 
     def far(self, sender: int) -> Vantage | None:
-        """The vantage point at the receiver of what `sender` sends."""
+        """The vantage point at the peer of `sender`."""
         return self.near(SERVER - sender)
 
     @cached_property
     def origin_ns(self) -> int | None:
-        """When the client sent its first Initial, or, where none could be read, its first packet of an unknown version.
-        None without a capture at the client."""
+        """When the client sent its first Initial packet, or, where none could be read, its first packet of an unknown
+        version. None without a capture at the client."""
         if self.client is None:
             return None
         packets = self.client.packets
@@ -191,7 +192,7 @@ class Recording:
         return int(self.client.packet_time[initials].min()) if initials.any() else None
 
     def place(self, vantage: Vantage, datagram: int) -> Place | None:
-        """Where a datagram is, by its row. None when its tables are too old to say."""
+        """The place of a datagram, by its row. None when the tables are too old."""
         record = int(vantage.datagrams["record"][datagram])
         if record == NULL:
             return None
@@ -207,7 +208,7 @@ class Recording:
 
     @cached_property
     def one_clock(self) -> bool:
-        """Whether no packet arrived before it left: captures of two hosts may have clocks that differ."""
+        """True when every packet arrived after it was sent. The clocks of two hosts may differ."""
         for near, far, place in ((self.server, self.client, self.arrival), (self.client, self.server, self.departure)):
             if near is None or far is None or place is None:
                 return True
@@ -219,22 +220,22 @@ class Recording:
 
     @cached_property
     def arrival(self) -> Ints | None:
-        """Per packet of the server-side capture: its row in the client-side one, NULL when it was never seen there."""
+        """Per packet of the server-side capture: its row in the client-side capture, NULL when it is not there."""
         if self.client is None or self.server is None:
             return None
         return find(self.client.packet_key, self.server.packet_key)
 
     @cached_property
     def departure(self) -> Ints | None:
-        """Per packet of the client-side capture: its row in the server-side one, NULL when it was never seen there."""
+        """Per packet of the client-side capture: its row in the server-side capture, NULL when it is not there."""
         if self.client is None or self.server is None:
             return None
         return find(self.server.packet_key, self.client.packet_key)
 
 
 def _partners(clients: list[dict[str, Any]], servers: list[dict[str, Any]]) -> list[int | None]:
-    """Per connection at the client: its row at the server. The client's random is unique; the first destination
-    connection ID nearly so (RFC 9000 §7.2); addresses are not compared, for there may be a NAT between the captures."""
+    """Per connection at the client: its row at the server. The client random is unique, the first destination
+    connection ID almost (RFC 9000 §7.2). Addresses are not compared, because a NAT may be between the captures."""
     free = dict(enumerate(servers))
     partners: list[int | None] = []
     for row in clients:

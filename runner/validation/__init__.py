@@ -1,1 +1,1 @@
-"""What measures how true verdicts, intervals and alarms are. Each module is a command."""
+"""Measures whether verdicts, intervals and alarms are true. Each module is a command."""

@@ -1,9 +1,9 @@
-"""How often `compare` calls a change where nothing changed: `.venv/bin/python -m runner.validation.alarms [RUN…]`.
+"""How often `compare` reports a change when nothing changed: `.venv/bin/python -m runner.validation.alarms [RUN…]`.
 
-Without RUN it simulates runs of the same images (A/A) whose deviations between and within runs are known, and gives
-them to `compare`. RUN: three or more real runs of one selection with the same images, such as `./bentpipe run …
---repeat-runs 6` makes; each is compared with the one before, the others tell how much runs differ. Exit code 1 when
-more than 5 % of the comparisons raise an alarm, beyond the noise of the simulation.
+Without RUN it simulates runs of the same images (A/A) with known deviations between and within runs, and compares them.
+RUN: three or more real runs of one selection with the same images, such as `./bentpipe run … --repeat-runs 6` makes.
+Each is compared with the run before it; the others show how much runs differ. Exit code 1 when more than 5 % of the
+comparisons raise an alarm, beyond the noise of the simulation.
 """
 
 import sys
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from runner.compare import Comparison, compare, run_means
-from runner.compare.compare import State
+from runner.compare.changes import State
 from runner.config.catalog import load_catalog
 from runner.config.selection import Selection
 from runner.judge.renewal import RenewedRun
@@ -38,11 +38,12 @@ out = Console(highlight=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Standard deviations as fractions: of what a run has in common, of a cell in a run, of an iteration in a cell."""
+    """Standard deviations as fractions: of the part that all cells of a run share, of a cell in a run, of an iteration
+    in a cell."""
 
     stacks: int
     iterations: int
-    runs: int  # of the history, the run before included
+    runs: int  # in the history, including the previous run
     common: float
     special: float
     within: float
@@ -59,7 +60,7 @@ SETTINGS = (
 
 
 class SimulatedRun(RunFolder):
-    """A run that is in memory alone."""
+    """A simulated run, kept in memory only."""
 
     def __init__(self, run: Run, results: dict[Job, Result]) -> None:
         super().__init__(Path(run.name), run)
@@ -70,7 +71,7 @@ class SimulatedRun(RunFolder):
 
 
 class Nights:
-    """Runs of one selection, one after the other, all with the same images."""
+    """Simulated runs of one selection, one after the other, all with the same images."""
 
     def __init__(self, setting: Setting, random: np.random.Generator) -> None:
         self._setting, self._random = setting, random
@@ -90,7 +91,7 @@ class Nights:
         self._made = 0
 
     def make(self, *, slower: float = 0.0) -> SimulatedRun:
-        """The next one; the first pair's times longer by the fraction `slower`."""
+        """The next run; the first pair's times are longer by the fraction `slower`."""
         setting, random = self._setting, self._random
         shape = (setting.stacks, setting.stacks)
         middle = random.normal(0, setting.common) + random.normal(0, 1, shape) * setting.special * self._wide
@@ -109,29 +110,29 @@ class Nights:
 
 @dataclass(kw_only=True)
 class Alarms:
-    """Of comparisons in which nothing changed: how many raised any alarm, and how many numbers of how many did."""
+    """Counts over comparisons in which nothing changed: comparisons with an alarm, and changed numbers."""
 
     comparisons: int = 0
     alarmed: int = 0
     numbers: int = 0
     changed: int = 0
 
-    def count(self, found: Comparison) -> None:
-        """One more comparison."""
-        changed = sum(one.state in _CHANGED for one in found.numbers)
+    def count(self, comparison: Comparison) -> None:
+        """Count one more comparison."""
+        changed = sum(number.state in _CHANGED for number in comparison.numbers)
         self.comparisons += 1
-        self.alarmed += changed > 0 or any(one.state in _CHANGED for one in found.rates)
-        self.numbers += len(found.numbers)
+        self.alarmed += changed > 0 or any(rate.state in _CHANGED for rate in comparison.rates)
+        self.numbers += len(comparison.numbers)
         self.changed += changed
 
     @property
     def holds(self) -> bool:
-        """At most 5 % of the comparisons, within three standard errors."""
+        """True when at most 5 % of the comparisons raise an alarm, within three standard errors."""
         error = sqrt(FALSE_DISCOVERY_RATE * (1 - FALSE_DISCOVERY_RATE) / self.comparisons)
         return self.alarmed / self.comparisons <= FALSE_DISCOVERY_RATE + 3 * error
 
     def fields(self) -> tuple[str, str]:
-        """Both rates, for a table."""
+        """Both rates as texts for a table."""
         return (
             f"{self.alarmed} of {self.comparisons} ({self.alarmed / self.comparisons:.1%})",
             f"{self.changed} of {self.numbers} ({self.changed / max(1, self.numbers):.1%})",
@@ -139,30 +140,33 @@ class Alarms:
 
 
 def simulated(setting: Setting, random: np.random.Generator, times: int) -> tuple[Alarms, Alarms, int]:
-    """(alarms with the deviation between runs, without it, how often a pair that is 2 % slower is found)."""
-    with_it, without, found = Alarms(), Alarms(), 0
+    """Alarms with the deviation between runs, alarms without it, and how often a pair that is 2 % slower is found."""
+    with_it, without, detected = Alarms(), Alarms(), 0
     for _ in range(times):
         nights = Nights(setting, random)
         *earlier, before = [nights.make() for _ in range(setting.runs)]
-        others = [run_means(one) for one in earlier]
+        others = [run_means(folder) for folder in earlier]
         after = nights.make()
         with_it.count(compare(before, after, others=others))
         without.count(compare(before, after))
         slower = compare(before, nights.make(slower=0.02), others=others)
-        found += any(one.state is State.WORSE and (one.server, one.client) == _FIRST for one in slower.numbers)
-    return with_it, without, found
+        detected += any(
+            number.state is State.WORSE and (number.server, number.client) == _FIRST for number in slower.numbers
+        )
+    return with_it, without, detected
 
 
 _FIRST = ("stack0", "stack0")
 
 
 def recorded(folders: Sequence[RunFolder]) -> Iterator[tuple[str, Comparison, Comparison]]:
-    """Each of these runs against the one before, with the deviation between the others and without it."""
+    """Alarms between each of these runs and the run before it, with the deviation between the other runs and without
+    it."""
     runs = [RenewedRun.of(folder) for folder in sorted(folders, key=lambda folder: folder.run.started_unix_s)]
-    means = [run_means(one) for one in runs]
+    means = [run_means(run) for run in runs]
     for number in range(1, len(runs)):
         before, after = runs[number - 1], runs[number]
-        others = [one for index, one in enumerate(means) if index not in (number - 1, number)]
+        others = [run_mean for index, run_mean in enumerate(means) if index not in (number - 1, number)]
         yield f"{before.name} → {after.name}", compare(before, after, others=others), compare(before, after)
 
 
@@ -171,7 +175,7 @@ def recorded(folders: Sequence[RunFolder]) -> Iterator[tuple[str, Comparison, Co
 @click.option("--times", default=200, show_default=True, help="Simulated comparisons of each setting.")
 @click.option("--seed", default=1, show_default=True)
 def main(names: tuple[str, ...], times: int, seed: int) -> None:
-    """Print false alarms with the deviation between runs, and as they would be without it."""
+    """Print false alarms with the deviation between runs, and without it."""
     holds = _real(names) if names else _simulated(times, seed)
     sys.exit(0 if holds else 1)
 
@@ -185,15 +189,15 @@ def _simulated(times: int, seed: int) -> bool:
     )
     every, holds = Alarms(), True
     for setting in SETTINGS:
-        with_it, without, found = simulated(setting, random, times)
+        with_it, without, detected = simulated(setting, random, times)
         spread = " scattered" if setting.scattered else ""
         table.add_row(
             *(str(setting.stacks**2), str(setting.iterations), str(setting.runs)),
-            *(f"{100 * one:.1f} %" for one in (setting.common, setting.special)),
+            *(f"{100 * rate:.1f} %" for rate in (setting.common, setting.special)),
             f"{100 * setting.within:.1f} %{spread}",
             *with_it.fields(),
             *without.fields(),
-            f"{found / times:.0%}",
+            f"{detected / times:.0%}",
             "[green]✓[/green]" if with_it.holds else "[red]✗[/red]",
         )
         holds &= with_it.holds
@@ -207,15 +211,15 @@ def _simulated(times: int, seed: int) -> bool:
 def _real(names: Sequence[str]) -> bool:
     folders = [RunFolder.open(runs.run_path(name)) for name in names]
     if len(folders) < 3:
-        raise click.UsageError("It takes three runs or more: two are compared, the others tell how much runs differ.")
+        raise click.UsageError("Name three runs or more: two are compared, the others show how much runs differ.")
     with_it, without = Alarms(), Alarms()
     for name, known, unknown in recorded(folders):
         with_it.count(known)
         without.count(unknown)
         for change in known.numbers:
             if change.state in _CHANGED:
-                what = f"{change.client} → {change.server}, {change.case}, {change.metric}"
-                out.print(f"{name}: {what} {change.shift.median_before:.6g} → {change.shift.median_after:.6g}")
+                cell = f"{change.client} → {change.server}, {change.case}, {change.metric}"
+                out.print(f"{name}: {cell} {change.shift.median_before:.6g} → {change.shift.median_after:.6g}")
     out.print("{} comparisons alarmed, {} numbers.".format(*with_it.fields()))
     out.print("Without the deviation between runs: {} comparisons, {} numbers.".format(*without.fields()))
     return with_it.holds

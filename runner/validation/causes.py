@@ -1,11 +1,11 @@
 """The labelled set: transfers whose cause is set on purpose, and the diagnoses that each cause must lead to.
 
-A label says what was set, never what a detector said. `expected` follows from it by arithmetic: a congestion window of
-0.3 BDP from the first packet on never fills the path, one of 2.6 BDP before a queue of 3 BDP makes packets wait for 1.6
-RTTs. `allowed` is what may follow, by chance or by a stack's own choice; everything else is wrong.
+A label comes from the settings, never from a detector. `expected` follows from them by arithmetic: a congestion window
+of 0.3 BDP from the first packet on never fills the path; a window of 2.6 BDP before a queue of 3 BDP makes packets wait
+for 1.6 RTTs. `allowed` diagnoses may occur by chance or by a stack's own choice. Every other diagnosis is wrong.
 
-The set has two parts, over other links, with other values and seeds: detectors may be looked at with `look`; `held` is
-for the numbers that are reported. Grounds c to f were held out, too, until something was mended that they showed.
+The set has two parts, with different links, values and seeds. Detectors may be developed with `look`; reported numbers
+come from `held`. Grounds c to f were once held out too, until a fix was made from what they showed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,18 +18,18 @@ from runner.model.variant import Variant
 MISBEHAVING = "misbehaving"
 LOOK, HELD, RECORDED = "look", "held", "recorded"
 CELL = "bimodal"
-"""Of a cell's iterations together, not of one of them."""
+"""A diagnosis of all iterations of a cell together."""
 
 _FORWARD_DATAGRAM = 1165  # bytes of a file in one of misbehaving's datagrams
 _SHORT = 0.3  # s of RTT: up to here ten iterations take no longer than a minute
 _SMALLEST = frozenset({"mtu-not-raised"})
 _LOSSES = frozenset({"queue-overflow", "window-after-loss", "standing-queue"})
-"""What a loss-based controller does on its own when it looks for the end of the path."""
+"""Diagnoses that a loss-based controller may cause by itself when it probes for more data rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """A link on which causes are set, and how much each half of the set varies their values."""
+    """A link on which causes are set, and the factor by which each half of the set varies their values."""
 
     name: str
     part: str
@@ -40,19 +40,19 @@ class Ground:
     packets: int
     """Datagrams of the server up to its last new byte, counted on a clean transfer: where a lost tail begins."""
     vary: float
-    """A factor of what the causes set, so that the halves don't share values."""
+    """A factor of the causes' settings, so that the halves don't share values."""
 
     @property
     def bdp(self) -> int:
         return round(self.data_rate * self.rtt / 8)
 
     def part_of(self, share: float) -> int:
-        """Bytes of a share of the path, varied."""
+        """The bytes of a share of the path, varied."""
         return round(share * self.vary * self.bdp)
 
-    # aioquic acknowledges nearly every packet (its ack_delay is 1 ms): of 6 Mbit/s that takes 5 %.
+    # aioquic acknowledges nearly every packet (its ack_delay is 1 ms): its ACKs take 5 % of 6 Mbit/s.
     def link(self, name: str, *, queue: float = 2.0, loss: float = 0.0, back: int = 6_000_000) -> Link:
-        """The link with a queue in BDP, and a return link of `back` bit/s."""
+        """The link with a queue in BDP and a return link of `back` bit/s."""
         forward = Direction(data_rate=self.data_rate, delay=self.rtt / 2, queue=Queue(bdp=queue), loss=loss)
         return_ = Direction(data_rate=back, delay=self.rtt / 2, queue=Queue(packets=200))
         return Link.single(name, forward=forward, return_=return_, source="labelled set")
@@ -74,7 +74,7 @@ RECORDING = Ground(name="r", part=RECORDED, data_rate=2_000_000, rtt=0.2, size=8
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """One transfer. `server` and `client` are stacks, or what misbehaving is asked for in its parameters."""
+    """One transfer. `server` and `client` are stacks, or the parameters of misbehaving."""
 
     name: str
     part: str
@@ -104,7 +104,8 @@ def _variant(text: str, variable: str) -> Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """What `Labelled` needs beside its ground. `window` is that of `steady`, in BDP; 0: aioquic's own controller."""
+    """The parts of `Labelled` that don't depend on its ground. `window` is that of `steady`, in BDP; 0: aioquic's own
+    controller."""
 
     server: str = ""
     client: str = ""
@@ -125,7 +126,7 @@ class _Cause:
 
 
 def _alone(ground: Ground) -> Mapping[str, _Cause]:
-    """Misbehaving against itself: one cause each."""
+    """Transfers of misbehaving with itself: one cause each."""
     bdp, rtt, vary = ground.bdp, ground.rtt, ground.vary
     duration = 8 * ground.size / ground.data_rate
     return {
@@ -163,7 +164,7 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
             server=f"sin=bursts every={rtt:g} window={ground.part_of(0.75)} rate={4 * ground.data_rate}",
             window=0,
             found=("bursts",),
-            may=("slow-start-left-early", "window-never-grew"),  # true of a window that is no larger
+            may=("slow-start-left-early", "window-never-grew"),  # both are true when the window is not larger
             share=0.6,
         ),
         "datagrams-twice": _Cause(server="sin=sends-twice", window=0.55, found=("sent-twice",), share=0.6),
@@ -193,7 +194,7 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
 
 
 def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
-    """Misbehaving against itself: causes on the link, or that show there."""
+    """Transfers of misbehaving with itself: causes on the link, or causes that show there."""
     rtt, vary = ground.rtt, ground.vary
     duration = 8 * ground.size / ground.data_rate
     return {
@@ -213,7 +214,7 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
             window=0,
             loss=0.02 * vary,
             found=("window-after-loss",),
-            may=("retransmitted-tail", "small-datagrams"),  # aioquic fills what a small window has left
+            may=("retransmitted-tail", "small-datagrams"),  # aioquic fills a small window with small datagrams
             share=0.6 if rtt < _SHORT else 0.15,
         ),
         "losses-borne": _Cause(loss=0.01 * vary, may=("retransmitted-tail",)),
@@ -224,7 +225,7 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
         "outage": _Cause(
             path=PathImpairments(outage=Outage(start=0.4 * duration, duration=max(0.8, 1.5 * rtt) * vary)),
             found=("outage",),
-            may=("spurious-retransmissions",),  # whose ACKs the outage swallowed
+            may=("spurious-retransmissions",),  # the outage drops the ACKs of packets that arrived
         ),
         "black-hole": _Cause(
             server="sin=raises-mtu size=1400",
@@ -279,10 +280,10 @@ def _of_cells(ground: Ground) -> Mapping[str, _Cause]:
 
 
 def _of_stacks(ground: Ground) -> Iterator[Labelled]:
-    """Real stacks, clean and with a cause that the link or the client sets."""
+    """Real stacks, clean or with a cause that the link or the client sets."""
 
-    def one(name: str, server: str, client: str, *found: str, **given: object) -> Labelled:
-        loss, share = float(str(given.get("loss", 0.0))), float(str(given.get("share", 1.0)))
+    def transfer(name: str, server: str, client: str, *diagnoses: str, **settings: object) -> Labelled:
+        loss, share = float(str(settings.get("loss", 0.0))), float(str(settings.get("share", 1.0)))
         name = f"{name}-{ground.name}"
         return Labelled(
             name=name,
@@ -291,26 +292,26 @@ def _of_stacks(ground: Ground) -> Iterator[Labelled]:
             size=round(share * ground.size),
             server=server,
             client=client,
-            expected=frozenset(found),
+            expected=frozenset(diagnoses),
             allowed=_LOSSES | ({"mtu-not-raised"} if server == "aioquic" else frozenset()),
         )
 
     for server in ("quic-go", "quinn", "ngtcp2"):
-        yield one(f"clean-{server}", server, "quic-go" if server != "quic-go" else "quinn")
-    yield one("clean-aioquic", "aioquic", "quic-go")
+        yield transfer(f"clean-{server}", server, "quic-go" if server != "quic-go" else "quinn")
+    yield transfer("clean-aioquic", "aioquic", "quic-go")
     window = f"sin=tiny-window window={round(0.4 * ground.vary * ground.bdp)}"
-    yield one("window-quic-go", "quic-go", window, "receive-window", share=0.5)
-    yield one("acks-quinn", "quinn", "sin=acks-everything size=400", "dense-acks")
-    yield one("losses-quic-go", "quic-go", "quinn", "window-after-loss", loss=0.02, share=0.4)
+    yield transfer("window-quic-go", "quic-go", window, "receive-window", share=0.5)
+    yield transfer("acks-quinn", "quinn", "sin=acks-everything size=400", "dense-acks")
+    yield transfer("losses-quic-go", "quic-go", "quinn", "window-after-loss", loss=0.02, share=0.4)
 
 
 def labelled() -> tuple[Labelled, ...]:
     """The whole set, in the order in which it is made."""
-    return tuple(one for ground in GROUNDS for one in (*_of_misbehaving(ground), *_of_stacks(ground)))
+    return tuple(transfer for ground in GROUNDS for transfer in (*_of_misbehaving(ground), *_of_stacks(ground)))
 
 
 def recorded() -> tuple[Labelled, ...]:
-    """The causes that a recording is kept of, one each, and clean ones."""
+    """One transfer for each cause whose recording is kept, and clean transfers."""
     causes = {**_alone(RECORDING), **_of_the_path(RECORDING)}
     return tuple(_placed(name, RECORDING, cause) for name, cause in causes.items())
 
@@ -331,7 +332,7 @@ def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
     size = round(cause.share * ground.size)
     steady = f"steady={round(cause.window * ground.bdp)}" if cause.window else ""
     expected = frozenset(cause.found)
-    # aioquic's datagrams have 1200 B for ever: from 500 of them on, that is to be said.
+    # aioquic never raises its datagrams above 1200 B: from 500 datagrams on, this is a diagnosis.
     small = frozenset() if cause.grown else _SMALLEST
     certain = size > 700 * _FORWARD_DATAGRAM
     return Labelled(

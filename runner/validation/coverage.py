@@ -1,8 +1,8 @@
-"""How often printed 95 % intervals hold the truth: `.venv/bin/python -m runner.validation.coverage`.
+"""How often printed 95 % intervals contain the true value: `.venv/bin/python -m runner.validation.coverage`.
 
-Simulates samples whose truth is known, from distributions that look like iterations (normal, log-normal, heavy tails,
-exponential, two modes), and counts. Exit code 1 when an interval holds less often than it says, beyond the noise of the
-simulation.
+Simulates samples whose true value is known, from distributions that look like iterations (normal, log-normal, heavy
+tails, exponential, two modes), and counts. Exit code 1 when an interval contains the true value in less than 95 % of
+the samples, beyond the noise of the simulation.
 """
 
 import sys
@@ -18,9 +18,11 @@ from rich.table import Table
 
 from runner.stats import Attempts, median_interval, rate_interval
 from runner.stats.change import shift_interval
+from runner.stats.paired import signed_rank_interval
 from runner.stats.ranking import LEAST_PAIRS, ranking, spearman
 from runner.stats.shares import shares
 from runner.stats.summary import CONFIDENCE
+from runner.stats.versus import versus
 
 Values = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Values]
@@ -29,7 +31,7 @@ out = Console(highlight=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How often an interval held the truth."""
+    """How often an interval contained the true value."""
 
     interval: str
     setting: str
@@ -42,7 +44,7 @@ class Coverage:
 
     @property
     def holds(self) -> bool:
-        """Within three standard errors of the simulation."""
+        """True when the rate reaches 95 %, within three standard errors of the simulation."""
         error = sqrt(CONFIDENCE * (1 - CONFIDENCE) / self.of)
         return self.rate >= CONFIDENCE - 3 * error
 
@@ -65,25 +67,60 @@ DISTRIBUTIONS: dict[str, Draw] = {
 def of_medians(
     random: np.random.Generator, times: int, sizes: Sequence[int] = (6, 7, 8, 10, 15, 30)
 ) -> Iterator[Coverage]:
-    """Order statistics, by distribution and number of values."""
+    """Coverage of the median's interval (order statistics), by distribution and number of values."""
     for size in sizes:
         for name, draw in DISTRIBUTIONS.items():
             intervals = [median_interval(np.sort(draw(random, size))) for _ in range(times)]
-            held = sum(one is not None and one[0] <= 0 <= one[1] for one in intervals)
+            held = sum(interval is not None and interval[0] <= 0 <= interval[1] for interval in intervals)
             yield Coverage(interval="median", setting=f"{name}, n = {size}", held=held, of=times)
 
 
 def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Of margins and changes between two groups."""
+    """Coverage of the intervals of margins and of changes between two groups."""
     for before, after in ((4, 4), (5, 5), (10, 10), (4, 10)):
         for name, draw in DISTRIBUTIONS.items():
             intervals = [shift_interval(draw(random, before), draw(random, after) + 0.5) for _ in range(times)]
-            held = sum(one is not None and one[0] <= 0.5 <= one[1] for one in intervals)
+            held = sum(interval is not None and interval[0] <= 0.5 <= interval[1] for interval in intervals)
             yield Coverage(interval="margin", setting=f"{name}, n = {before} and {after}", held=held, of=times)
 
 
+def _alike(random: np.random.Generator, draw: Draw, groups: int, size: int) -> Values:
+    """Logarithms of the times of equal groups. All share the weather of their hour, which drifts."""
+    weather = np.cumsum(random.normal(0, 0.3, size)) + np.sin(np.arange(size))
+    return np.array([weather + 0.1 * draw(random, size) for _ in range(groups)])
+
+
+def of_pairs(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Coverage for changes between jobs of the same hour, of which one kind is longer by 0.5."""
+    for size in (6, 7, 10, 30):
+        for name, draw in DISTRIBUTIONS.items():
+            drawn = (_alike(random, draw, 2, size) for _ in range(times))
+            intervals = [signed_rank_interval((longer - shorter + 0.5).tolist()) for longer, shorter in drawn]
+            held = sum(interval is not None and interval[0] <= 0.5 <= interval[1] for interval in intervals)
+            yield Coverage(interval="pair", setting=f"{name}, {size} pairs", held=held, of=times)
+
+
+def of_alike_vias(random: np.random.Generator, times: int) -> Iterator[Coverage]:
+    """Runs of equal middleboxes: how often none of them is reported as shorter or longer."""
+    for size, lost in ((6, 0.0), (10, 0.0), (10, 0.2), (30, 0.05)):
+        for name, draw in DISTRIBUTIONS.items():
+            quiet, rounds = 0, max(20, times // 10)
+            for _ in range(rounds):
+                questions, pairs = [], []
+                for _ in range(4):
+                    logs = _alike(random, draw, 3, size)
+                    seconds = np.where(random.random(logs.shape) < lost, np.inf, np.exp(logs))
+                    groups = dict(zip(("none", "one", "other"), seconds.tolist(), strict=True))
+                    questions.append(groups)
+                    pairs.append({via: list(zip(groups[via], groups["none"], strict=True)) for via in groups})
+                answers = versus(questions, "none", pairs)
+                quiet += not any(versus_reference.certain for answer in answers for versus_reference in answer.values())
+            setting = f"{name}, {size} pairs, {lost:.0%} failed"
+            yield Coverage(interval="alike middleboxes", setting=setting, held=quiet, of=rounds)
+
+
 def of_rates(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Of successes."""
+    """Coverage of the interval of the rate of success."""
     for rate in (0.02, 0.2, 0.5, 0.95):
         for attempts in (3, 5, 10, 50):
             good = random.binomial(attempts, rate, times)
@@ -95,7 +132,7 @@ def of_rates(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 def _cells(
     random: np.random.Generator, size: tuple[int, int, int], deviations: tuple[float, float, float], effect: Values
 ) -> dict[tuple[str, str], list[float]]:
-    """Times of servers with these effects, with clients' effects, special pairs (heavy tails) and iterations."""
+    """Times of servers with these effects, with effects of clients, special pairs (heavy tails) and iterations."""
     servers, clients, iterations = size
     of_client, of_pair, inside = deviations
     client = random.normal(0, of_client, clients)
@@ -109,13 +146,14 @@ def _cells(
 
 
 def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Of the servers of a matrix; their true rank is that of their effects. Half of the settings have equal servers."""
+    """Coverage of the ranks of a matrix's servers. The true rank is that of the effect. In half of the settings all
+    servers are equal."""
     for size in ((3, 3, 2), (3, 3, 10), (6, 5, 4), (9, 9, 10), (17, 17, 5)):
         for of_server, of_pair, inside in ((0.1, 0.02, 0.02), (0.1, 0.2, 0.05), (0.0, 0.1, 0.1), (0.3, 0.1, 0.5)):
             held = total = 0
             for _ in range(max(20, times // (5 * size[0]))):
                 effect = random.normal(0, of_server, size[0]) if of_server else np.zeros(size[0])
-                true = [1 + int((effect < one).sum()) for one in effect]
+                true = [1 + int((effect < value).sum()) for value in effect]
                 cells = _cells(random, size, (0.3, of_pair, inside), effect)
                 for place in ranking(cells, place=0, others="clients"):
                     assert place.rank_low is not None and place.rank_high is not None
@@ -128,7 +166,7 @@ def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 
 
 def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Spearman's ρ of two normal variables: the true one is 6/π · asin(ρ/2)."""
+    """Coverage of Spearman's ρ of two normal variables, whose true value is 6/π · asin(ρ/2)."""
     for pairs in (LEAST_PAIRS, 25, 80):
         for rho in (0.0, 0.5, 0.9):
             true = 6 / np.pi * np.arcsin(rho / 2)
@@ -136,15 +174,16 @@ def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverag
             for _ in range(times):
                 x = random.normal(0, 1, pairs)
                 y = rho * x + sqrt(1 - rho**2) * random.normal(0, 1, pairs)
-                found = spearman(x.tolist(), y.tolist())
-                assert found is not None
-                known += found.low is not None
-                held += found.low is not None and found.high is not None and found.low <= true <= found.high
+                measured = spearman(x.tolist(), y.tolist())
+                assert measured is not None
+                if measured.low is not None and measured.high is not None:
+                    known += 1
+                    held += measured.low <= true <= measured.high
             yield Coverage(interval="Spearman's ρ", setting=f"ρ {rho}, {pairs} pairs", held=held, of=known)
 
 
 def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Shares of the variance, of server, client, pair and iteration together."""
+    """Coverage of the shares of the variance: of server, client, pair and iteration together."""
     for servers, clients, iterations in ((3, 3, 4), (5, 6, 3), (9, 9, 10)):
         deviations = np.array([0.5, 0.3, 0.3, 0.2])
         truth = deviations**2 / (deviations**2).sum()
@@ -163,9 +202,9 @@ def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
                 for i in range(servers)
                 for j in range(clients)
             }
-            found = shares(cells, seed=seed)
-            assert found is not None and found.residual is not None
-            parts = (found.server, found.client, found.pair, found.residual)
+            coverage = shares(cells, seed=seed)
+            assert coverage is not None and coverage.residual is not None
+            parts = (coverage.server, coverage.client, coverage.pair, coverage.residual)
             held += [part.low <= true <= part.high for part, true in zip(parts, truth, strict=True)]
         for name, count in zip(("server", "client", "pair", "iteration"), held, strict=True):
             setting = f"{name}, {servers} × {clients}, {iterations} iterations"
@@ -175,9 +214,11 @@ def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 KINDS = {
     "median": of_medians,
     "margin": of_shifts,
+    "pair": of_pairs,
+    "alike middleboxes": of_alike_vias,
     "rate": of_rates,
     "rank": of_ranks,
-    "correlation": of_correlations,
+    "rho": of_correlations,
     "share": of_shares,
 }
 
@@ -188,19 +229,21 @@ KINDS = {
 @click.option("--only", type=click.Choice(list(KINDS)), help="One kind of interval. [all]")
 @click.option("--all", "everything", is_flag=True, help="Every setting, not only the worst of each kind.")
 def main(times: int, seed: int, only: str | None, everything: bool) -> None:
-    """Print how often each kind of interval holds the truth, worst setting first."""
+    """Print how often each kind of interval contains the true value, the worst setting first."""
     random = np.random.default_rng(seed)
     table = Table("interval", "settings", "held on average", "worst", "in", "", box=None)
     wrong = 0
     for name, measure in KINDS.items():
         if only not in (None, name):
             continue
-        found = sorted(measure(random, times), key=lambda one: one.rate)
-        wrong += sum(not one.holds for one in found)
-        mean = sum(one.held for one in found) / sum(one.of for one in found)
-        for one in found if everything else found[:1]:
-            verdict = "[green]✓[/green]" if one.holds else "[red]✗ below 95 %[/red]"
-            table.add_row(name, str(len(found)), f"{mean:.1%}", f"{one.rate:.1%} of {one.of}", one.setting, verdict)
+        rates = sorted(measure(random, times), key=lambda setting: setting.rate)
+        wrong += sum(not setting.holds for setting in rates)
+        mean = sum(setting.held for setting in rates) / sum(setting.of for setting in rates)
+        for setting in rates if everything else rates[:1]:
+            verdict = "[green]✓[/green]" if setting.holds else "[red]✗ below 95 %[/red]"
+            table.add_row(
+                name, str(len(rates)), f"{mean:.1%}", f"{setting.rate:.1%} of {setting.of}", setting.setting, verdict
+            )
     out.print(table)
     sys.exit(1 if wrong else 0)
 

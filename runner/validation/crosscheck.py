@@ -1,10 +1,10 @@
-"""Our verdicts against tshark's: `.venv/bin/python -m runner.validation.crosscheck RUN…`.
+"""Compares our verdicts with tshark's: `.venv/bin/python -m runner.validation.crosscheck RUN…`.
 
-For the cases that tshark can judge, a second set of checks is written on its fields alone, without our decoder, facts
-or checks. Every stored job with captures is judged by both; each disagreement is told, then the table counts.
-tshark 4.0 can't open every packet: after Retry it often loses the ClientHello, and with it the secrets; of some pairs
-it opens no 1-RTT packet of the server's. Where it fails a job and left packets closed, it is no witness.
-Left out on both sides: file contents, exit codes, and what needs byte ranges or numbers of packets.
+For the cases that tshark can judge, a second set of checks uses only tshark's fields, without our decoder, facts or
+checks. Both judge every stored job with captures. The command prints each disagreement, then a table of counts. tshark
+4.0 can't decrypt every packet: after Retry it often loses the ClientHello, and with it the secrets; for some pairs it
+decrypts no 1-RTT packet of the server. A job that tshark fails while packets stay encrypted is not compared. Both sides
+leave out file contents, exit codes, and rules about byte ranges or packet counts.
 """
 
 import subprocess
@@ -76,7 +76,7 @@ class Row(dict[str, list[str]]):
 
     @property
     def closed(self) -> bool:
-        """Whether tshark could not open a packet in it."""
+        """True when tshark could not decrypt one of its packets."""
         open_long = _RETRY in self["quic.long.packet_type"]
         return bool(self["quic.decryption_failed"]) or not (self["quic.frame_type"] or open_long)
 
@@ -87,12 +87,12 @@ class Row(dict[str, list[str]]):
 
 @dataclass
 class Connection:
-    """The datagrams that tshark gives one number."""
+    """The datagrams of one of tshark's connection numbers."""
 
     rows: list[Row] = field(default_factory=list)
 
     def some(self, name: str, *values: str, server: bool | None = None) -> list[Row]:
-        """Datagrams in which the field has one of the values, from one side."""
+        """The datagrams of one side in which the field has one of the values."""
         return [row for row in self.sent_by(server) if not set(values).isdisjoint(row[name])]
 
     def sent_by(self, server: bool | None) -> list[Row]:
@@ -104,7 +104,8 @@ class Connection:
 
 
 def read(capture: Path, key_logs: Sequence[Path], tshark: str) -> tuple[list[Connection], int]:
-    """The connections of a capture as tshark sees them, and the datagrams in which it could not open a packet."""
+    """The connections of a capture according to tshark, and the number of datagrams with packets that it could not
+    decrypt."""
     with tempfile.NamedTemporaryFile(suffix=".keys.log") as merged:
         merged.write(b"".join(path.read_bytes() for path in key_logs))
         merged.flush()
@@ -127,30 +128,32 @@ Reasons = Iterator[str]
 
 
 def _common(connections: list[Connection], protocol: str, handshakes: int, *, version_1: bool = True) -> Reasons:
-    done = [one for one in connections if one.completed]
+    done = [connection for connection in connections if connection.completed]
     if len(done) != handshakes:
         yield f"{len(done)} handshakes"
-    for one in done:
-        versions = {int(value, 16) for row in one.rows for value in row["quic.version"]}
+    for connection in done:
+        versions = {int(value, 16) for row in connection.rows for value in row["quic.version"]}
         if version_1 and versions != {_V1}:
             yield f"versions {sorted(versions)}"
         chosen = [
             name
-            for row in one.some("tls.handshake.type", _ENCRYPTED_EXTENSIONS, server=True)
+            for row in connection.some("tls.handshake.type", _ENCRYPTED_EXTENSIONS, server=True)
             for name in row["tls.handshake.extensions_alpn_str"]
         ]
         if chosen[:1] != [protocol]:
             yield f"ALPN {chosen[:1]}"
-    for one in connections:
-        codes = {int(code, 0) for row in one.rows for code in row["quic.cc.error_code"]}
+    for connection in connections:
+        codes = {int(code, 0) for row in connection.rows for code in row["quic.cc.error_code"]}
         if protocol == HTTP3:  # hq-interop defines no codes
-            codes |= {int(code, 0) for row in one.rows for code in row["quic.cc.error_code.app"]} - {_H3_NO_ERROR}
+            codes |= {int(code, 0) for row in connection.rows for code in row["quic.cc.error_code.app"]} - {
+                _H3_NO_ERROR
+            }
         if codes - {0}:
             yield f"closed with {sorted(codes - {0})}"
 
 
 def _no_retry(connections: list[Connection]) -> Reasons:
-    if any(one.some("quic.long.packet_type", _RETRY, server=True) for one in connections):
+    if any(connection.some("quic.long.packet_type", _RETRY, server=True) for connection in connections):
         yield "a Retry"
 
 
@@ -165,24 +168,33 @@ def _handshake(connections: list[Connection], protocol: str) -> Reasons:
 
 def _retry(connections: list[Connection], protocol: str) -> Reasons:
     # A ClientHello of two datagrams may get two Retry packets: tshark 4.0 then sees two connections. The case has one.
-    rows = sorted((row for one in connections for row in one.rows), key=lambda row: int(row["frame.number"][0]))
+    rows = sorted(
+        (row for connection in connections for row in connection.rows), key=lambda row: int(row["frame.number"][0])
+    )
     connections = [Connection(rows)]
     yield from _common(connections, protocol, 1)
-    retried = [one for one in connections if one.some("quic.long.packet_type", _RETRY, server=True)]
+    retried = [
+        connection for connection in connections if connection.some("quic.long.packet_type", _RETRY, server=True)
+    ]
     if not retried:
         yield "no Retry"
-    for one in retried:
-        retry = one.some("quic.long.packet_type", _RETRY, server=True)[0]
-        place = one.rows.index(retry)
-        if retry["quic.bad_retry"]:  # of a second one, which the client drops, tshark takes the wrong ID
+    for connection in retried:
+        retry = connection.some("quic.long.packet_type", _RETRY, server=True)[0]
+        place = connection.rows.index(retry)
+        if retry["quic.bad_retry"]:  # tshark checks a second Retry, which the client drops, with the wrong ID
             yield "a wrong integrity tag"
-        after = [row for row in one.rows[place:] if not row.from_server and _INITIAL in row["quic.long.packet_type"]]
+        after = [
+            row for row in connection.rows[place:] if not row.from_server and _INITIAL in row["quic.long.packet_type"]
+        ]
         answers = [row for row in after if row["quic.token"][:1] == retry["quic.retry_token"][:1]]
         if not answers:
             yield "the token doesn't come back"
             continue
         before = [
-            int(number) for row in one.rows[:place] if not row.from_server for number in row["quic.packet_number"]
+            int(number)
+            for row in connection.rows[:place]
+            if not row.from_server
+            for number in row["quic.packet_number"]
         ]
         if before and int(answers[0]["quic.packet_number"][0]) <= max(before):
             yield "the packet number begins anew"
@@ -190,10 +202,10 @@ def _retry(connections: list[Connection], protocol: str) -> Reasons:
 
 def _resumption(connections: list[Connection], protocol: str) -> Reasons:
     yield from _common(connections, protocol, 2)
-    done = [one for one in connections if one.completed]
-    for number, one in enumerate(done):
-        certificate = bool(one.some("tls.handshake.type", _CERTIFICATE, server=True))
-        hellos = one.some("tls.handshake.type", _SERVER_HELLO, server=True)
+    done = [connection for connection in connections if connection.completed]
+    for number, connection in enumerate(done):
+        certificate = bool(connection.some("tls.handshake.type", _CERTIFICATE, server=True))
+        hellos = connection.some("tls.handshake.type", _SERVER_HELLO, server=True)
         resumed = any(_PRE_SHARED_KEY in row["tls.handshake.extension.type"] for row in hellos)
         if (certificate, resumed) != ((True, False) if number == 0 else (False, True)):
             yield f"connection {number}: certificate {certificate}, resumed {resumed}"
@@ -202,7 +214,7 @@ def _resumption(connections: list[Connection], protocol: str) -> Reasons:
 def _keyupdate(connections: list[Connection], protocol: str) -> Reasons:
     yield from _plain(connections, protocol)
     for server in (False, True):
-        if not any(one.some("quic.key_phase", "1", "True", server=server) for one in connections):
+        if not any(connection.some("quic.key_phase", "1", "True", server=server) for connection in connections):
             yield f"no key phase 1 from the {'server' if server else 'client'}"
 
 
@@ -212,14 +224,18 @@ def _ecn(connections: list[Connection], protocol: str) -> Reasons:
         name = "server" if server else "client"
         marked = [
             row
-            for one in connections
-            for row in one.sent_by(server)
+            for connection in connections
+            for row in connection.sent_by(server)
             if (row["ip.dsfield.ecn"] or row["ipv6.tclass.ecn"])[:1] and _mark(row) in _ECT
         ]
         if not marked:
             yield f"no ECT from the {name}"
-        peer_marks = any(_mark(row) not in ("0", "") for one in connections for row in one.sent_by(not server))
-        if peer_marks and not any(one.some("quic.frame_type", _ACK_ECN, server=server) for one in connections):
+        peer_marks = any(
+            _mark(row) not in ("0", "") for connection in connections for row in connection.sent_by(not server)
+        )
+        if peer_marks and not any(
+            connection.some("quic.frame_type", _ACK_ECN, server=server) for connection in connections
+        ):
             yield f"no ACK with counts from the {name}"
 
 
@@ -229,16 +245,16 @@ def _mark(row: Row) -> str:
 
 def _v2(connections: list[Connection], protocol: str) -> Reasons:
     yield from _common(connections, protocol, 1, version_1=False)
-    for one in connections:
-        first = [int(value, 16) for row in one.sent_by(False) for value in row["quic.version"]][:1]
-        last = [int(value, 16) for row in one.sent_by(True) for value in row["quic.version"]][-1:]
+    for connection in connections:
+        first = [int(value, 16) for row in connection.sent_by(False) for value in row["quic.version"]][:1]
+        last = [int(value, 16) for row in connection.sent_by(True) for value in row["quic.version"]][-1:]
         if (first, last) != ([_V1], [_V2]):
             yield f"version {first} to {last}"
 
 
 def _ipv6(connections: list[Connection], protocol: str) -> Reasons:
     yield from _plain(connections, protocol)
-    if any("4" in row["ip.version"] for one in connections for row in one.rows):
+    if any("4" in row["ip.version"] for connection in connections for row in connection.rows):
         yield "IPv4"
 
 
@@ -255,18 +271,18 @@ CHECKS: dict[str, Callable[[list[Connection], str], Reasons]] = {
 
 
 def ours(artifacts: Artifacts, case: Case, record: CaseRecord) -> set[str] | None:
-    """The codes of what our checks find, exit codes and files aside; None when nothing can be judged."""
+    """The codes of our findings, without exit codes and files; None when the job can't be judged."""
     evidence = store.load_evidence(artifacts)
     if evidence is None or not artifacts.key_logs:
         return None
-    found = facts(
+    ours_facts = facts(
         decode_capture(artifacts.client_capture, artifacts.key_logs),
         decode_capture(artifacts.server_capture, artifacts.key_logs),
     )
-    if not found.connections:
+    if not ours_facts.connections:
         return None
     context = CaseEvidence(
-        facts=found,
+        facts=ours_facts,
         evidence=evidence,
         case=record,
         truth=load_truth(artifacts.link_truth),
@@ -280,7 +296,7 @@ _VERDICTS = ("both pass", "both fail", "can't read", "disagree")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One job, judged twice. Empty: passed."""
+    """One job with both verdicts. Empty: passed."""
 
     job: Job
     ours: set[str]
@@ -295,7 +311,7 @@ class Comparison:
 
 
 def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
-    """Every job of a run that both can judge."""
+    """Compare every job of a run that both sides can judge."""
     cases = load_catalog().cases
     for job in folder.results():
         artifacts = folder.artifacts(job)
@@ -303,11 +319,11 @@ def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
         if job.case not in CHECKS or not all(path.is_file() for path in captures):
             continue
         record = folder.run.case(job)
-        found = ours(artifacts, cases[job.case], record)
-        if found is not None:
+        own_verdict = ours(artifacts, cases[job.case], record)
+        if own_verdict is not None:
             connections, closed = read(artifacts.client_capture, artifacts.key_logs, tshark)
             reasons = CHECKS[job.case](connections, folder.run.protocol(job))
-            yield Comparison(job, found, tuple(dict.fromkeys(reasons)), closed)
+            yield Comparison(job, own_verdict, tuple(dict.fromkeys(reasons)), closed)
 
 
 @click.command()
@@ -318,13 +334,12 @@ def main(runs: tuple[str, ...], tshark: str) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     for name in runs:
         try:
-            for one in compare(RunFolder.open(run_path(name)), tshark):
-                counts[one.job.case, one.verdict] += 1
-                if one.verdict == "disagree":
-                    said = ", ".join(sorted(one.ours)) or "passed"
-                    out.print(
-                        f"{name}/{one.job}: ours {said}; tshark {'; '.join(one.tshark) or 'passed'}", soft_wrap=True
-                    )
+            for disagreement in compare(RunFolder.open(run_path(name)), tshark):
+                counts[disagreement.job.case, disagreement.verdict] += 1
+                if disagreement.verdict == "disagree":
+                    ours = ", ".join(sorted(disagreement.ours)) or "passed"
+                    theirs = "; ".join(disagreement.tshark) or "passed"
+                    out.print(f"{name}/{disagreement.job}: ours {ours}; tshark {theirs}", soft_wrap=True)
         except (BentpipeError, subprocess.SubprocessError, OSError) as error:
             out.print(f"{name}: {error}", soft_wrap=True, markup=False)
     table = Table("case", "jobs", *_VERDICTS, box=None)

@@ -1,8 +1,9 @@
 """Precision and recall of the diagnoses on the independent labelled set.
 
-`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` decodes nothing again: it explains the
-tables that `runner.validation.transfers` left, as bentpipe explains a job's. A real link is explained as one: its
-data rate is what the contract states, its delay, queue and truth are unknown. 0: all goals are reached.
+`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` decodes nothing again. It explains the
+tables that `runner.validation.transfers` left, as bentpipe explains those of a job. A transfer over a real link is
+explained as such: its data rate is the contract's; delay, queue and truth are unknown. Exit code 0 when all goals are
+reached.
 """
 
 import argparse
@@ -30,7 +31,7 @@ LABELS = 8
 
 @dataclass(frozen=True)
 class Judged:
-    """One transfer: what was said of it, beside its label."""
+    """One transfer: its label, and the diagnoses that were made."""
 
     name: str
     wanted: frozenset[str]
@@ -43,7 +44,7 @@ class Judged:
 
 
 def judge(folder: Path) -> Judged:
-    """Explains one transfer anew."""
+    """Explain one transfer again."""
     label, spec = (json.loads((folder / name).read_bytes()) for name in ("label.json", "spec.json"))
     client_side, server_side = load_tables(folder / "client_tables"), load_tables(folder / "server_tables")
     record = case_record(spec, label["advertised"])
@@ -64,7 +65,8 @@ def judge(folder: Path) -> Judged:
 
 
 def case_record(spec: dict[str, Any], advertised: float | None) -> CaseRecord:
-    """What a run would have stored: an emulated link as it was set, a real one as its contract states it."""
+    """The record that a run would have stored: an emulated link as it was set, a real link as its contract states
+    it."""
     forward, back = (_parameters(spec[name], advertised) for name in ("forward", "return"))
     if advertised is not None:
         back = LinkParameters(
@@ -114,7 +116,7 @@ def _parameters(direction: dict[str, Any], advertised: float | None) -> LinkPara
 
 
 def link_truth(folder: Path, spec: dict[str, Any], label: dict[str, Any]) -> LinkTruth:
-    """The generator's records as the simulator's summary has them."""
+    """The generator's records in the form of the simulator's summary."""
     passages = read_passages(folder)
     return LinkTruth(
         seed=spec["seed"],
@@ -145,7 +147,7 @@ def _direction(passages: Passages) -> DirectionTruth:
 
 
 def count(transfers: list[Judged]) -> dict[str, Counts]:
-    """By diagnosis."""
+    """Counts by diagnosis."""
     counts: dict[str, Counts] = {}
     for transfer in transfers:
         for code in (transfer.wanted | transfer.found) - transfer.unsure:
@@ -157,7 +159,8 @@ def count(transfers: list[Judged]) -> dict[str, Counts]:
 
 
 def lines(transfers: list[Judged]) -> Iterator[str]:
-    """What is wrong, one line a transfer: `+` said without a cause, `-` missed, and a limit that is another."""
+    """A line for each transfer with an error: `+` for a diagnosis without a cause, `-` for a missed diagnosis, and a
+    wrong limit."""
     for transfer in transfers:
         false = sorted(transfer.found - transfer.wanted - transfer.unsure)
         missed = sorted(transfer.wanted - transfer.unsure - transfer.found)
@@ -169,7 +172,7 @@ def lines(transfers: list[Judged]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The table of a part. 0: every detector with 8 labels, and all together, reach the goal."""
+    """Print the table of a part. 0 when every detector with 8 labels, and all together, reach the goal."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", default="look")

@@ -1,12 +1,12 @@
-"""Each fault of a real link, injected in mid-transfer: `.venv/bin/python -m runner.validation.faults [--fault NAME]`.
+"""Injects each fault of a real link during a transfer: `.venv/bin/python -m runner.validation.faults [--fault NAME]`.
 
-The whole command runs over a satellite link between this host and another one, of namespaces with an SSH server and a
-Docker Engine of their own (`runner/tests/remote`). It has two jobs: when the first is done, and the client of
-the second downloads, the fault is injected; then is looked whether the job's containers and volumes are gone from both
-hosts within two minutes, what became of the job, and whether after the mend the same command has both results. They are
-test cases: numbers would be spoiled by a busy host. `--keep FILE` adds the injections of several calls up.
+The whole command runs over a satellite link between this host and another host, which is made of namespaces with their
+own SSH server and Docker Engine (`runner/tests/remote`). It has two jobs. When the first is done and the client of the
+second downloads, the fault is injected. Three things are checked: the job's containers and volumes are gone from both
+hosts within two minutes; the outcome of the job; after the fix, the same command has both results. The jobs are test
+cases, because a busy host would disturb measurements. `--keep FILE` adds up the injections of several calls.
 
-Needs root and the images of the tests. An injection takes a minute; two and a half where a watchdog must wait.
+Needs root and the images of the tests. An injection takes a minute, or two and a half when a watchdog must wait.
 """
 
 import json
@@ -38,7 +38,7 @@ from runner.tests.remote.hosts import Host
 from runner.tests.remote.jobs import STACK
 from runner.tests.remote.sky import LINK, Sky, sky_over
 
-ALLOWED_SECONDS = 120.0  # after the fault until nothing of its job may be left
+ALLOWED_SECONDS = 120.0  # from the fault until all containers and volumes of its job must be gone
 _COMMAND_SECONDS = 400.0
 CASES = _, _BROKEN = ("handshake", "transfer")  # the job before the fault, and the one that has it
 _INTO_TRANSFER = 2.0  # s from the client's start until the fault
@@ -51,16 +51,17 @@ out = Console(highlight=False)
 
 
 def _nothing(_: Host) -> None:
-    """There is nothing to mend."""
+    """Nothing needs a fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """`inject` breaks the host, or ends the runner; `mend` is what its owner would do, who read the sentence."""
+    """`inject` breaks the host, or ends the runner. `fix` is the repair by the host's owner after reading the
+    sentence."""
 
-    what: str
+    text: str
     inject: Callable[[Host, Process], object]
-    mend: Callable[[Host], object] = _nothing
+    fix: Callable[[Host], object] = _nothing
 
 
 def _refuse(host: Host) -> None:
@@ -69,36 +70,37 @@ def _refuse(host: Host) -> None:
 
 
 FAULTS = {
-    "ssh": Fault(what="SSH drops for 3 s", inject=lambda host, _: host.restart_ssh()),
-    "reboot": Fault(what="the host restarts", inject=lambda host, _: host.reboot()),
-    "docker": Fault(what="Docker restarts there", inject=lambda host, _: host.restart_engine()),
-    "disk": Fault(what="its disk is full", inject=lambda host, _: host.fill_disk(), mend=lambda host: host.free_disk()),
+    "ssh": Fault(text="SSH drops for 3 s", inject=lambda host, _: host.restart_ssh()),
+    "reboot": Fault(text="the host restarts", inject=lambda host, _: host.reboot()),
+    "docker": Fault(text="Docker restarts there", inject=lambda host, _: host.restart_engine()),
+    "disk": Fault(text="its disk is full", inject=lambda host, _: host.fill_disk(), fix=lambda host: host.free_disk()),
     "key": Fault(
-        what="our key is refused", inject=lambda host, _: _refuse(host), mend=lambda host: host.authorize("key")
+        text="our key is refused", inject=lambda host, _: _refuse(host), fix=lambda host: host.authorize("key")
     ),
     "host-key": Fault(
-        what="it has another host key",
+        text="it has another host key",
         inject=lambda host, _: host.restart_ssh(away=0.0, host_key="other_host_key"),
-        mend=lambda host: host.restart_ssh(away=0.0),
+        fix=lambda host: host.restart_ssh(away=0.0),
     ),
     "sessions": Fault(
-        what="MaxSessions is reached",
+        text="MaxSessions is reached",
         inject=lambda host, _: host.restart_ssh(away=0.0, options="MaxSessions 0"),
-        mend=lambda host: host.restart_ssh(away=0.0),
+        fix=lambda host: host.restart_ssh(away=0.0),
     ),
-    "runner": Fault(what="the runner is killed", inject=lambda _, runner: os.killpg(runner.pid, signal.SIGKILL)),
+    "runner": Fault(text="the runner is killed", inject=lambda _, runner: os.killpg(runner.pid, signal.SIGKILL)),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Injection:
-    """What one fault did. Seconds since it was injected; `became` is what the command had made of the job."""
+    """The result of one fault. Times are in seconds since the injection; `became`: the outcome that the command gave
+    the job."""
 
     fault: str
     became: str
     gone: float | None  # None: something was left after ALLOWED_SECONDS
     orphans: tuple[str, ...]
-    lost: int  # results that the run lacks after the mend, or has no more as they were
+    lost: int  # results that the run lacks after the fix, or has no more as they were
     said: str  # the command's last sentence
 
 
@@ -110,9 +112,9 @@ class Trial:
         self._fault = FAULTS[name]
 
     def inject(self) -> Injection:
-        """The fault in mid-transfer, and everything until the run is whole again."""
-        asked = ("--link", LINK, "--server", STACK, "--client", STACK, "--case", ",".join(CASES))
-        with self._running(*asked) as runner:
+        """Inject the fault during the transfer, and wait until the run is complete again."""
+        options = ("--link", LINK, "--server", STACK, "--client", STACK, "--case", ",".join(CASES))
+        with self._running(*options) as runner:
             self._await_transfer(runner)
             before = self._results()
             broken = {name for name in self._sky.things() if _OF_A_JOB.search(name)}
@@ -122,9 +124,9 @@ class Trial:
             gone = self._wait_until_gone(broken, began)
             orphans = () if gone is not None else tuple(sorted(self._left(broken)))
             code = runner.wait(_COMMAND_SECONDS)
-        became, said = self._became(code), self._last_line()
-        self._fault.mend(self._sky.host)
-        with self._running(*asked, "--retry", "error", "--retry", "failed") as again:
+        became, last_line = self._became(code), self._last_line()
+        self._fault.fix(self._sky.host)
+        with self._running(*options, "--retry", "error", "--retry", "failed") as again:
             again.wait(_COMMAND_SECONDS)
         after = self._results()
         good = sum(outcome is Outcome.SUCCEEDED for outcome, _ in after.values())
@@ -135,14 +137,14 @@ class Trial:
             gone=gone,
             orphans=(*orphans, *sorted(self._sky.things())),
             lost=len(CASES) - good + changed,
-            said=said,
+            said=last_line,
         )
 
     @contextmanager
-    def _running(self, *asked: str) -> Iterator[Process]:
-        """The command; it ends with the context, whatever happened there."""
+    def _running(self, *options: str) -> Iterator[Process]:
+        """The running command; it ends with the context in any case."""
         started = subprocess.Popen(
-            self._sky.command(*asked), cwd=ROOT, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
+            self._sky.command(*options), cwd=ROOT, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             yield started
@@ -162,7 +164,7 @@ class Trial:
         time.sleep(_INTO_TRANSFER)
 
     def _left(self, broken: set[str]) -> set[str]:
-        """What is left of a job; all of it while a host can't say."""
+        """The remaining parts of a job; all parts while a host does not answer."""
         with suppress(DockerException, OSError):
             return broken & self._sky.things()
         return broken
@@ -175,20 +177,20 @@ class Trial:
         return time.monotonic() - began
 
     def _became(self, code: int) -> str:
-        found = {job.case: result for job, result in RunFolder.open(self._sky.run).results().items()}
-        if _BROKEN not in found:
+        results = {job.case: result for job, result in RunFolder.open(self._sky.run).results().items()}
+        if _BROKEN not in results:
             return f"undone, exit code {code}"
-        result = found[_BROKEN]
+        result = results[_BROKEN]
         codes = "".join(f": {finding.code}" for finding in result.findings[:1])
         again = f" again, after: {result.disturbed[0][:80]}" if result.disturbed else ""
         return f"{result.outcome.value}{codes}{again}"
 
     def _results(self) -> dict[Job, tuple[Outcome, Sample | None]]:
-        """What must stay; which captures are kept may change."""
+        """The parts of the results that must not change. The kept captures may change."""
         if not (self._sky.run / "run.json").is_file():
             return {}
-        found = RunFolder.open(self._sky.run).results()
-        return {job: (result.outcome, result.sample) for job, result in found.items()}
+        results = RunFolder.open(self._sky.run).results()
+        return {job: (result.outcome, result.sample) for job, result in results.items()}
 
     def _last_line(self) -> str:
         lines = Path(self._log.name).read_text(errors="replace").split("\n")
@@ -201,7 +203,7 @@ class Trial:
 @click.option("--udp-port", default=CONTRACT_PORT, show_default=True, help="Of the server: one each for two at once.")
 @click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="A file of JSON lines that adds up.")
 def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -> None:
-    """Inject faults, count what is left and what is lost."""
+    """Inject faults, count remaining parts and lost results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # the host is taken down then, too
     done: list[Injection] = []
     if keep is not None and keep.is_file():
@@ -213,34 +215,41 @@ def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -
             with sky_over(Path(folder), sat.forward, sat.return_, disk=disk, udp_port=udp_port) as sky:
                 for number in range(1, times + 1):
                     run = sky.run.with_name(f"{sky.run.name}-{number}")
-                    one = Trial(replace(sky, run=run), name, log).inject()
-                    done.append(one)
+                    injection = Trial(replace(sky, run=run), name, log).inject()
+                    done.append(injection)
                     if keep is not None:
                         with keep.open("a") as file:
-                            file.write(json.dumps(asdict(one)) + "\n")
-                    out.print(f"{name} {number}/{times}: {one.became}; {_gone(one)}; {one.lost} lost. {one.said}")
+                            file.write(json.dumps(asdict(injection)) + "\n")
+                    out.print(
+                        f"{name} {number}/{times}: {injection.became}; {_gone(injection)}; "
+                        f"{injection.lost} lost. {injection.said}"
+                    )
     out.print(_table(done))
 
 
-def _gone(one: Injection) -> str:
-    return f"gone after {one.gone:.0f} s" if one.gone is not None else f"left: {', '.join(one.orphans)}"
+def _gone(injection: Injection) -> str:
+    return (
+        f"gone after {injection.gone:.0f} s" if injection.gone is not None else f"left: {', '.join(injection.orphans)}"
+    )
 
 
 def _table(done: list[Injection]) -> Table:
     table = Table("fault", "times", "the job became", "gone after at most", "orphans", "results lost", box=None)
     for name, fault in FAULTS.items():
-        ones = [one for one in done if one.fault == name]
-        if not ones:
+        of_fault = [injection for injection in done if injection.fault == name]
+        if not of_fault:
             continue
-        became = ", ".join(f"{count} × {what}" for what, count in Counter(one.became for one in ones).items())
-        gone = [one.gone for one in ones]
+        became = ", ".join(
+            f"{count} × {outcome}" for outcome, count in Counter(injection.became for injection in of_fault).items()
+        )
+        gone = [injection.gone for injection in of_fault]
         table.add_row(
-            fault.what,
-            str(len(ones)),
+            fault.text,
+            str(len(of_fault)),
             became,
             f"{max(seconds for seconds in gone if seconds is not None):.0f} s" if None not in gone else "never",
-            str(sum(len(one.orphans) for one in ones)),
-            str(sum(one.lost for one in ones)),
+            str(sum(len(injection.orphans) for injection in of_fault)),
+            str(sum(injection.lost for injection in of_fault)),
         )
     return table
 

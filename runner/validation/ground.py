@@ -1,7 +1,7 @@
 """Links and senders for the independent labelled set, drawn from a seed.
 
-The set is made without the detectors: a recipe (`recipes.py`) says what is done to a transfer, the generator
-(`quinn/`) makes it, and `oracle.py` measures in the generator's own records whether it came about.
+The set is made without the detectors. A recipe (`recipes.py`) names the actions on a transfer, the generator (`quinn/`)
+makes the transfer, and `oracle.py` measures the effects in the generator's own records.
 """
 
 from dataclasses import dataclass, field
@@ -44,12 +44,13 @@ class Ground:
         return round(self.rate * self.rtt / 8)
 
     def packets(self, share: float) -> int:
-        """Full packets in a share of the bandwidth-delay product; 4 at least."""
+        """The number of full packets in a share of the bandwidth-delay product; at least 4."""
         return max(4, round(share * self.bdp / 1480))
 
     @staticmethod
     def draw(random: Random) -> "Ground":
-        """From 2 to 16 Mbit/s and 40 to 620 ms, with 35 to 500 kB on the way; a file of 12 to 20 times that."""
+        """Draw a link with 2 to 16 Mbit/s, 40 to 620 ms, and 35 to 500 kB in flight; the file is 12 to 20 times that
+        size."""
         while True:
             rate = 2e6 * 8 ** random.random()
             rtt = 0.04 * 15.5 ** random.random()
@@ -62,7 +63,7 @@ class Ground:
 
 @dataclass
 class Recipe:
-    """What is done in one transfer. `spec` goes to the generator as JSON."""
+    """The actions on one transfer. `spec` goes to the generator as JSON."""
 
     spec: dict[str, Any]
     wanted: set[str] = field(default_factory=set)
@@ -100,7 +101,7 @@ def transfer(ground: Ground, random: Random, **server: Any) -> Recipe:
 
 
 def any_sender(ground: Ground, random: Random) -> dict[str, Any]:
-    """A sender that would fill the link: a controller of a real stack, or a window of more than the path."""
+    """A sender that can fill the link: the controller of a real stack, or a window larger than the path."""
     name = random.choice(("cubic", "newreno", "bbr", "fixed"))
     if name == "fixed":
         return {"controller": "fixed", "window": round(random.uniform(1.15, 1.6) * ground.bdp)}

@@ -1,16 +1,17 @@
-"""The decoder over captures that are made to be slow: MB/s, and how the time grows with the packets.
+"""The decoder's speed with captures made to be slow: MB/s, and the growth of the time with the number of packets.
 
     python -m runner.validation.hostile_captures [--packets 2000]
 
-Each kind is decoded with 1, 2 and 4 times as many packets. The exponent is that of time ~ packets^exponent, by the
-first and the last of them: 1 is linear, 2 quadratic. Seeds are fixed; times are CPU seconds, the fastest of three.
+Each kind is decoded with 1, 2 and 4 times as many packets. The exponent is that of time ~ packets^exponent, between the
+first and the last: 1 is linear, 2 quadratic. Seeds are fixed. Times are CPU seconds, the fastest of three.
 """
 
 import argparse
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -21,7 +22,8 @@ from runner.units import MIB
 
 Make = Callable[[Random, int], list[Record]]
 _STEPS = (1, 2, 4)
-_ROUNDS = 3  # of which the fastest counts
+_SEALED = 100  # byte of a datagram with an Initial packet that its keys protect
+_ROUNDS = 3  # only the fastest counts
 
 
 def _sent(number: int, payload: bytes, port: int = 50000) -> Record:
@@ -43,7 +45,20 @@ def _from_many_ports(rng: Random, count: int) -> list[Record]:
 
 
 def _damaged_initials(rng: Random, count: int) -> list[Record]:
-    """Every second one can't be opened."""
+    """Initials of which every second can't be decrypted."""
+    records = _initials(rng, count)
+    return [
+        record.with_payload(
+            record.payload[:_SEALED] + bytes((record.payload[_SEALED] ^ 1,)) + record.payload[_SEALED + 1 :]
+        )
+        if number % 2
+        else record
+        for number, record in enumerate(records)
+    ]
+
+
+def _extended_initials(rng: Random, count: int) -> list[Record]:
+    """Behind every second one is a byte that looks like a packet with a short header."""
     records = _initials(rng, count)
     return [
         record.with_payload(record.payload[:-1] + bytes((record.payload[-1] ^ 1,))) if number % 2 else record
@@ -51,9 +66,14 @@ def _damaged_initials(rng: Random, count: int) -> list[Record]:
     ]
 
 
+@cache
+def _connection() -> Pair:
+    return Pair().connect().request(5000)
+
+
 def _short_junk(rng: Random, count: int, *, size: int = 1200) -> list[Record]:
-    """Behind a real connection with keys."""
-    records = list(Pair().connect().request(5000).records)
+    """Undecryptable short headers after a real connection, whose keys the key log has."""
+    records = list(_connection().records)
     begin = records[-1].time_ns
     while len(records) < count:
         payload = bytes((0x40 | rng.getrandbits(6),)) + rng.randbytes(size - 1)
@@ -66,7 +86,7 @@ def _small_junk(rng: Random, count: int) -> list[Record]:
 
 
 def _handshake_junk(rng: Random, count: int) -> list[Record]:
-    """Handshake packets with other connection IDs each."""
+    """Handshake packets, each with other connection IDs."""
     head = bytes((0xE0,)) + (1).to_bytes(4)
     return [
         _sent(at, head + b"\x08" + rng.randbytes(8) + b"\x08" + rng.randbytes(8) + b"\x44\x92" + rng.randbytes(1170))
@@ -74,19 +94,23 @@ def _handshake_junk(rng: Random, count: int) -> list[Record]:
     ]
 
 
+_KEYS = ", with its key log"
 _KINDS: dict[str, Make] = {
     "Initials of distinct connections, one 4-tuple": _initials,
     "the same from 20,000 ports": _from_many_ports,
     "the same, every second one damaged": _damaged_initials,
+    "the same, bytes behind every second one": _extended_initials,
     "short headers that no key opens, 1200 B": _short_junk,
     "short headers that no key opens, 40 B": _small_junk,
+    "short headers that no key opens, 1200 B" + _KEYS: _short_junk,
+    "short headers that no key opens, 40 B" + _KEYS: _small_junk,
     "Handshake packets of no connection": _handshake_junk,
 }
 
 
-def _seconds(capture: Path) -> float:
+def _seconds(capture: Path, key_logs: Sequence[Path]) -> float:
     began = time.process_time()
-    decode_capture(capture)
+    decode_capture(capture, key_logs)
     return time.process_time() - began
 
 
@@ -96,16 +120,19 @@ def main() -> None:
     parser.add_argument("--packets", type=int, default=2000, help="of the smallest capture")
     packets = parser.parse_args().packets
     with tempfile.TemporaryDirectory(prefix="bentpipe-hostile-") as folder:
+        key_log = Path(folder) / "keys.log"
+        key_log.write_bytes(_connection().key_log)
         for name, make in _KINDS.items():
+            key_logs = (key_log,) if name.endswith(_KEYS) else ()
             records = make(Random(name), packets * _STEPS[-1])
             times = []
             for step in _STEPS:
                 capture = write_pcap(Path(folder) / "capture.pcap", records[: packets * step])
-                times.append(min(_seconds(capture) for _ in range(_ROUNDS)))
+                times.append(min(_seconds(capture, key_logs) for _ in range(_ROUNDS)))
             size = capture.stat().st_size / MIB
             exponent = math.log(times[-1] / times[0]) / math.log(_STEPS[-1])
             print(
-                f"{name:<48} {len(records):6} packets {times[-1]:7.2f} s {size / times[-1]:6.1f} MiB/s "
+                f"{name:<60} {len(records):6} packets {times[-1]:7.2f} s {size / times[-1]:6.1f} MiB/s "
                 f"{len(records) / times[-1]:8.0f} packets/s  exponent {exponent:.2f}",
                 flush=True,
             )

@@ -1,4 +1,4 @@
-"""Good recordings with mutated key logs: verdicts that the evidence does not bear.
+"""Good recordings with mutated key logs: finds verdicts that the evidence does not support.
 
 python -m runner.validation.key_logs [--inputs 2000] [--seed 1]
 """
@@ -13,14 +13,14 @@ from runner.model.result import Outcome
 from runner.tests.judge.evidence_campaign import campaign, recordings
 
 _NAMES = {
-    frozenset({Outcome.SUCCEEDED}): "nothing is missing: succeeded",
+    frozenset({Outcome.SUCCEEDED}): "no secret is missing: succeeded",
     frozenset({Outcome.ERROR}): "a secret is missing: error",
     frozenset({Outcome.ERROR, Outcome.SUCCEEDED}): "a secret has a wrong name: error or succeeded",
 }
 
 
 def main() -> int:
-    """Print the wrong verdicts; exit code 1 when there is any."""
+    """Print the wrong verdicts; exit code 1 when there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=2000, help="how many key logs")
     parser.add_argument("--seed", default="1")
@@ -34,12 +34,12 @@ def main() -> int:
             folder=Path(folder) / "job",
             tell=lambda outcomes: expected.update([outcomes]),
         )
-    for one in wrong:
-        print(one)
+    for case in wrong:
+        print(case)
     print(f"{options.inputs} mutated key logs of {len(recordings(catalog))} recordings, seed {options.seed}:")
     for outcomes, name in _NAMES.items():
         print(f"  {expected[outcomes]:6} {name}")
-    failed = sum(one.result.outcome is Outcome.FAILED for one in wrong)
+    failed = sum(case.result.outcome is Outcome.FAILED for case in wrong)
     print(f"wrong verdicts: {len(wrong)}, of these failed: {failed}")
     return 1 if wrong else 0
 

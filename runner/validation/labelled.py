@@ -1,8 +1,8 @@
-"""Make the labelled set: `python -m runner.validation.labelled FOLDER [--only NAME,…] [--part look|held|recorded] …`.
+"""Makes the labelled set: `python -m runner.validation.labelled FOLDER [--only NAME,…] [--part look|held|recorded] …`.
 
-Real endpoints in real lanes, one run folder; captures are not kept, the tables are. The causes are in `causes.py`.
-What was done stays: the same command goes on, and `--retry` runs again what failed or was spoiled. Then
-`python -m runner.validation.labelled_diagnoses FOLDER` judges the detectors.
+Real endpoints run in real lanes and leave one run folder. Captures are deleted, tables are kept. The causes are in
+`causes.py`. The same command continues an interrupted set; `--retry` also repeats failed and disturbed transfers.
+`python -m runner.validation.labelled_diagnoses FOLDER` then judges the detectors.
 """
 
 import argparse
@@ -36,49 +36,53 @@ _SEED = 7
 TIMEOUT = 60.0
 
 
-def case_of(one: Labelled) -> Case:
-    """What is asked: no verdict, only packets. As a test case, for nobody wants its goodput."""
+def case_of(transfer: Labelled) -> Case:
+    """The case of one transfer. It needs packets but no verdict; it is a test case because its goodput does not
+    matter."""
     return Case(
-        name=one.name,
-        abbreviation=one.name,
+        name=transfer.name,
+        abbreviation=transfer.name,
         kind=Kind.TEST_CASE,
-        description=", ".join(sorted(one.expected)) or "clean",
-        wire_name=one.wire,
-        link=one.link,
-        files=(one.size,),
+        description=", ".join(sorted(transfer.expected)) or "clean",
+        wire_name=transfer.wire,
+        link=transfer.link,
+        files=(transfer.size,),
         checks=(),
         timeout=TIMEOUT,
-        iterations=one.iterations,
+        iterations=transfer.iterations,
     )
 
 
-def jobs_of(one: Labelled) -> tuple[Job, ...]:
-    """One for each iteration."""
-    server, client = one.server_variant.name, one.client_variant.name
+def jobs_of(transfer: Labelled) -> tuple[Job, ...]:
+    """One job for each iteration."""
+    server, client = transfer.server_variant.name, transfer.client_variant.name
     return tuple(
-        Job(server=server, client=client, case=one.name, iteration=number) for number in range(1, one.iterations + 1)
+        Job(server=server, client=client, case=transfer.name, iteration=number)
+        for number in range(1, transfer.iterations + 1)
     )
 
 
 def _catalog(chosen: tuple[Labelled, ...]) -> Catalog:
-    own = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
-    stacks = {**load_catalog().implementations, MISBEHAVING: own[MISBEHAVING]}
-    return Catalog(implementations=stacks, cases={one.name: case_of(one) for one in chosen})
+    entries = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
+    stacks = {**load_catalog().implementations, MISBEHAVING: entries[MISBEHAVING]}
+    return Catalog(implementations=stacks, cases={transfer.name: case_of(transfer) for transfer in chosen})
 
 
 def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tuple[Catalog, Run]:
-    """The catalogue with every variant, and the run that has exactly the chosen jobs."""
+    """The catalogue with every variant, and a run with exactly the chosen jobs."""
     catalog = _catalog(chosen)
     stacks = tuple(
-        dict.fromkeys(variant.stack for one in chosen for variant in (one.server_variant, one.client_variant))
+        dict.fromkeys(
+            variant.stack for transfer in chosen for variant in (transfer.server_variant, transfer.client_variant)
+        )
     )
     ready = prepare(
         [catalog.implementations[name] for name in stacks], assume_yes=True, extra_cas=None, console=console
     )
     selection = Selection(servers=stacks, clients=stacks, cases=tuple(catalog.cases))
-    variants = (variant for one in chosen for variant in (one.server_variant, one.client_variant))
-    asked = Asked(tuple(dict.fromkeys(one for one in variants if one.parameters)), {})
-    placed = place(catalog, selection, asked)
+    variants = (variant for transfer in chosen for variant in (transfer.server_variant, transfer.client_variant))
+    requested = Asked(tuple(dict.fromkeys(variant for variant in variants if variant.parameters)), {})
+    placed = place(catalog, selection, requested)
     run = runs.new_run(
         path,
         placed.catalog,
@@ -88,11 +92,13 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
         image_ids=ready.ids,
         timeout_scale=1.0,
     )
-    return placed.catalog, replace(run, order=tuple(job for one in chosen for job in jobs_of(one)), protocols={})
+    return placed.catalog, replace(
+        run, order=tuple(job for transfer in chosen for job in jobs_of(transfer)), protocols={}
+    )
 
 
 def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, console: Console) -> None:
-    """Run what is left of the chosen ones."""
+    """Run the chosen jobs that have no result yet."""
     width = Width.parse(lanes)
     catalog, run = _planned(path, chosen, console)
     folder = RunFolder(path, run)
@@ -113,7 +119,7 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
                 deployment=deployment,
                 width=width,
                 retention=Retention.NONE,
-                watch=watch,
+                observer=watch,
             )
             with stopping(work):
                 work.execute()
@@ -122,24 +128,32 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
 def _chosen(only: str, part: str) -> tuple[Labelled, ...]:
     every = recorded() if part == RECORDED else labelled()
     names = [name for name in only.split(",") if name]
-    known = {one.name for one in every}
+    known = {transfer.name for transfer in every}
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"There is no labelled transfer '{unknown[0]}'. Choices: {', '.join(sorted(known))}.")
-    return tuple(one for one in every if (not names or one.name in names) and part in ("", one.part))
+    return tuple(
+        transfer for transfer in every if (not names or transfer.name in names) and part in ("", transfer.part)
+    )
 
 
 def main(arguments: list[str]) -> int:
-    """0 when all that was asked for has been tried."""
+    """0 when every requested transfer was tried."""
     parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
     parser.add_argument("--lanes", default="1")
-    parser.add_argument("--retry", action="store_true", help="again what failed or was spoiled")
-    asked = parser.parse_args(arguments)
+    parser.add_argument("--retry", action="store_true", help="repeat failed and disturbed transfers")
+    options = parser.parse_args(arguments)
     console = Console()
     try:
-        make(asked.folder, _chosen(asked.only, asked.part), lanes=asked.lanes, retry=asked.retry, console=console)
+        make(
+            options.folder,
+            _chosen(options.only, options.part),
+            lanes=options.lanes,
+            retry=options.retry,
+            console=console,
+        )
     except BentpipeError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
-"""Precision and recall of the diagnoses over the labelled set, each detector and each half of the set by itself.
+"""Precision and recall of the diagnoses over the labelled set, for each detector and each half of the set.
 
-`python -m runner.validation.labelled_diagnoses FOLDER…` reads what `runner.validation.labelled` left, and nothing of a
-stored result but whether the harness spoiled it: the tables are explained anew, by the detectors as they are now. The
-labels are those of `causes.py`. A trace that the harness spoiled is left out; `--all` counts it, too.
+`python -m runner.validation.labelled_diagnoses FOLDER…` reads the folders of `runner.validation.labelled`. It explains
+the tables again with the current detectors; from a stored result it takes only whether the harness disturbed the job.
+The labels are those of `causes.py`. A disturbed trace is left out; `--all` counts it, too.
 """
 
 import sys
@@ -28,104 +28,104 @@ _KNOWN = 0.90  # of a transfer's time
 
 @dataclass
 class Score:
-    """One half of the set."""
+    """The counts of one half of the set."""
 
     counts: dict[str, Counts] = field(default_factory=dict)
     traces: int = 0
     cells: int = 0
-    spoiled: int = 0
+    disturbed: int = 0
     known: list[float] = field(default_factory=list)
     """Per trace, the part of its time whose limit is named."""
 
-    def judge(self, wanted: frozenset[str], allowed: frozenset[str], found: frozenset[str]) -> list[str]:
-        """Count; what was wrong as `+code`, what was missed as `-code`."""
-        for code in wanted | (found - allowed):
-            one = self.counts.setdefault(code, Counts())
-            one.right += code in wanted and code in found
-            one.missed += code not in found
-            one.wrong += code not in wanted
-        return [f"+{code}" for code in sorted(found - wanted - allowed)] + [
-            f"-{code}" for code in sorted(wanted - found)
+    def judge(self, expected: frozenset[str], allowed: frozenset[str], diagnosed: frozenset[str]) -> list[str]:
+        """Count one trace; returns wrong diagnoses as `+code` and missed ones as `-code`."""
+        for code in expected | (diagnosed - allowed):
+            counts = self.counts.setdefault(code, Counts())
+            counts.right += code in expected and code in diagnosed
+            counts.missed += code not in diagnosed
+            counts.wrong += code not in expected
+        return [f"+{code}" for code in sorted(diagnosed - expected - allowed)] + [
+            f"-{code}" for code in sorted(expected - diagnosed)
         ]
 
     @property
     def all(self) -> Counts:
         every = self.counts.values()
         return Counts(
-            right=sum(one.right for one in every),
-            missed=sum(one.missed for one in every),
-            wrong=sum(one.wrong for one in every),
+            right=sum(count.right for count in every),
+            missed=sum(count.missed for count in every),
+            wrong=sum(count.wrong for count in every),
         )
 
 
 def explain_again(folder: RunFolder, job: Job) -> tuple[Explanation, Sample] | None:
-    """By the detectors of today; None without tables of both sides."""
+    """The explanation by the current detectors; None without tables of both sides."""
     artifacts, record = folder.artifacts(job), folder.run.case(job)
     if not (artifacts.client_tables.is_dir() and artifacts.server_tables.is_dir()):
         return None
     client_side, server_side = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
-    found = facts(client_side, server_side)
-    numbers = measured(client_side, server_side, found, record)
+    connection_facts = facts(client_side, server_side)
+    numbers = measured(client_side, server_side, connection_facts, record)
     truth = load_truth(artifacts.link_truth)
-    return explained(client_side, server_side, found, numbers, record=record, truth=truth), numbers
+    return explained(client_side, server_side, connection_facts, numbers, record=record, truth=truth), numbers
 
 
-def _spoiled(folder: RunFolder, job: Job) -> str | None:
-    """Why the trace says nothing, by the rules for test cases and the simulator's lateness."""
+def _disturbance(folder: RunFolder, job: Job) -> str | None:
+    """The reason why the trace was disturbed, by the rules for test cases and the simulator's lateness."""
     evidence = load_evidence(folder.artifacts(job))
     if evidence is None or evidence.error:
         return "no evidence"
-    spoiled = disturbed(evidence, load_truth(folder.artifacts(job).link_truth), folder.run.case(job))
-    return spoiled.why if spoiled else None
+    disturbance = disturbed(evidence, load_truth(folder.artifacts(job).link_truth), folder.run.case(job))
+    return disturbance.why if disturbance else None
 
 
 def judge(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Score], list[str]]:
-    """Scores by half, and a line for every trace with something wrong."""
-    known = {one.name: one for one in labelled()}
+    """Scores by half, and a line for every trace with an error."""
+    known = {transfer.name: transfer for transfer in labelled()}
     scores = {LOOK: Score(), HELD: Score()}
     lines = []
     for folder in folders:
         goodputs: dict[str, list[float]] = {}
         for job in folder.results():
-            if (one := known.get(job.case)) is None:
+            if (transfer := known.get(job.case)) is None:
                 continue
-            score = scores[one.part]
-            reason = _spoiled(folder, job)
+            score = scores[transfer.part]
+            reason = _disturbance(folder, job)
             if reason is not None and not everything:
-                score.spoiled += 1
-                lines.append(f"{one.part} {job}: left out, {reason}")
+                score.disturbed += 1
+                lines.append(f"{transfer.part} {job}: left out, {reason}")
                 continue
             again = explain_again(folder, job)
             if again is None or not again[0].spans:
-                score.spoiled += 1
-                lines.append(f"{one.part} {job}: left out, no response data in both captures")
+                score.disturbed += 1
+                lines.append(f"{transfer.part} {job}: left out, no response data in both captures")
                 continue
             explanation, numbers = again
-            goodputs.setdefault(one.name, []).extend([numbers.goodput] if numbers.goodput else [])
+            goodputs.setdefault(transfer.name, []).extend([numbers.goodput] if numbers.goodput else [])
             score.traces += 1
             score.known.append(1 - explanation.limits.get("unknown", 0.0))
-            found = frozenset(diagnosis.code for diagnosis in explanation.diagnoses)
-            if wrong := score.judge(one.expected - {CELL}, one.allowed, found):
-                lines.append(f"{one.part} {job}: {', '.join(wrong)}")
+            diagnosed = frozenset(diagnosis.code for diagnosis in explanation.diagnoses)
+            if wrong := score.judge(transfer.expected - {CELL}, transfer.allowed, diagnosed):
+                lines.append(f"{transfer.part} {job}: {', '.join(wrong)}")
         lines += _cells(goodputs, known, scores)
     return scores, lines
 
 
 def _cells(goodputs: dict[str, list[float]], known: dict[str, Labelled], scores: dict[str, Score]) -> Iterator[str]:
-    """What shows in several iterations only."""
+    """Diagnoses that show in several iterations only."""
     for name, values in goodputs.items():
-        one = known[name]
-        if one.iterations == 1:
+        transfer = known[name]
+        if transfer.iterations == 1:
             continue
-        scores[one.part].cells += 1
-        found = frozenset({CELL}) if two_modes(values) is not None else frozenset[str]()
-        if wrong := scores[one.part].judge(one.expected & {CELL}, frozenset(), found):
-            yield f"{one.part} {name}, {len(values)} iterations: {', '.join(wrong)}"
+        scores[transfer.part].cells += 1
+        diagnosed = frozenset({CELL}) if two_modes(values) is not None else frozenset[str]()
+        if wrong := scores[transfer.part].judge(transfer.expected & {CELL}, frozenset(), diagnosed):
+            yield f"{transfer.part} {name}, {len(values)} iterations: {', '.join(wrong)}"
 
 
 def main(arguments: list[str]) -> int:
-    """The tables, and what went wrong trace by trace. 0: what was held out reaches the goals, detector by detector."""
-    paths = [Path(one) for one in arguments if one != "--all"]
+    """Print the tables and the errors, trace by trace. 0 when every detector reaches the goals on the held-out part."""
+    paths = [Path(path) for path in arguments if path != "--all"]
     scores, lines = judge([RunFolder.open(path) for path in paths], everything="--all" in arguments)
     print("\n".join(lines))
     good = True
@@ -133,15 +133,15 @@ def main(arguments: list[str]) -> int:
         if not score.traces:
             continue
         least = min(score.known)
-        named = Counter(one >= _KNOWN for one in score.known)[True]
-        print(f"\n{part}: {score.traces} traces, {score.cells} cells of several iterations, {score.spoiled} left out")
+        named = Counter(share >= _KNOWN for share in score.known)[True]
+        print(f"\n{part}: {score.traces} traces, {score.cells} cells of several iterations, {score.disturbed} left out")
         print("\n".join(table(score.counts)))
         print(
             f"limit named for at least {_KNOWN:.0%} of the time in {named} of {score.traces} traces, least {least:.1%}"
         )
         counts = [*score.counts.values(), score.all]
         if part == HELD:
-            good = all(min(one.precision, one.recall) >= GOAL for one in counts) and least >= _KNOWN
+            good = all(min(count.precision, count.recall) >= GOAL for count in counts) and least >= _KNOWN
     return 0 if good and scores[HELD].traces else 1
 
 

@@ -1,10 +1,9 @@
-"""The labelled set in virtual time: `python -m runner.validation.labelled_virtual FOLDER [--only NAME,…]`.
+"""Makes the labelled set in virtual time: `python -m runner.validation.labelled_virtual FOLDER [--only NAME,…]`.
 
-The real code of `implementations/_misbehaving`, both roles in one process, over a link that is calculated instead of
-waited for: data rate, queue, delay, losses, marks, outage and fall of the MTU as sim/README.md defines them. Nothing
-else runs meanwhile, in their time, so that no host is too busy, and the same seed gives the same packets. What real
-stacks do, and what a scheduler does to a trace, only `runner.validation.labelled` shows, in lanes. Needs aioquic
-(runner/tests/requirements.txt).
+The real code of `implementations/_misbehaving` runs in both roles in one process. The link is calculated, so no time is
+spent waiting: data rate, queue, delay, losses, marks, outage and fall of the MTU as sim/README.md defines them. Load of
+the host has no effect, and the same seed gives the same packets. Real stacks and the effect of a scheduler are only in
+the set of `runner.validation.labelled`. Needs aioquic (runner/tests/requirements.txt).
 """
 
 import argparse
@@ -46,7 +45,7 @@ _ADDRESS = {"client": "193.167.0.100", "server": "193.167.100.100"}
 _CLIENT_PORT, _SERVER_PORT = 40_001, 443
 _FAR = {"client": "server", "server": "client"}
 _EPOCH = 1_700_000_000  # s; any, for the captures
-_INSTANT = 2e-6  # s that every turn of the loop takes: no timer is met exactly, and none can stop the clock
+_INSTANT = 2e-6  # s that every turn of the loop takes, so that no timer can stop the clock
 _COUNTS = [name for name in DirectionTruth.__dataclass_fields__ if not name.startswith("queue")]
 _PCAP_NS, _RAW_IP = 0xA1B23C4D, 101
 
@@ -67,7 +66,7 @@ class Datagram:
         return len(self.data) + _HEADERS
 
     def packet(self) -> bytes:
-        """The IP packet, checksums left 0."""
+        """The IP packet, with checksums of 0."""
         ends = [bytes(map(int, _ADDRESS[role].split("."))) for role in (self.sender, _FAR[self.sender])]
         head = struct.pack(">BBHHHBBH4s4s", 0x45, self.ecn, self.size, 0, 0x4000, 64, 17, 0, *ends)
         return head + struct.pack(">HHHH", self.source, self.target, self.size - 20, 0) + self.data
@@ -84,8 +83,8 @@ class Direction:
     _waiting: list[float] = field(default_factory=list)
     """When each packet in the queue begins to leave."""
 
-    def passes(self, one: Datagram, now: float) -> tuple[float, Datagram] | None:
-        """When it arrives, and as what; None: it never does."""
+    def passes(self, datagram: Datagram, now: float) -> tuple[float, Datagram] | None:
+        """The arrival time and the packet that arrives; None when it never arrives."""
         link, more = self.parameters, self.parameters.impairments
         self._waiting = [time for time in self._waiting if time > now]
         waiting = len(self._waiting)
@@ -93,20 +92,20 @@ class Direction:
             self.counts["dropped_queue"] += 1
             return None
         begin = max(now, self._free)
-        self._free = begin + 8 * one.size / link.data_rate
+        self._free = begin + 8 * datagram.size / link.data_rate
         self._waiting += [begin] if begin > now else []
         number = self.counts["packets_in"]
         if self.random.random() < link.loss or any(first <= number <= last for first, last in more.loss_list):
             self.counts["dropped_loss"] += 1
             return None
-        if one.ecn == ECT0 and 0 < more.mark_packets <= waiting:
+        if datagram.ecn == ECT0 and 0 < more.mark_packets <= waiting:
             self.counts["marked"] += 1
-            one = Datagram(one.sender, one.source, one.target, one.data, CE)
-        return self._free + link.delay, one
+            datagram = Datagram(datagram.sender, datagram.source, datagram.target, datagram.data, CE)
+        return self._free + link.delay, datagram
 
 
 class Network:
-    """Both directions, what the captures saw, and who listens where."""
+    """Both directions, the captures, and the listeners by address."""
 
     def __init__(self, record: CaseRecord, seed: int, clock: asyncio.AbstractEventLoop) -> None:
         self._record, self._clock = record, clock
@@ -116,40 +115,40 @@ class Network:
         self.listeners: dict[tuple[str, int], Callable[[Datagram], None]] = {}
         self._anchor: float | None = None
 
-    def send(self, one: Datagram) -> None:
-        """From the endpoint to the link."""
-        now, direction = self._clock.time(), self.directions[one.sender]
-        self.captures[one.sender].append((now, one))
+    def send(self, datagram: Datagram) -> None:
+        """Send a datagram from an endpoint into the link."""
+        now, direction = self._clock.time(), self.directions[datagram.sender]
+        self.captures[datagram.sender].append((now, datagram))
         direction.counts["packets_in"] += 1
-        direction.counts["bytes_in"] += one.size
-        if self._anchor is None and not one.data[0] & 0x80:
+        direction.counts["bytes_in"] += datagram.size
+        if self._anchor is None and not datagram.data[0] & 0x80:
             self._anchor = now
-        if reason := self._swallowed(one, now):
+        if reason := self._swallowed(datagram, now):
             direction.counts[reason] += 1
             return
-        passed = direction.passes(one, now)
+        passed = direction.passes(datagram, now)
         if passed is not None:
             self._clock.call_at(passed[0], self._arrive, passed[1])
 
-    def _swallowed(self, one: Datagram, now: float) -> str:
+    def _swallowed(self, datagram: Datagram, now: float) -> str:
         path, since = self._record.impairments, now - (now if self._anchor is None else self._anchor)
         outage, fall = path.outage, path.mtu_fall
         if outage is not None and self._anchor is not None and 0 <= since - outage.start < outage.duration:
             return "dropped_outage"
         fallen = fall is not None and self._anchor is not None and since >= fall.start
         longest = fall.size if fall is not None and fallen else _MTU
-        return "dropped_mtu" if one.size > longest else ""
+        return "dropped_mtu" if datagram.size > longest else ""
 
-    def _arrive(self, one: Datagram) -> None:
-        far, counts = _FAR[one.sender], self.directions[one.sender].counts
+    def _arrive(self, datagram: Datagram) -> None:
+        far, counts = _FAR[datagram.sender], self.directions[datagram.sender].counts
         counts["packets_out"] += 1
-        counts["bytes_out"] += one.size
-        self.captures[far].append((self._clock.time(), one))
-        if listener := self.listeners.get((far, one.target)):
-            listener(one)
+        counts["bytes_out"] += datagram.size
+        self.captures[far].append((self._clock.time(), datagram))
+        if listener := self.listeners.get((far, datagram.target)):
+            listener(datagram)
 
     def truth(self) -> dict[str, object]:
-        """What `truth.json` has of it; lateness is none."""
+        """The content of `truth.json`; lateness is 0."""
         none = {"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0, "count": 1}
         ways = {name: self.directions[role].counts for name, role in (("forward", "server"), ("return", "client"))}
         queue = {"queue_max_packets": 0, "queue_mean_packets": 0.0, "send_errors": 0}
@@ -177,7 +176,7 @@ class _Instantly(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is what is waited for."""
+    """An event loop that moves its own clock instead of waiting."""
 
     def __init__(self) -> None:
         self._instantly = _Instantly()
@@ -190,20 +189,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return [(0, 0, 0, "", (_ADDRESS["server"], _SERVER_PORT))]
 
     def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override]
-        """Nobody sends any."""
+        """Do nothing: no signal is sent in this process."""
 
 
 class Endpoints:
-    """Both roles of misbehaving, with the network in place of their sockets. One per process: they change modules."""
+    """Both roles of misbehaving, with the network instead of their sockets. One per process, because it changes
+    modules."""
 
-    def __init__(self, one: Labelled, folder: Path, network: Network) -> None:
+    def __init__(self, transfer: Labelled, folder: Path, network: Network) -> None:
         sys.path.insert(0, str(_SOURCE))
-        self._one, self._folder, self._network = one, folder, network
+        self._transfer, self._folder, self._network = transfer, folder, network
         self._modules: dict[str, Any] = {role: importlib.import_module(role) for role in _FAR}
         self._settings = importlib.import_module("settings").Settings
         self._modules["server"].SERVED, self._modules["client"].DOWNLOADS = folder, folder / "downloads"
         (folder / "downloads").mkdir()
-        (folder / "file").write_bytes(random.Random(_SEED).randbytes(one.size))
+        (folder / "file").write_bytes(random.Random(_SEED).randbytes(transfer.size))
         for role, module in self._modules.items():
             module.Wire = self._wire(role)
         self._use_certificates()
@@ -214,8 +214,8 @@ class Endpoints:
             (self._folder / name).write_bytes(content)
         chain, verify = configuration.load_cert_chain, configuration.load_verify_locations
         places = [self._folder / name for name in ("cert.pem", "priv.key", "ca.pem")]
-        configuration.load_cert_chain = lambda own, *_: chain(own, *places[:2])
-        configuration.load_verify_locations = lambda own, **_: verify(own, cafile=str(places[2]))
+        configuration.load_cert_chain = lambda configured, *_: chain(configured, *places[:2])
+        configuration.load_verify_locations = lambda configured, **_: verify(configured, cafile=str(places[2]))
 
     def _wire(self, role: str) -> type:
         base, acks, network = importlib.import_module("wire").Wire, importlib.import_module("acks"), self._network
@@ -233,23 +233,23 @@ class Endpoints:
                 network.listeners[role, port] = self._take
                 return VirtualSocket(port, ECT0 if self._marked else NOT_ECT)
 
-            def _take(self, one: Datagram) -> None:
-                acks.Acknowledgements.arriving = one.ecn
-                self._deliver(one.data, (f"::ffff:{_ADDRESS[one.sender]}", one.source, 0, 0))
+            def _take(self, datagram: Datagram) -> None:
+                acks.Acknowledgements.arriving = datagram.ecn
+                self._deliver(datagram.data, (f"::ffff:{_ADDRESS[datagram.sender]}", datagram.source, 0, 0))
 
             def close(self) -> None:
-                """Nothing is open."""
+                """Do nothing: no socket is open."""
 
         return VirtualWire
 
     def _setting(self, role: str) -> Any:
-        asked = {"server": self._one.server, "client": self._one.client}[role]
+        requested = {"server": self._transfer.server, "client": self._transfer.client}[role]
         os.environ.update(
             {
-                "TESTCASE": self._one.wire,
+                "TESTCASE": self._transfer.wire,
                 "REQUESTS": "https://server4:443/file",
                 "SSLKEYLOGFILE": str(self._folder / f"{role}.log"),
-                f"{role.upper()}_PARAMS": asked,
+                f"{role.upper()}_PARAMS": requested,
             }
         )
         settings = self._settings.from_environment(role)
@@ -257,7 +257,7 @@ class Endpoints:
         return settings
 
     async def transfer(self) -> int | None:
-        """The client's exit code; None when it did not end in time."""
+        """Run a transfer. Returns the client's exit code; None when it did not end in time."""
         server = asyncio.ensure_future(self._modules["server"].main(self._setting("server")))
         try:
             await asyncio.sleep(_INSTANT)
@@ -269,24 +269,24 @@ class Endpoints:
         return code
 
 
-def _capture(path: Path, seen: list[tuple[float, Datagram]]) -> None:
+def _capture(path: Path, datagrams: list[tuple[float, Datagram]]) -> None:
     parts = [struct.pack("<IHHiIII", _PCAP_NS, 2, 4, 0, 0, 65535, _RAW_IP)]
-    for time, one in seen:
-        packet, ns = one.packet(), round(time * 1e9)
+    for time, datagram in datagrams:
+        packet, ns = datagram.packet(), round(time * 1e9)
         parts += [struct.pack("<IIII", _EPOCH + ns // 10**9, ns % 10**9, len(packet), len(packet)), packet]
     path.write_bytes(b"".join(parts))
 
 
-def run_one(one: Labelled, job: Job, run: RunFolder) -> None:
-    """Leave the tables, the truth, the evidence and a result of one job in its folder."""
+def run_one(transfer: Labelled, job: Job, run: RunFolder) -> None:
+    """Leave the tables, the truth, the evidence and the result of one job in its folder."""
     loop = VirtualLoop()
-    network = Network(case_of(one).record(), job_seed(_SEED, job), loop)
+    network = Network(case_of(transfer).record(), job_seed(_SEED, job), loop)
     artifacts = run.artifacts(job)
     shutil.rmtree(artifacts.folder, ignore_errors=True)
     artifacts.link_truth.parent.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        code = loop.run_until_complete(Endpoints(one, folder, network).transfer())
+        code = loop.run_until_complete(Endpoints(transfer, folder, network).transfer())
         for role, tables in (("client", artifacts.client_tables), ("server", artifacts.server_tables)):
             capture = folder / f"{role}.pcap"
             _capture(capture, network.captures[role])
@@ -310,9 +310,11 @@ def run_one(one: Labelled, job: Job, run: RunFolder) -> None:
 
 
 def make(path: Path, chosen: tuple[Labelled, ...]) -> None:
-    """All jobs of the chosen ones, each in a process of its own; those that misbehaving doesn't run alone are left."""
-    able = [one for one in chosen if one.server_variant.stack == one.client_variant.stack == MISBEHAVING]
-    jobs = [(one, job) for one in able for job in jobs_of(one)]
+    """Make all chosen jobs, each in its own process. Jobs with a stack other than misbehaving are left out."""
+    able = [
+        transfer for transfer in chosen if transfer.server_variant.stack == transfer.client_variant.stack == MISBEHAVING
+    ]
+    jobs = [(transfer, job) for transfer in able for job in jobs_of(transfer)]
     run = RunFolder(
         path,
         Run(
@@ -324,37 +326,39 @@ def make(path: Path, chosen: tuple[Labelled, ...]) -> None:
             shuffled=False,
             clients=(),
             servers=(),
-            cases={one.name: case_of(one).record() for one in (*labelled(), *recorded())},
+            cases={transfer.name: case_of(transfer).record() for transfer in (*labelled(), *recorded())},
             implementations={},
             order=tuple(job for _, job in jobs),
         ),
     )
     run.save_run(run.run)
     fork = multiprocessing.get_context("fork")
-    for number, (one, job) in enumerate(jobs, start=1):
-        process = fork.Process(target=run_one, args=(one, job, run))
+    for number, (transfer, job) in enumerate(jobs, start=1):
+        process = fork.Process(target=run_one, args=(transfer, job, run))
         process.start()
         process.join()
         if process.exitcode:
-            raise SetupError(f"{one.name} could not be made: its process ended with {process.exitcode}.")
-        print(f"{number}/{len(jobs)} {one.name} #{job.iteration}", flush=True)
+            raise SetupError(f"{transfer.name} could not be made: its process ended with {process.exitcode}.")
+        print(f"{number}/{len(jobs)} {transfer.name} #{job.iteration}", flush=True)
 
 
 def main(arguments: list[str]) -> int:
-    """0 when all was made."""
+    """0 when every job was made."""
     parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled_virtual")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
-    asked = parser.parse_args(arguments)
-    names = [name for name in asked.only.split(",") if name]
-    every = recorded() if asked.part == RECORDED else labelled()
-    if unknown := set(names) - {one.name for one in every}:
+    options = parser.parse_args(arguments)
+    names = [name for name in options.only.split(",") if name]
+    every = recorded() if options.part == RECORDED else labelled()
+    if unknown := set(names) - {transfer.name for transfer in every}:
         print(f"There is no labelled transfer '{min(unknown)}'.", file=sys.stderr)
         return 2
-    chosen = [one for one in every if (not names or one.name in names) and asked.part in ("", one.part)]
+    chosen = [
+        transfer for transfer in every if (not names or transfer.name in names) and options.part in ("", transfer.part)
+    ]
     try:
-        make(asked.folder, tuple(chosen))
+        make(options.folder, tuple(chosen))
     except BentpipeError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -1,4 +1,4 @@
-"""What links and receivers do to transfers of the independent labelled set, and single sins, by name."""
+"""Recipes of the independent labelled set, by name: actions of links and receivers, and single sins."""
 
 from random import Random
 

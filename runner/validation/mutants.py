@@ -1,8 +1,8 @@
-"""Whether every rule of the table is really checked: `.venv/bin/python -m runner.validation.mutants`.
+"""Tests that every rule of the table is really checked: `.venv/bin/python -m runner.validation.mutants`.
 
-Takes recordings of real stacks, breaks one rule in each copy (runner/tests/mutate), judges the copy as any job, and
-counts: *killed* when exactly that rule was found, *wrong* when others were, *survived* when none was. Rules without a
-mutant are listed. Exit code 1 below the share of `--least`.
+Takes recordings of real stacks, breaks one rule in each copy (runner/tests/mutate), judges the copy like any job, and
+counts: *killed* when exactly that rule was found, *wrong* when other rules were found, *survived* when none was. Rules
+without a mutant are listed. Exit code 1 when the share of killed mutants is below `--least`.
 """
 
 import sys
@@ -51,7 +51,7 @@ def good_recordings() -> tuple[Path, ...]:
 
 
 def violations(folder: Path, catalog: Catalog) -> Broken:
-    """Rule and role of each violation that the product finds in a job folder."""
+    """Rule and role of each violation that the judge finds in a job folder."""
     case = catalog.cases["handshake"]
     job = Job(server="s", client="c", case=case.name, iteration=1)
     result = analyse(job, Artifacts(folder), case, case.record())
@@ -61,7 +61,7 @@ def violations(folder: Path, catalog: Catalog) -> Broken:
 def try_mutant(
     mutant: Mutant, folders: Sequence[Path], *, seed: int, catalog: Catalog, before: dict[Path, Broken]
 ) -> Trial:
-    """Make a mutant and judge it. `before`: violations of unchanged recordings, which is filled as they are needed."""
+    """Make a mutant and judge it. `before`: a cache of the violations in unchanged recordings."""
     with tempfile.TemporaryDirectory() as scratch:
         made = make(mutant, folders, seed, Path(scratch) / "job")
         if isinstance(made, str):
@@ -69,15 +69,15 @@ def try_mutant(
         source, folder = made
         if source not in before:
             before[source] = unchanged(source, Path(scratch) / "unchanged", catalog)
-        found = violations(folder, catalog) - before[source]
+        broken = violations(folder, catalog) - before[source]
     expected = (mutant.rule, mutant.role)
-    others = {(rule, role) for rule, role in found if (rule, role) != expected and rule not in mutant.along}
-    end = KILLED if expected in found and not others else WRONG if found else SURVIVED
-    return Trial(mutant=mutant, end=end, recording="/".join(source.parts[-3:-1]), found=found)
+    others = {(rule, role) for rule, role in broken if (rule, role) != expected and rule not in mutant.along}
+    end = KILLED if expected in broken and not others else WRONG if broken else SURVIVED
+    return Trial(mutant=mutant, end=end, recording="/".join(source.parts[-3:-1]), found=broken)
 
 
 def unchanged(source: Path, target: Path, catalog: Catalog) -> Broken:
-    """The violations of a recording that is opened and sealed again, with nothing changed."""
+    """The violations of a recording that is decrypted and encrypted again without a change."""
     recording = Recording.load(source)
     for datagram in recording.datagrams:
         for packet in datagram.packets:
@@ -86,13 +86,13 @@ def unchanged(source: Path, target: Path, catalog: Catalog) -> Broken:
 
 
 def report(trials: Iterable[Trial], *, everything: bool) -> float:
-    """Print what ended how; returns the share of killed mutants."""
+    """Print the results by outcome; returns the share of killed mutants."""
     trials = list(trials)
     table = Table("mutant", "recording", "end", "found", box=None)
     for trial in trials:
         if everything or trial.end != KILLED:
-            found = ", ".join(sorted(f"{rule} ({role})" for rule, role in trial.found))
-            table.add_row(trial.mutant.title, trial.recording, trial.end, found or trial.why)
+            rules = ", ".join(sorted(f"{rule} ({role})" for rule, role in trial.found))
+            table.add_row(trial.mutant.title, trial.recording, trial.end, rules or trial.why)
     out.print(table)
     checked = {rule.id for rule in RULES if rule.where is Where.INVARIANT}
     killed = {trial.mutant.rule for trial in trials if trial.end == KILLED}
@@ -109,21 +109,21 @@ def report(trials: Iterable[Trial], *, everything: bool) -> float:
 
 
 @click.command()
-@click.option("--rows", default="", help="Only rules whose name begins with one of these, comma-separated.")
-@click.option("--seed", default=1, help="Which packets and values the mutants take.")
+@click.option("--rows", default="", help="Only rules whose names begin with one of these texts, separated by commas.")
+@click.option("--seed", default=1, help="Seed of the packets and values that the mutants change.")
 @click.option("--least", default=0.0, help="Share of mutants that must be killed, for the exit code.")
 @click.option("--all", "everything", is_flag=True, help="List killed mutants, too.")
 def main(rows: str, seed: int, least: float, everything: bool) -> None:
-    """Break one rule of the table in each of many copies of recordings, and count which ones are found."""
-    wanted = tuple(rows.split(",")) if rows else ("",)
-    chosen = [mutant for mutant in MUTANTS if mutant.rule.startswith(wanted)]
+    """Break one rule of the table in each of many copies of recordings, and count the rules that are found."""
+    prefixes = tuple(rows.split(",")) if rows else ("",)
+    chosen = [mutant for mutant in MUTANTS if mutant.rule.startswith(prefixes)]
     if not chosen:
         raise click.UsageError(f"--rows: no mutant of a rule that begins with {rows!r}; expected e.g. rfc9000-12.")
     catalog, folders = load_catalog(), good_recordings()
     before: dict[Path, Broken] = {}
     trials = [try_mutant(mutant, folders, seed=seed, catalog=catalog, before=before) for mutant in chosen]
-    for source, found in before.items():
-        for rule, role in sorted(found):
+    for source, broken in before.items():
+        for rule, role in sorted(broken):
             out.print(f"unchanged {'/'.join(source.parts[-3:-1])} has {rule} ({role})")
     share = report(trials, everything=everything)
     sys.exit(share < least)

@@ -1,7 +1,7 @@
-"""What was so in a generated transfer, measured in the generator's own records: its link's and its application's.
+"""The effects in a generated transfer, measured in the records of the generator's link and application.
 
-Each effect is a number. From `certain` on its diagnosis is wanted, up to `absent` it is wrong, and between them it
-counts neither way: where a diagnosis begins is its detector's decision.
+Each effect is a number. From `certain` on its diagnosis is required; up to `absent` it is wrong. Between them it does
+not count, because each detector decides where its diagnosis begins.
 """
 
 import csv
@@ -23,7 +23,7 @@ _FULL = 0.9  # of a data rate, over a round trip
 
 @dataclass(frozen=True)
 class Effect:
-    """How much of it there was, and from where to where it counts."""
+    """The size of an effect, and the limits between which its diagnosis does not count."""
 
     amount: float
     absent: float
@@ -62,7 +62,7 @@ class Passages:
 
 
 def read_passages(folder: Path) -> dict[str, Passages]:
-    """By direction: forward, return."""
+    """The passages by direction: forward, return."""
     with (folder / "link.csv").open() as file:
         rows = list(csv.DictReader(file))
     return {name: Passages([row for row in rows if row["direction"] == name]) for name in ("forward", "return")}
@@ -70,7 +70,7 @@ def read_passages(folder: Path) -> dict[str, Passages]:
 
 @dataclass(frozen=True)
 class _First:
-    """When each byte of the response was first sent: datagrams' times, and the bytes known by then."""
+    """The first transmission of each byte of the response: times of datagrams, and the bytes known by then."""
 
     time: Array
     known: Array
@@ -154,7 +154,7 @@ class Oracle:
         return latest
 
     def shares(self) -> dict[str, float]:
-        """The part of the time from the request to the last new byte that each limit had."""
+        """The share of each limit in the time from the request to the last new byte."""
         grid = np.arange(self.start, self.finish, _STEP)
         log = self.application
         place = np.searchsorted([row["time_ns"] / 1e9 for row in log], grid, side="right") - 1
@@ -179,7 +179,7 @@ class Oracle:
         return {str(name): float((limits == name).mean()) for name in set(limits)}
 
     def _use(self, grid: Array) -> Array:
-        """The part of the forward link's capacity that was in use around each moment, over a round trip."""
+        """The share of the forward link's capacity that was in use around each moment, over a round trip."""
         link = self.spec["forward"]
         passed = np.isin(self.forward.fate, ("delivered", "marked", "loss", "outage", "mtu"))
         leave = self.forward.sent[passed] + self.forward.wait[passed]
@@ -194,7 +194,7 @@ class Oracle:
         return used
 
     def effects(self) -> Iterator[tuple[str, Effect]]:
-        """Of every diagnosis in `ground.MEASURED`."""
+        """The effects of every diagnosis in `ground.MEASURED`."""
         shares, duration = self.shares(), self.finish - self.start
         for code, limit in (("application-idle", "application"), ("receive-window", "receive window")):
             yield code, Effect(_if(shares.get(limit, 0.0), shares.get(limit, 0.0) * duration >= 0.4), 0.03, 0.12)
@@ -273,7 +273,8 @@ class Oracle:
         yield "return-link-full", Effect(full if full >= 0.15 else 0.05 if some >= 0.03 else 0.0, 0.0, 0.15)
 
     def _after_loss(self) -> Effect:
-        """The part of the time after the first loss in which the window of a controller that heeds losses ruled."""
+        """The share of the time after the first loss in which the window limited the transfer, for a controller that
+        reacts to losses."""
         lost = np.isin(self.forward.fate, ("loss", "queue", "policer", "outage", "mtu")) & (
             self.forward.sent > self.start
         )
@@ -290,7 +291,8 @@ class Oracle:
         return Effect(min(amount, 0.1) if self.spec["server"]["controller"] == "bbr" else amount, 0.05, 0.2)
 
     def _tail(self, duration: float) -> Effect:
-        """By how much the last new byte came later than it could have."""
+        """The delay of the last new byte after the time at which it could have arrived, as a measure of the lost
+        tail."""
         rtt = self.spec["forward"]["delay"] + self.spec["return"]["delay"]
         late = self.finish - float(self.forward.arrival[self.sent.last])
         share = late / duration

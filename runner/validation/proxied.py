@@ -1,9 +1,10 @@
-"""Real stacks over a proxy in user space: `python -m runner.validation.proxied FOLDER --part look|held`.
+"""Makes the third labelled set, real stacks over a proxy in user space: `python -m runner.validation.proxied FOLDER
+--part look|held`.
 
-The third labelled set. quic-go, quinn and aioquic serve from their images, unchanged; `proxy.py` is the link. Each
-transfer is explained as one over a real link: its contract states another data rate than the link has, and delay,
-queue and truth are unknown. Labels follow from what was set, or from what the proxy wrote down. A transfer in which the
-host kept the proxy from its work is made again. `python -m runner.validation.diagnoses FOLDER --part PART` judges.
+quic-go, quinn and aioquic serve from their images, unchanged; `proxy.py` is the link. Each transfer is explained as one
+over a real link: its contract states another data rate than the link has, and delay, queue and truth are unknown.
+Labels follow from the settings, or from the records of the proxy. A transfer in which the host kept the proxy from its
+work is made again. `python -m runner.validation.diagnoses FOLDER --part PART` judges the set.
 """
 
 import argparse
@@ -40,7 +41,7 @@ _FALL = {"window-after-loss", "retransmitted-tail", "spurious-retransmissions", 
 
 @dataclass
 class Cause:
-    """What is set in one transfer, and the diagnoses that it must lead to."""
+    """The settings of one transfer, and the diagnoses that they must lead to."""
 
     pair: Pair
     wanted: set[str]
@@ -48,7 +49,7 @@ class Cause:
 
 
 def _base(random: Random, server: str, queue: float = 2.0) -> Cause:
-    """A link of 3 to 7 Mbit/s and 60 to 240 ms with a queue in BDP; nothing slows the transfer but the link."""
+    """A link of 3 to 7 Mbit/s and 60 to 240 ms with a queue in BDP; only the link slows the transfer."""
     rate, rtt = round(random.uniform(3e6, 7e6), -4), random.uniform(0.06, 0.24)
     bdp = rate * rtt / 8
     spec: dict[str, Any] = {
@@ -132,7 +133,7 @@ CAUSES: dict[str, Callable[[Random, str], Cause]] = {
 
 
 class Forward:
-    """The proxy's records of the direction to the client, in seconds from the first of its datagrams."""
+    """The proxy's records of the direction to the client, in seconds since its first datagram."""
 
     def __init__(self, path: Path) -> None:
         with path.open() as file:
@@ -148,14 +149,14 @@ class Forward:
         return int(np.isin(self.fate, fates).sum())
 
     def standing(self, rtt: float) -> float:
-        """The part of the time in which a datagram would have waited for an RTT or longer."""
+        """The share of the time in which a datagram would have waited for at least an RTT."""
         spans = np.diff(self.came, append=self.came[-1])
         long = np.minimum(spans, np.maximum(self.wait - rtt, 0.0) + 0.01)[self.wait >= rtt]
         return float(long.sum()) / max(float(self.came[-1]), 1e-9)
 
     def use_after_loss(self, rate: float) -> float | None:
-        """The part of the data rate that was used from the first drop to the end; None: there were less than three
-        drops. What the queue held at the first drop belongs to it."""
+        """The share of the data rate that was used from the first drop to the end, including the queue at the first
+        drop; None with fewer than three drops."""
         gone, passed = np.isin(self.fate, ("loss", "queue", "policer")), self.fate == "delivered"
         if gone.sum() < 3:
             return None
@@ -166,7 +167,7 @@ class Forward:
 
 
 def label(cause: Cause, forward: Forward, server_side: Trace) -> dict[str, Any]:
-    """What must be said: what was set, and what the proxy's records show to have come about."""
+    """The required diagnoses: those of the settings, and those whose effects the proxy's records show."""
     wanted, unsure, link = set(cause.wanted), set(cause.unsure), cause.pair.spec["forward"]
     for code, amount, absent, certain in _measured(cause, forward, server_side):
         if code not in unsure:
@@ -180,7 +181,8 @@ def label(cause: Cause, forward: Forward, server_side: Trace) -> dict[str, Any]:
 
 
 def _measured(cause: Cause, forward: Forward, server_side: Trace) -> Iterator[tuple[str, float, float, float]]:
-    """Diagnosis, how much of it there was, up to where it is absent, from where it is certain."""
+    """Each diagnosis with the size of its effect, and the limits up to which it is absent and from which it is
+    certain."""
     link = cause.pair.spec["forward"]
     yield "standing-queue", forward.standing(2 * link["delay"]), 0.15, 0.37
     yield "outage", forward.count("outage"), 0, 6
@@ -198,7 +200,7 @@ def _measured(cause: Cause, forward: Forward, server_side: Trace) -> Iterator[tu
 
 
 def _answered_after(server_side: Trace) -> float:
-    """Seconds from the request to the first byte of the response: a busy host opens a file late."""
+    """Seconds from the request to the first byte of the response; a busy host opens a file late."""
     frames = server_side.stream_frames.to_pydict()
     first = {
         sender: min(time for time, each in zip(frames["time_ns"], frames["sender"], strict=True) if each == sender)
@@ -208,7 +210,8 @@ def _answered_after(server_side: Trace) -> float:
 
 
 def make(folder: Path, name: str, cause: Cause) -> str:
-    """Makes one transfer; its name, or with why it couldn't be made. One that exists is labelled anew."""
+    """Make one transfer. Returns its name, with the reason when it couldn't be made. An existing transfer is labelled
+    again."""
     if (folder / "label.json").exists():
         forward, server_side = Forward(folder / "passages.csv"), load_tables(folder / "server_tables")
         (folder / "label.json").write_text(json.dumps(label(cause, forward, server_side), indent=1))
@@ -236,7 +239,7 @@ def make(folder: Path, name: str, cause: Cause) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """0: all were made."""
+    """0 when every transfer was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", choices=sorted(PARTS), required=True)
@@ -250,9 +253,9 @@ def main(arguments: list[str]) -> int:
             for server in SERVERS:
                 full = f"{name}-{server}-{number}"
                 cause = CAUSES[name](Random(f"{full}/{seed}"), server)
-                told = make((options.folder / options.part / full).resolve(), full, cause)
-                failed += ":" in told
-                print(told, flush=True)
+                recording = make((options.folder / options.part / full).resolve(), full, cause)
+                failed += ":" in recording
+                print(recording, flush=True)
     return 1 if failed else 0
 
 

@@ -1,7 +1,7 @@
 """A pair of real images on both sides of the proxy: namespaces, containers, captures. Needs root and Docker.
 
-Nothing of `runner/lanes` takes part: two containers hold a network namespace each, veth pairs lead to the namespace of
-the proxy, and tcpdump stands at each endpoint's interface.
+It uses no code of `runner/lanes`. Two containers hold a network namespace each, veth pairs lead to the namespace of the
+proxy, and tcpdump runs at each endpoint's interface.
 """
 
 import json
@@ -31,12 +31,12 @@ _BIND = "{}:{}:ro"
 
 
 class ProxiedError(Exception):
-    """A transfer that ended without the file; the message says why."""
+    """A transfer that ended without the file; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Who transfers, over what, from which disk."""
+    """The stacks of a transfer, their link and the server's disk."""
 
     server: str
     client: str
@@ -47,7 +47,7 @@ class Pair:
 
 
 def transfer(pair: Pair, folder: Path, name: str, seconds: float) -> None:
-    """Leaves captures, key logs and passages in `folder`. Raises ProxiedError."""
+    """Run the transfer and leave captures, key logs and passages in `folder`. Raises ProxiedError."""
     (folder / "spec.json").write_text(json.dumps(pair.spec, indent=1))
     with ExitStack() as stack:
         inputs = folder / "inputs"
@@ -104,7 +104,7 @@ def _namespace(name: str) -> Iterator[str]:
 
 @contextmanager
 def _holder(name: str, pair: Pair, role: str) -> Iterator[int]:
-    """A container that holds an endpoint's network namespace: its process."""
+    """A container that holds an endpoint's network namespace; yields the id of its process."""
     image = f"bentpipe/{pair.server if role == 'server' else pair.client}"
     hosts = [f"--add-host={host}:{CLIENT_SIDE[0]}" for host in ("server", "server4", "sim")]
     _run(
@@ -173,7 +173,7 @@ def _capture(holder: str, path: Path) -> Iterator[None]:
 
 
 def _endpoints(stack: ExitStack, pair: Pair, name: str, inputs: Path, seconds: float) -> None:
-    """Starts the server, and waits until the client has ended."""
+    """Start the server, and wait until the client has ended."""
     common = [
         "--cap-add=NET_ADMIN",
         "--env=TESTCASE=transfer",
@@ -229,5 +229,5 @@ def _endpoints(stack: ExitStack, pair: Pair, name: str, inputs: Path, seconds: f
 
 
 def _disk(path: Path) -> str:
-    """The block device that a path is on."""
+    """The block device of a path."""
     return _run("df", "--output=source", str(path)).splitlines()[-1]

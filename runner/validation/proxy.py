@@ -1,8 +1,8 @@
-"""A link in user space: a UDP proxy that delays, queues, polices, drops, reorders, and writes down what it did.
+"""A link in user space: a UDP proxy that delays, queues, polices, drops and reorders, and records its actions.
 
-`python -m runner.validation.proxy SPEC FOLDER` runs in the network namespace between client and server. It is no
-part of the simulator (`sim/`) nor of the generator (`quinn/`): a diagnosis that only fits their links fails here.
-It ends with SIGTERM and leaves `passages.csv`, one row a datagram.
+`python -m runner.validation.proxy SPEC FOLDER` runs in the network namespace between client and server. It shares no
+code with the simulator (`sim/`) and the generator (`quinn/`), so a diagnosis that only fits their links fails here. It
+ends with SIGTERM and leaves `passages.csv`, with one row for each datagram.
 """
 
 import csv
@@ -33,7 +33,7 @@ _SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python has no name for it
 
 @dataclass
 class Passage:
-    """What became of one datagram. Times in seconds of the host's monotonic clock, sizes in bytes of IP packets."""
+    """The passage of one datagram. Times in seconds of the host's monotonic clock, sizes in bytes of IP packets."""
 
     direction: str
     came: float
@@ -58,7 +58,7 @@ class Direction:
     _filled_at: float | None = None
 
     def pass_on(self, now: float, size: int, since: float) -> Passage:
-        """`since`: seconds since the first datagram with a short header; negative: there was none."""
+        """Pass a datagram on. `since`: seconds since the first datagram with a short header; negative before it."""
         link = self.spec
         rate = next((rate for begin, rate in reversed(link.get("changes", ())) if since >= begin), link["rate"])
         while self._leaving and self._leaving[0] <= now:
@@ -107,37 +107,37 @@ class Proxy:
         self._first_short: float | None = None
         self._client: tuple[str, int] | None = None
         self._near, self._far = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-        for one, address in ((self._near, CLIENT_SIDE), (self._far, SERVER_SIDE)):
-            one.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
-            one.bind(address)
-            one.setblocking(False)
+        for side, address in ((self._near, CLIENT_SIDE), (self._far, SERVER_SIDE)):
+            side.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
+            side.bind(address)
+            side.setblocking(False)
         self._ready = socket.create_server(("", READY_PORT))
         self._ended = False
 
     def end(self) -> None:
-        """Ends `run` after the turn that is under way."""
+        """End `run` after its current turn."""
         self._ended = True
 
     def run(self) -> None:
-        """Until `end`."""
+        """Forward datagrams until `end` is called."""
         while not self._ended:
-            rest = max(self._due[0][0] - time.monotonic(), 0.0) if self._due else 0.2
-            for one in select.select([self._near, self._far, self._ready], [], [], rest)[0]:
-                if one is self._ready:
+            wait = max(self._due[0][0] - time.monotonic(), 0.0) if self._due else 0.2
+            for side in select.select([self._near, self._far, self._ready], [], [], wait)[0]:
+                if side is self._ready:
                     self._ready.accept()[0].close()
                 else:
-                    self._receive(one)
+                    self._receive(side)
             self._send()
 
-    def _receive(self, one: socket.socket) -> None:
-        name = "return" if one is self._near else "forward"
+    def _receive(self, side: socket.socket) -> None:
+        name = "return" if side is self._near else "forward"
         while True:
             try:
-                data, source = one.recvfrom(_MOST)
+                data, source = side.recvfrom(_MOST)
             except BlockingIOError:
                 return
             now = time.monotonic()
-            if one is self._near:
+            if side is self._near:
                 self._client = source
             if self._first_short is None and not data[0] & _LONG_HEADER:
                 self._first_short = now
@@ -158,11 +158,11 @@ class Proxy:
 
 
 def save(passages: list[Passage], path: Path) -> None:
-    """One row a datagram, in the order in which they came."""
+    """Write one row for each datagram, in the order of arrival."""
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(Passage.__dataclass_fields__)
-        rows.writerows([getattr(one, name) for name in Passage.__dataclass_fields__] for one in passages)
+        rows.writerows([getattr(passage, name) for name in Passage.__dataclass_fields__] for passage in passages)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,9 +1,9 @@
-"""Our reading of the public QUIC Interop Runner's verdicts against its own way of asking.
+"""Compares our reading of the public QUIC Interop Runner's verdicts with its own questions to tshark.
 
-`.venv/bin/python -m runner.validation.public RUN…` takes jobs of stored runs whose captures were kept (and, without
-RUN, the recordings of the tests), asks tshark what the public runner would ask, and prints each difference from
-`runner.judge.public`. Source of the questions: its `trace.py`, `testcase.py` and `testcases_quic.py` of 2026.
-Exit code 1 when a job differs.
+`.venv/bin/python -m runner.validation.public RUN…` takes jobs of stored runs with captures (without RUN, the recordings
+of the tests), gives tshark the questions of the public runner, and prints each difference from `runner.judge.public`.
+The questions come from `trace.py`, `testcase.py` and `testcases_quic.py` of the public runner in 2026. Exit code 1 when
+a job differs.
 """
 
 import sys
@@ -58,22 +58,22 @@ class Traces:
 
     @cached_property
     def key_log(self) -> Path | None:
-        """The one that it uses."""
+        """The key log that the public runner uses."""
         return usable_key_log([self.artifacts.folder / role / "keys.log" for role in (CLIENT, SERVER)])
 
     @cached_property
     def client(self) -> tuple[Frame, ...]:
-        """At the client's side of the link."""
+        """The capture at the client's side of the link."""
         return frames(self.artifacts.client_capture, self.key_log)
 
     @cached_property
     def server(self) -> tuple[Frame, ...]:
-        """At the server's side of the link."""
+        """The capture at the server's side of the link."""
         return frames(self.artifacts.server_capture, self.key_log)
 
 
 def layers(captured: tuple[Frame, ...], kind: str, sender: str = "") -> list[Layer]:
-    """Packets of a type; an empty type: of short headers."""
+    """Packets of a type; an empty type stands for short headers."""
     return [
         layer
         for frame in captured
@@ -84,7 +84,7 @@ def layers(captured: tuple[Frame, ...], kind: str, sender: str = "") -> list[Lay
 
 
 def plain(traces: Traces, handshakes: int) -> Reasons:
-    """Handshakes by the server's connection IDs, and version 1 alone."""
+    """The number of handshakes, by the server's connection IDs, and version 1 only."""
     initials = layers(traces.server, INITIAL, SERVER)
     count = len({layer.get("scid") for layer in initials})
     if count != handshakes:
@@ -94,7 +94,7 @@ def plain(traces: Traces, handshakes: int) -> Reasons:
 
 
 def no_retry(traces: Traces) -> Reasons:
-    """Of the case handshake, and of those that extend it."""
+    """The rule of the case handshake, and of cases that extend it."""
     if layers(traces.client, RETRY):
         yield "a Retry packet"
 
@@ -126,7 +126,7 @@ def multiplexing(traces: Traces) -> Reasons:
 
 
 def retry(traces: Traces) -> Reasons:
-    """A token of Retry in an Initial packet, before which no packet number began anew."""
+    """A token of Retry in an Initial packet, and no earlier reset of the packet number."""
     tokens = {layer.get("retry_token") for layer in layers(traces.client, RETRY, SERVER)}
     highest = -1
     for layer in layers(traces.client, INITIAL, CLIENT):
@@ -142,7 +142,7 @@ def retry(traces: Traces) -> Reasons:
 
 
 def resumption(traces: Traces) -> Reasons:
-    """A Certificate in the first connection alone, by the server's connection IDs."""
+    """A Certificate in the first connection only, by the server's connection IDs."""
     packets = layers(traces.client, HANDSHAKE, SERVER)
     ids = [layer.get("scid") for layer in packets]
     certificates = [layer.get("scid") for layer in packets if "tls.handshake.certificates_length" in layer.fields]
@@ -155,7 +155,7 @@ def resumption(traces: Traces) -> Reasons:
 
 
 def payload(packets: list[Layer]) -> int:
-    """Bytes of their payloads; those of long headers without keys stand in another field."""
+    """Bytes of the packets' payloads. For long headers without keys they are in another field."""
     size = 0
     for layer in packets:
         names = ("payload", "remaining_payload") if layer.type else ("protected_payload",)
@@ -165,7 +165,7 @@ def payload(packets: list[Layer]) -> int:
 
 
 def zerortt(traces: Traces) -> Reasons:
-    """Some bytes in 0-RTT, at most half of the names in 1-RTT."""
+    """Some bytes in 0-RTT, and at most half of the names in 1-RTT."""
     early, late = payload(layers(traces.client, EARLY, CLIENT)), payload(layers(traces.client, "", CLIENT))
     if not early:
         yield "no 0-RTT"
@@ -174,8 +174,8 @@ def zerortt(traces: Traces) -> Reasons:
 
 
 def amplification(traces: Traces) -> Reasons:
-    """The chain was sent; no datagram of the server is larger than what is left of four times the client's bytes. Of a
-    datagram it looks at the first packet alone."""
+    """The chain was sent, and no datagram of the server exceeds the remaining part of four times the client's bytes.
+    Only the first packet of a datagram counts."""
     sent = [layer for layer in layers(traces.server, HANDSHAKE, SERVER) if "crypto.offset" in layer.fields]
     ends = [int(layer.fields["crypto.offset"][0]) + int(layer.fields["crypto.length"][0]) for layer in sent]
     if max(ends, default=0) < _CHAIN:
@@ -199,14 +199,14 @@ def amplification(traces: Traces) -> Reasons:
 
 
 def keyupdate(traces: Traces) -> Reasons:
-    """Packets in key phase 1 of both sides."""
+    """Packets in key phase 1 from both sides."""
     for captured, sender in ((traces.client, CLIENT), (traces.server, SERVER)):
         if not any(layer.get("key_phase") in ("1", "True") for layer in layers(captured, "", sender)):
             yield f"no packet of the {sender} in key phase 1"
 
 
 def ecn(traces: Traces) -> Reasons:
-    """ECT and no CE as packets leave, and counts in the first packet of some datagram."""
+    """ECT and no CE in leaving packets, and counts in the first packet of some datagram."""
     for captured, sender in ((traces.client, CLIENT), (traces.server, SERVER)):
         mine = [frame for frame in captured if frame.sender == sender]
         marks = Counter(frame.ecn for frame in mine)
@@ -220,12 +220,12 @@ def rebinding(traces: Traces) -> Reasons:
     """The server's first packet on each new path has PATH_CHALLENGE, and it is answered."""
     mine = [frame for frame in traces.server if frame.sender == SERVER]
     challenges: set[str | None] = set()
-    seen: set[tuple[object, object]] = set()
+    paths: set[tuple[object, object]] = set()
     last = (mine[0].source, mine[0].destination) if mine else None
     for frame in mine:
         current = frame.source, frame.destination
-        if current != last and current not in seen:
-            seen.add(last)  # type: ignore[arg-type]
+        if current != last and current not in paths:
+            paths.add(last)  # type: ignore[arg-type]
             last = current
             if not frame.has("path_challenge.data"):
                 yield f"the first packet to {current[1]} has no PATH_CHALLENGE"
@@ -249,14 +249,14 @@ def readdressing(traces: Traces) -> Reasons:
 
 
 def migration(traces: Traces) -> Reasons:
-    """The client's first packet on a new path has another connection ID than the first of the path before."""
-    last, ids, seen = None, None, set()
+    """The client's first packet on a new path has another connection ID than its first packet on the path before."""
+    last, ids, paths = None, None, set()
     for frame in traces.client:
         if frame.sender != CLIENT:
             continue
         current = frame.source, frame.destination
-        if last is not None and current != last and current not in seen:
-            seen.add(last)
+        if last is not None and current != last and current not in paths:
+            paths.add(last)
             if ids == frame.layers[0].get("dcid"):
                 yield "the connection ID did not change with the path"
             last, ids = current, frame.layers[0].get("dcid")
@@ -265,13 +265,13 @@ def migration(traces: Traces) -> Reasons:
 
 
 def ipv6(traces: Traces) -> Reasons:
-    """Nothing over IPv4."""
+    """No packet over IPv4."""
     if any(frame.is_ipv4 and frame.sender == SERVER for frame in traces.server):
         yield "packets over IPv4"
 
 
 def v2(traces: Traces) -> Reasons:
-    """From version 1 to version 2."""
+    """A change from version 1 to version 2."""
     if _V1 not in {layer.version for layer in layers(traces.client, INITIAL, CLIENT)}:
         yield "no Initial packet of the client in version 1"
     if V2 not in {layer.version for layer in layers(traces.server, INITIAL, SERVER)}:
@@ -303,8 +303,9 @@ _QUESTIONS: dict[str, tuple[Question, ...]] = {
 }
 
 
-def asked(case: CaseRecord, traces: Traces, evidence: Evidence) -> str | None:
-    """The public runner's first reason against a job, by tshark; empty when it passes, None without such a case."""
+def first_reason(case: CaseRecord, traces: Traces, evidence: Evidence) -> str | None:
+    """The public runner's first reason against a job, by tshark; empty when it passes, None for a case that it doesn't
+    have."""
     if case.name not in _QUESTIONS or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
     if evidence.client.timed_out or evidence.client.exit_code not in (0, None):
@@ -319,7 +320,7 @@ def asked(case: CaseRecord, traces: Traces, evidence: Evidence) -> str | None:
 
 
 def stored(runs: tuple[str, ...]) -> Iterator[tuple[str, CaseRecord, Artifacts]]:
-    """Jobs whose captures were kept, with the records of their cases."""
+    """The jobs with captures, and the records of their cases."""
     for name in runs:
         folder = store.RunFolder.open(Path(name))
         run = folder.run
@@ -338,17 +339,17 @@ def stored(runs: tuple[str, ...]) -> Iterator[tuple[str, CaseRecord, Artifacts]]
 
 @click.command()
 @click.argument("runs", nargs=-1)
-@click.option("--case", "wanted", default="", help="These cases alone, comma-separated.")
-def main(runs: tuple[str, ...], wanted: str) -> None:
-    """Compare our reading of the public runner's verdicts with what tshark says to its own questions."""
+@click.option("--case", "cases", default="", help="Only these cases, separated by commas.")
+def main(runs: tuple[str, ...], cases: str) -> None:
+    """Compare our reading of the public runner's verdicts with tshark's answers to its questions."""
     table = Table("job", "ours", "by tshark", "unread by tshark", box=None)
     counts = Counter[str]()
     for name, case, artifacts in stored(runs):
         evidence = store.load_evidence(artifacts)
-        if evidence is None or (wanted and case.name not in wanted.split(",")):
+        if evidence is None or (cases and case.name not in cases.split(",")):
             continue
         traces = Traces(artifacts)
-        theirs = asked(case, traces, evidence)
+        theirs = first_reason(case, traces, evidence)
         captures = (artifacts.client_capture, artifacts.server_capture)
         sides = (decode_capture(capture, artifacts.key_logs) for capture in captures)
         ours = public_verdict(case, facts(*sides), evidence)
@@ -357,7 +358,7 @@ def main(runs: tuple[str, ...], wanted: str) -> None:
         same = (ours.outcome is Outcome.SUCCEEDED) == (theirs == "")
         counts["agree" if same else "differ"] += 1
         if not same:
-            unread = sum("remaining_payload" in layer.fields for one in traces.server for layer in one.layers)
+            unread = sum("remaining_payload" in layer.fields for frame in traces.server for layer in frame.layers)
             table.add_row(name, ours.why or "succeeded", theirs or "succeeded", f"{unread} packets")
     out.print(table)
     out.print(f"{counts['agree']} jobs agree, {counts['differ']} differ.")

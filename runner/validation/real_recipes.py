@@ -1,4 +1,4 @@
-"""Recipes over real links: a contract states a data rate, and nobody knows delay, queue or loss."""
+"""Recipes over real links: a contract states the data rate; delay, queue and loss are unknown."""
 
 from random import Random
 
@@ -48,7 +48,7 @@ for _name in (
 
 @recipe
 def _real_policer(ground: Ground, random: Random) -> Recipe:
-    """The link could carry four times as much: a policer drops what exceeds the contract, without a queue."""
+    """The link could carry four times as much. A policer drops packets above the contract, without a queue."""
     made = RECIPES["clean-cubic"](ground, random)
     made.spec["server"]["controller"] = random.choice((*LOSS_BASED, "bbr"))
     made.spec["forward"] |= {

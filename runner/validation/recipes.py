@@ -1,7 +1,7 @@
-"""What is done to transfers of the independent labelled set, by name.
+"""Recipes of the independent labelled set, by name.
 
-A recipe takes a link and chance, and says what it sets. A behaviour of the sender is wanted because it was set; what
-shows in the generator's records (`ground.MEASURED`) is left to the oracle.
+A recipe takes a link and a random source, and names its settings. A behaviour of the sender is required because it was
+set. Effects that show in the generator's records (`ground.MEASURED`) are left to the oracle.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ _INITIAL_WINDOW = 14_720  # bytes (RFC 9002 §7.2)
 
 
 def recipe(make: Maker) -> Maker:
-    """Adds a recipe under its function's name."""
+    """Add a recipe under its function's name."""
     RECIPES[make.__name__.strip("_").replace("_", "-")] = make
     return make
 
 
 def plain(ground: Ground, random: Random, **server: Any) -> Recipe:
-    """The base, with BBR's own ways counted neither way."""
+    """The base. Behaviours that BBR has by itself don't count."""
     made = transfer(ground, random, **server)
     if server.get("controller") == "bbr":
         made.unsure |= _BBR_MAY
@@ -34,7 +34,7 @@ def plain(ground: Ground, random: Random, **server: Any) -> Recipe:
 
 
 def any_controller(ground: Ground, random: Random) -> Recipe:
-    """A sender that would fill the link, with any controller."""
+    """A sender that can fill the link, with any controller."""
     return plain(ground, random, **any_sender(ground, random))
 
 

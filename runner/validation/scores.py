@@ -1,4 +1,4 @@
-"""Precision and recall of diagnoses: what both labelled sets count."""
+"""Precision and recall of diagnoses, for all labelled sets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ GOAL = 0.95
 
 @dataclass
 class Counts:
-    """Of one detector in one part of a set: labels found, labels missed, and found without a label."""
+    """The counts of one detector in one part of a set: labels found, labels missed, and diagnoses without a label."""
 
     right: int = 0
     missed: int = 0
@@ -25,7 +25,7 @@ class Counts:
 
 
 def table(counts: Mapping[str, Counts]) -> Iterator[str]:
-    """Every diagnosis, then all of them."""
+    """A row for every diagnosis, then one for all of them."""
     yield f"{'':28} {'labels':>6} {'found':>6} {'missed':>6} {'wrong':>6} {'precision':>9} {'recall':>7}"
     total = Counts(
         right=sum(each.right for each in counts.values()),

@@ -1,9 +1,9 @@
-"""Is what the decoder of TCP says true? Real captures of a run beside tshark and the simulator's own count.
+"""Compares the decoder of TCP with tshark and the simulator's counts, on captures of a run.
 
     python -m runner.validation.tcp RUN
 
-For each job over TCP whose captures were kept: payload bytes and repeated bytes of the server by tshark's sequence
-numbers, content by tshark's HTTP/2, lost packets by the simulator's drops. Needs tshark. Exit code 1: they differ.
+For each job over TCP with captures: payload bytes and repeated bytes of the server by tshark's sequence numbers,
+content by tshark's HTTP/2, lost packets by the simulator's drops. Needs tshark. Exit code 1 when a number differs.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ _CONTENT = "http2.type == 0 && tcp.srcport == 443"
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """Of one job. Bytes, and packets in `lost`; None: this source can't tell."""
+    """The numbers of one job, in bytes, `lost` in packets; None when a source does not have the number."""
 
     sent: int
     repeated: int | None
@@ -37,11 +37,11 @@ class Numbers:
 
 
 def ours(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
-    """By the decoder."""
+    """The numbers of our decoder."""
     case = run.case(job)
     traces = decode_tcp(artifacts.client_capture, artifacts.server_capture, artifacts.key_logs)
-    found = facts(*traces)
-    numbers = sample(*traces, found, file_sizes=case.file_sizes, forward=case.forward, return_=case.return_)
+    tcp_facts = facts(*traces)
+    numbers = sample(*traces, tcp_facts, file_sizes=case.file_sizes, forward=case.forward, return_=case.return_)
     datagrams = traces[1].datagrams
     sent = sum(row["payload_length"] for row in datagrams.to_pylist() if row["sender"] == 1)
     content = numbers.file_size if numbers.ttlb is not None else 0
@@ -49,7 +49,7 @@ def ours(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
 
 
 def theirs(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
-    """By tshark and by the simulator's truth."""
+    """The numbers of tshark and of the simulator's truth."""
     segments = [[int(cell) for cell in row] for row in _tshark(artifacts, _DATA, "tcp.stream", "tcp.seq", "tcp.len")]
     streams = defaultdict(list)
     for stream, start, length in segments:
@@ -65,7 +65,7 @@ def theirs(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
 
 
 def _covered(ranges: list[tuple[int, int]]) -> int:
-    """Bytes of the union."""
+    """The bytes in the union of the ranges."""
     total = reached = 0
     for start, end in sorted(ranges):
         total += max(0, end - max(reached, start))
@@ -74,22 +74,22 @@ def _covered(ranges: list[tuple[int, int]]) -> int:
 
 
 def _content(artifacts: Artifacts) -> Iterator[int]:
-    """Lengths of DATA frames. A segment may end several frames: tshark lists them side by side."""
+    """The lengths of DATA frames. A segment may end several frames, and tshark lists them together."""
     for lengths, types in _tshark(artifacts, _CONTENT, "http2.length", "http2.type"):
         for length, kind in zip(lengths.split(","), types.split(","), strict=True):
             if kind == "0":
                 yield int(length)
 
 
-def _tshark(artifacts: Artifacts, what: str, *fields: str) -> list[list[str]]:
+def _tshark(artifacts: Artifacts, display_filter: str, *fields: str) -> list[list[str]]:
     names = [word for field in fields for word in ("-e", field)]
-    command = ["tshark", "-r", str(artifacts.server_capture), "-Y", what, "-T", "fields", *names]
+    command = ["tshark", "-r", str(artifacts.server_capture), "-Y", display_filter, "-T", "fields", *names]
     run = subprocess.run(command, capture_output=True, check=True, text=True)
     return [line.split("\t") for line in run.stdout.splitlines()]
 
 
 def main() -> int:
-    """Compare all; the exit code."""
+    """Compare all jobs; returns the exit code."""
     folder = RunFolder.open(Path(sys.argv[1]))
     differ = 0
     for job, result in folder.results().items():
@@ -98,7 +98,11 @@ def main() -> int:
             continue
         mine, other = ours(folder.run, job, artifacts), theirs(folder.run, job, artifacts)
         pairs = [(name, getattr(mine, name), getattr(other, name)) for name in Numbers.__dataclass_fields__]
-        wrong = [f"{name} {one}, expected {two}" for name, one, two in pairs if two is not None and one != two]
+        wrong = [
+            f"{name} {value}, expected {expected}"
+            for name, value, expected in pairs
+            if expected is not None and value != expected
+        ]
         differ += bool(wrong)
         print(f"{job}: {'; '.join(wrong) or f'as expected: {mine}'}", flush=True)
     return 1 if differ else 0

@@ -1,8 +1,9 @@
-"""Make the independent labelled set: `python -m runner.validation.transfers FOLDER --part look|held [--only RECIPE,…]`.
+"""Makes the independent labelled set: `python -m runner.validation.transfers FOLDER --part look|held [--only
+RECIPE,…]`.
 
 Needs cargo: the generator (`quinn/`) is built once. Each transfer leaves both captures, a key log, the generator's
-records, and `label.json`: which diagnoses are wanted, which count neither way, and what the limits' shares were.
-A transfer that exists is kept. The parts have other seeds; recipes and links are the same for both.
+records, and `label.json` with the required diagnoses, those that don't count, and the true shares of the limits.
+Existing transfers are kept. The parts have different seeds; recipes and links are the same for both.
 """
 
 import argparse
@@ -32,7 +33,7 @@ _CRATE = Path(__file__).parent / "quinn"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Transfer:
     """One transfer of the set."""
 
     recipe: str
@@ -44,28 +45,28 @@ class Asked:
         return f"{self.recipe}-{self.number}"
 
     def make(self) -> Recipe:
-        """The same seed gives the same recipe."""
+        """The recipe; the same seed gives the same recipe."""
         random = Random(f"{self.recipe}/{self.seed}")
         return RECIPES[self.recipe](Ground.draw(random), random)
 
 
-def asked(part: str, only: frozenset[str]) -> Iterator[Asked]:
+def transfers_of(part: str, only: frozenset[str]) -> Iterator[Transfer]:
     """The transfers of a part, in the order of recipes."""
     seed, count = PARTS[part]
     for recipe in sorted(RECIPES):
         if not only or recipe in only:
-            yield from (Asked(recipe, number, seed + number) for number in range(count))
+            yield from (Transfer(recipe, number, seed + number) for number in range(count))
 
 
 def build() -> Path:
-    """The generator's program. Raises CalledProcessError with cargo's words on the terminal."""
+    """The path of the generator's program. Raises CalledProcessError after cargo printed its error."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", _CRATE / "target"))
     subprocess.run(["cargo", "build", "--release", "--quiet", "--locked"], cwd=_CRATE, check=True)
     return target / "release" / "virtual-quinn"
 
 
 def generate(program: Path, folder: Path, recipe: Recipe) -> None:
-    """Runs the generator; a lost tail takes two runs, the first of which says where the end is."""
+    """Run the generator. A lost tail takes two runs: the first finds the end of the transfer."""
     _run(program, folder, recipe.spec)
     if recipe.tail:
         last = _oracle(folder, recipe.spec).sent.last + 1
@@ -87,17 +88,17 @@ def _oracle(folder: Path, spec: dict[str, Any]) -> Oracle:
 
 
 def label(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    """What must be said of a transfer. The recipe's behaviours, and what the oracle measured."""
+    """The label of a transfer: the recipe's behaviours, and the effects that the oracle measured."""
     oracle = _oracle(folder, recipe.spec)
     effects = dict(oracle.effects())
-    wanted = recipe.wanted | {code for code, effect in effects.items() if effect.wanted}
+    required = recipe.wanted | {code for code, effect in effects.items() if effect.wanted}
     unsure = recipe.unsure | {code for code, effect in effects.items() if effect.unsure}
-    if oracle.forward.count("queue") and "ecn-ignored" in wanted:
+    if oracle.forward.count("queue") and "ecn-ignored" in required:
         unsure.add("ecn-ignored")  # a loss would have lowered the window, too: the definition asks for none
     save_tables(oracle.client_side, folder / "client_tables")
     save_tables(oracle.server_side, folder / "server_tables")
     return {
-        "wanted": sorted(wanted - unsure),
+        "wanted": sorted(required - unsure),
         "unsure": sorted(unsure),
         "advertised": recipe.advertised,
         "limits": oracle.shares(),
@@ -106,13 +107,13 @@ def label(folder: Path, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def make(program: Path, folder: Path, each: Asked, relabel: bool = False) -> str:
-    """Makes one transfer; its name, or with why it couldn't be made."""
-    place = folder / each.name
+def make(program: Path, folder: Path, transfer: Transfer, relabel: bool = False) -> str:
+    """Make one transfer. Returns its name, with the reason when it couldn't be made."""
+    place = folder / transfer.name
     exists = (place / "label.json").exists()
     if exists and not relabel:
-        return each.name
-    recipe = each.make()
+        return transfer.name
+    recipe = transfer.make()
     try:
         if exists:
             recipe.spec = json.loads((place / "spec.json").read_bytes())
@@ -121,13 +122,13 @@ def make(program: Path, folder: Path, each: Asked, relabel: bool = False) -> str
         text = json.dumps(label(place, recipe), indent=1)
     except subprocess.CalledProcessError as error:
         shutil.rmtree(place, ignore_errors=True)
-        return f"{each.name}: the generator ended with {error.returncode}"
+        return f"{transfer.name}: the generator ended with {error.returncode}"
     (place / "label.json").write_text(text)
-    return each.name
+    return transfer.name
 
 
 def main(arguments: list[str]) -> int:
-    """0: all were made."""
+    """0 when every transfer was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", choices=sorted(PARTS), required=True)
@@ -139,10 +140,16 @@ def main(arguments: list[str]) -> int:
     if unknown := only - RECIPES.keys():
         parser.error(f"no recipe is called {', '.join(sorted(unknown))}: choose from {', '.join(sorted(RECIPES))}")
     program, folder = build(), options.folder / options.part
-    wanted = list(asked(options.part, only))
+    transfers = list(transfers_of(options.part, only))
     with ProcessPoolExecutor(options.workers) as pool:
         done = list(
-            pool.map(make, [program] * len(wanted), [folder] * len(wanted), wanted, [options.relabel] * len(wanted))
+            pool.map(
+                make,
+                [program] * len(transfers),
+                [folder] * len(transfers),
+                transfers,
+                [options.relabel] * len(transfers),
+            )
         )
     failed = [line for line in done if ":" in line]
     print("\n".join([*failed, f"{len(done) - len(failed)} of {len(done)} transfers are in {folder}"]))

@@ -1,4 +1,5 @@
-"""What tshark reads in a capture, as the public QUIC Interop Runner asks it: a layer for each packet of a datagram."""
+"""Fields that tshark reads in a capture, in the way of the public QUIC Interop Runner: one layer for each packet of a
+datagram."""
 
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ class Layer:
 
     @property
     def version(self) -> int | None:
-        """Of the long header."""
+        """The version in the long header."""
         value = self.get("version")
         return None if value is None else int(value, 0)
 
@@ -54,16 +55,16 @@ class Frame:
 
     @property
     def sender(self) -> str:
-        """Client or server by the address, empty where the public runner knows neither."""
+        """Client or server by the address; empty when the public runner knows neither."""
         return _ADDRESSES.get(self.source[0], "")
 
     def has(self, name: str) -> bool:
-        """Whether its first QUIC packet has a field: the others are not looked at."""
+        """True when its first QUIC packet has the field. Other packets are not searched."""
         return bool(self.layers) and name in self.layers[0].fields
 
 
 def frames(capture: Path, key_log: Path | None) -> tuple[Frame, ...]:
-    """All frames with QUIC that is not quoted in an ICMP message. FileNotFoundError without tshark."""
+    """All frames with QUIC, except packets quoted in an ICMP message. Raises FileNotFoundError without tshark."""
     command = ["tshark", "-r", str(capture), "-Y", "quic && !icmp && !icmpv6", "-d", "udp.port==443,quic"]
     command += ["--disable-protocol", "http3", "-T", "pdml", "-J", "ip ipv6 udp quic tls"]
     if key_log is not None:
@@ -88,9 +89,9 @@ def _frame(packet: ElementTree.Element) -> Frame:
 
 
 def _value(element: ElementTree.Element, name: str) -> str:
-    found = element.find(f".//field[@name='{name}']")
-    assert found is not None, name
-    return found.get("show", "")
+    field = element.find(f".//field[@name='{name}']")
+    assert field is not None, name
+    return field.get("show", "")
 
 
 def _layers(packet: ElementTree.Element) -> Iterator[Layer]:

@@ -1,4 +1,4 @@
-// Which colouring of the scatters is shown: #by=controller. Without scripts both stand below each other.
+// Chooses the colouring of the scatter plots: #by=controller. Without scripts both are shown.
 "use strict";
 (() => {
   const form = document.getElementById("colour");

@@ -1,4 +1,4 @@
-// PNG of a figure: its SVG, with the styles that the page gives it, drawn at twice its size.
+// Makes the PNG of a figure from its SVG, with the page's styles, at twice its size.
 "use strict";
 (() => {
   const properties = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-weight", "font-family"];

@@ -15,7 +15,7 @@ const bentpipe = (() => {
     return list.map((step) => (sum += step));
   }
 
-  // the colour of a custom property in the theme that is on
+  // the colour of a custom property in the current theme
   function colours(...names) {
     const probe = document.body.appendChild(document.createElement("i"));
     const found = {};
@@ -32,8 +32,8 @@ const bentpipe = (() => {
     return size >= 2 ** 10 ? ["KiB", 2 ** 10] : ["B", 1];
   }
 
-  // frames as steps, a line per stream: each rises by its length at its time; a gap where the next one of its stream
-  // doesn't continue it
+  // Frames as steps, one line per stream: each frame rises by its length at its time. The line has a gap when the next
+  // frame of the stream doesn't continue the last one.
   function steps(vantage, unit, files) {
     const time = summed(vantage.t_us);
     const offset = summed(vantage.offset);
@@ -141,7 +141,7 @@ const bentpipe = (() => {
     return found;
   }
 
-  // bytes in flight and what the client's flow control allowed, RTT and queue, packet numbers and sizes
+  // bytes in flight and the client's flow control limit, RTT and queue, packet numbers and sizes
   function packetTraces(series, colour) {
     const { packets, in_flight: flight, rtt, queue } = series;
     const seconds = (list) => summed(list).map((at) => at / 1e6);
@@ -165,7 +165,7 @@ const bentpipe = (() => {
     if (flight.congestion_window?.length) {
       const most = { x: moments(flight.congestion_window), y: kib(flight.congestion_window) };
       const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>congestion window, says the server's qlog</extra>" };
-      // below what is in flight, and wider: they are often equal
+      // drawn below the bytes in flight, and wider, because both are often equal
       found.unshift(line("congestion window", most, colour["limit-congestion-window"], { line: { width: 3.5, shape: "hv" }, trace: hover }));
     }
     if (flight.ceiling.length) {
@@ -176,7 +176,7 @@ const bentpipe = (() => {
     return found;
   }
 
-  // the lane between the plots: below, what held the transfer back; above, the intervals of its diagnoses
+  // the lane between the plots: the limits of the transfer below, the intervals of its diagnoses above
   function diagnosisTraces(series, colour) {
     const found = new Map();
     for (const [start, end, limit] of series.limits || []) {
@@ -207,7 +207,7 @@ const bentpipe = (() => {
     return traces;
   }
 
-  // `area`: height of all plots together in pixels, in which what lies beside them has to be said
+  // `area`: height of all plots together in pixels, the unit for positions outside of them
   function annotations(series, colour, end, area, turn) {
     const shapes = [
       { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y2", y0: series.bounds.forward_rate / 1e6, y1: series.bounds.forward_rate / 1e6, line: { color: colour.ideal, width: 1, dash: "dash" } },
@@ -231,7 +231,7 @@ const bentpipe = (() => {
     return { shapes, annotations: labels };
   }
 
-  // axis, height beside the others, title; from the top. Series of older runs have no packets.
+  // From the top: axis, relative height, title. Series of older runs have no packets.
   function panels(series, name) {
     const first = [["yaxis", 5.6, `offset (${name})`], ["yaxis4", 0.4], ["yaxis2", 2, "forward<br>(Mbit/s)"], ["yaxis3", 1.4, "return<br>(Mbit/s)"]];
     if (!series.packets) return first;
@@ -240,7 +240,7 @@ const bentpipe = (() => {
 
   const isNarrow = () => plot.clientWidth < 640;
 
-  // an entry of the legend in two lines, where two columns have no room for it in one
+  // an entry of the legend in two lines, when two columns have no room for one line
   function broken(name) {
     return name.length > 17 ? name.replace(/^(.{1,17}) /, "$1<br>") : name;
   }
@@ -263,7 +263,7 @@ const bentpipe = (() => {
     }
     delete axes.yaxis.nticks;
     if (series.packets) {
-      // a window far above what is in flight would press that to the bottom
+      // a window far above the bytes in flight would press their curve to the bottom
       const most = Math.max(1, ...series.in_flight.bytes);
       const windows = [...series.in_flight.ceiling, ...(series.in_flight.congestion_window || [])];
       const near = windows.filter((bytes) => bytes !== null && bytes < 2.5 * most);
@@ -309,8 +309,8 @@ const bentpipe = (() => {
       modeBarButtons: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
     });
     point(end);
-    const untold = series.in_flight?.congestion_window?.length === 0; // series of older runs don't say
-    document.getElementById("window").textContent = untold ? "No qlog of this server tells its congestion window. " : "";
+    const unknown = series.in_flight?.congestion_window?.length === 0; // undefined in series of older runs
+    document.getElementById("window").textContent = unknown ? "No qlog of this server has its congestion window. " : "";
     document.getElementById("shown").textContent = `${iteration}${iteration === cell.median ? " (median)" : ""}`;
   }
 
@@ -325,12 +325,12 @@ const bentpipe = (() => {
     });
   }
 
-  // what the address asks for: #iteration=2&at=0.031
+  // the state in the address: #iteration=2&at=0.031
   function asked() {
     return new URLSearchParams(location.hash.slice(1));
   }
 
-  // the plots around the time that a finding points at
+  // zooms the plots to the time of a finding's packet
   function point(end) {
     const at = parseFloat(asked().get("at"));
     if (!Number.isFinite(at)) return;

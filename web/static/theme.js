@@ -1,4 +1,4 @@
-// Runs before the page is painted: which colours, and that scripts are on. `#theme=dark` in the URL wins over the stored choice.
+// Runs before the page is painted: sets the theme, and marks that scripts are on. `#theme=dark` in the URL overrides the stored choice.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -8,7 +8,7 @@
   try {
     theme = localStorage.getItem("bentpipe-theme") || "auto";
   } catch {
-    // storage is off: the choice lasts as long as the page
+    // without storage the choice lasts as long as the page
   }
   if (order.includes(named)) theme = named;
   const apply = () => {
@@ -30,7 +30,7 @@
       try {
         localStorage.setItem("bentpipe-theme", theme);
       } catch {
-        // as above
+        // without storage, as above
       }
       apply();
       document.dispatchEvent(new Event("themechange"));
@@ -50,7 +50,7 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
 })();
-// The run selector: a link to the list of runs, and with scripts a menu made from static/runs.js.
+// The run selector is a link to the list of runs. With scripts it becomes a menu, made from static/runs.js.
 document.addEventListener("DOMContentLoaded", () => {
   const link = document.getElementById("run");
   const runs = window.bentpipeRuns;
@@ -78,7 +78,7 @@ document.addEventListener("DOMContentLoaded", () => {
   menu.append(summary, list);
   link.replaceWith(menu);
 });
-// A qlog opens in qvis, which fetches it: not from file://, where nobody else can.
+// Links that open a qlog in qvis. They need HTTP, because qvis can't fetch from file://.
 document.addEventListener("DOMContentLoaded", () => {
   if (!location.protocol.startsWith("http")) return;
   for (const link of document.querySelectorAll("a[data-qlog]")) {

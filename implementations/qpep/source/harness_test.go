@@ -29,14 +29,14 @@ const patience = harness.Patience
 
 var must, await, awaitFile, keys, serve, echo = harness.Must, harness.Await, harness.AwaitFile, harness.Keys, harness.Serve, harness.Echo
 
-// path is a terminal and a gateway with one destination behind them.
-type path struct {
+// middlebox is a terminal and a gateway with one destination behind them.
+type middlebox struct {
 	keys     string
 	gateway  string // UDP
 	terminal string // TCP
 }
 
-func newPath(t testing.TB) *path {
+func newMiddlebox(t testing.TB) *middlebox {
 	t.Helper()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	must(t, err)
@@ -44,16 +44,16 @@ func newPath(t testing.TB) *path {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer tcp.Close()
-	return &path{keys: keys(t), gateway: udp.LocalAddr().String(), terminal: tcp.Addr().String()}
+	return &middlebox{keys: keys(t), gateway: udp.LocalAddr().String(), terminal: tcp.Addr().String()}
 }
 
 // Every side has an idle time-out that a test can wait for.
-func (p *path) gatewayArguments(extra ...string) []string {
+func (p *middlebox) gatewayArguments(extra ...string) []string {
 	return append([]string{"gateway", "-listen", p.gateway, "-allow", "127.0.0.0/8", "-idle-timeout", "6s", "-keep-alive", "2s",
 		"-ca", p.keys + "/ca.pem", "-certificate", p.keys + "/gateway.pem", "-key", p.keys + "/gateway.key"}, extra...)
 }
 
-func (p *path) terminalArguments(destination string, extra ...string) []string {
+func (p *middlebox) terminalArguments(destination string, extra ...string) []string {
 	return append([]string{"terminal", "-gateway", p.gateway, "-listen", p.terminal, "-destination", destination, "-idle-timeout", "6s",
 		"-keep-alive", "2s", "-ca", p.keys + "/ca.pem", "-certificate", p.keys + "/terminal.pem", "-key", p.keys + "/terminal.key"}, extra...)
 }
@@ -88,13 +88,13 @@ func connect(t testing.TB, address string) *net.TCPConn {
 // tunnel starts both sides in front of destination and returns where clients connect to.
 func tunnel(t testing.TB, destination string) string {
 	t.Helper()
-	p := newPath(t)
+	p := newMiddlebox(t)
 	start(t, p.gatewayArguments())
 	start(t, p.terminalArguments(destination))
 	return p.terminal
 }
 
-// split is tunnel for the tests that any path has to pass.
+// split is tunnel for the tests that any middlebox has to pass.
 func split(t testing.TB, handle func(*net.TCPConn)) func() *net.TCPConn {
 	t.Helper()
 	address := tunnel(t, serve(t, handle))

@@ -32,7 +32,7 @@ func kill(t *testing.T, which string, after time.Duration) {
 		defer serving.Add(-1)
 		echo(c)
 	})
-	p := newPath(t)
+	p := newMiddlebox(t)
 	sides := map[string]func() *exec.Cmd{
 		"gateway":  func() *exec.Cmd { return spawn(t, p.gatewayArguments()) },
 		"terminal": func() *exec.Cmd { return spawn(t, p.terminalArguments(destination)) },
@@ -88,7 +88,7 @@ func TestRestartedGatewayTellsItsTerminals(t *testing.T) {
 
 // restart kills the gateway after a time without traffic; options are the terminal's.
 func restart(t *testing.T, after time.Duration, options ...string) {
-	p := newPath(t)
+	p := newMiddlebox(t)
 	gateway := spawn(t, p.gatewayArguments())
 	start(t, p.terminalArguments(serve(t, echo), append(options, "-keep-alive", "500ms")...))
 	client := connect(t, p.terminal)

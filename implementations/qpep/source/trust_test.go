@@ -20,7 +20,7 @@ import (
 func TestTrust(t *testing.T) {
 	destination := serve(t, echo)
 	other := keys(t)
-	p := newPath(t)
+	p := newMiddlebox(t)
 	gatewayPin, err := carrier.Pin(p.keys + "/gateway.pem")
 	must(t, err)
 	terminalPin, err := carrier.Pin(p.keys + "/terminal.pem")
@@ -45,7 +45,7 @@ func TestTrust(t *testing.T) {
 		{"other protocol", nil, []string{"-alpn", "qpep"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			here := newPath(t)
+			here := newMiddlebox(t)
 			here.keys = p.keys
 			start(t, here.gatewayArguments(c.gateway...))
 			if c.carried {
@@ -114,7 +114,7 @@ func TestWhoNamesNobodyIsNotStarted(t *testing.T) {
 
 // What a terminal writes in place of a header is answered with a reset, and so is silence.
 func TestBrokenHeadersAreRefused(t *testing.T) {
-	p := newPath(t)
+	p := newMiddlebox(t)
 	start(t, p.gatewayArguments("-header-timeout", "300ms"))
 	trust := carrier.Trust{Certificate: p.keys + "/terminal.pem", Key: p.keys + "/terminal.key", CA: p.keys + "/ca.pem", Peer: "gateway"}
 	client, err := trust.Client(nil, protocol)

@@ -25,7 +25,7 @@ func TestZeroRTTOnlyWhenBothSidesAskForIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			destination := netip.MustParseAddrPort(serve(t, echo))
-			p := newPath(t)
+			p := newMiddlebox(t)
 			start(t, p.gatewayArguments(c.gateway...))
 			flags := flag.NewFlagSet("", flag.ContinueOnError)
 			s := declareSide(flags, "gateway")
@@ -56,7 +56,7 @@ func TestZeroRTTOnlyWhenBothSidesAskForIt(t *testing.T) {
 
 // A gateway that has forgotten its terminals refuses their 0-RTT; the tunnel goes on without.
 func TestRejectedZeroRTT(t *testing.T) {
-	p := newPath(t)
+	p := newMiddlebox(t)
 	gateway := spawn(t, p.gatewayArguments("-zero-rtt"))
 	start(t, p.terminalArguments(serve(t, echo), "-zero-rtt", "-keep-alive", "300ms"))
 	exchange := func() bool {

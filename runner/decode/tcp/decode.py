@@ -18,7 +18,7 @@ from runner.errors import CaptureError
 
 
 class _Capture:
-    """One capture file, read."""
+    """One capture file in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,23 +36,23 @@ def decode_tcp(
 ) -> tuple[Trace, Trace]:
     """The traces at the client's and at the server's side.
 
-    Both are read together, for a segment has no number: what was captured on both sides shows which is which. Raises
-    CaptureError when a file is no capture.
+    Both captures are read together, because a segment has no number of its own: only the comparison identifies it.
+    Raises CaptureError when a file is no capture.
     """
     captures = _Capture(client), _Capture(server)
-    sessions = read_key_logs(key_logs, [text for one in captures for text in one.secrets])
-    found: tuple[list[Exchange], list[Exchange]] = ([], [])
+    sessions = read_key_logs(key_logs, [text for capture in captures for text in capture.secrets])
+    of_connection: tuple[list[Exchange], list[Exchange]] = ([], [])
     for pair in _pairs(captures[0].connections, captures[1].connections):
         streams = [_stream(pair, captures, sender) for sender in (CLIENT, SERVER)]
         tls = read_tls(streams[CLIENT], streams[SERVER], sessions)
         session = sessions.get(tls.client_hello.random, {}) if tls.client_hello else {}
         views = number_segments(*pair)
-        last = max((_response_last(one, tls) for one in views if one is not None), default=-1)
+        last = max((_response_last(view, tls) for view in views if view is not None), default=-1)
         for side, view in enumerate(views):
             if view is not None:
-                found[side].append(Exchange(view=view, tls=tls, session=session, response_last=last))
+                of_connection[side].append(Exchange(view=view, tls=tls, session=session, response_last=last))
     at_client, at_server = (
-        _trace(capture, exchanges, kernel_drops) for capture, exchanges in zip(captures, found, strict=True)
+        _trace(capture, exchanges, kernel_drops) for capture, exchanges in zip(captures, of_connection, strict=True)
     )
     return at_client, at_server
 
@@ -64,13 +64,14 @@ def cached_decode_tcp(
     *,
     kernel_drops: int | None = None,
 ) -> tuple[Trace, Trace]:
-    """The tables in `folders` when they were made from these very files by this decoder; else decode and keep them."""
+    """The traces in `folders` when this decoder made them from exactly these files; else decode them and save the
+    traces."""
     key = pair_key(captures, key_logs, kernel_drops)
     if all(stored_key(folder) == key for folder in folders):
         try:
             return load_tables(folders[0]), load_tables(folders[1])
         except CaptureError:
-            pass  # a damaged cache is replaced like an old one
+            pass  # a damaged cache is replaced, as an old one is
     traces = decode_tcp(*captures, key_logs, kernel_drops=kernel_drops)
     for trace, folder in zip(traces, folders, strict=True):
         save_tables(trace, folder, key=key)
@@ -81,37 +82,39 @@ Pair = tuple[TcpConnection | None, TcpConnection | None]
 
 
 def _pairs(clients: Sequence[TcpConnection], servers: Sequence[TcpConnection]) -> list[Pair]:
-    """The same connection at both sides: with the same initial sequence numbers; else, behind a proxy, in order."""
+    """The connections of both captures in pairs: by equal initial sequence numbers; the others, behind a proxy, in
+    order."""
     left = list(servers)
     pairs: list[Pair] = []
     alone = []
-    for one in clients:
-        same = next((other for other in left if _is_same(one, other)), None)
+    for client in clients:
+        same = next((other for other in left if _is_same(client, other)), None)
         if same is None:
-            alone.append(one)
+            alone.append(client)
         else:
             left.remove(same)
-            pairs.append((one, same))
+            pairs.append((client, same))
     joined = min(len(alone), len(left))
     pairs += zip(alone[:joined], left[:joined], strict=True)
-    pairs += [(one, None) for one in alone[joined:]]
+    pairs += [(connection, None) for connection in alone[joined:]]
     pairs += [(None, other) for other in left[joined:]]
     return pairs
 
 
-def _is_same(one: TcpConnection, other: TcpConnection) -> bool:
-    """By the initial sequence numbers that both captures have: a SYN-ACK may have been lost on its way."""
-    both = [(mine, its) for mine, its in zip(one.initial, other.initial, strict=True) if None not in (mine, its)]
+def _is_same(first: TcpConnection, second: TcpConnection) -> bool:
+    """Whether the initial sequence numbers that both captures have are equal: a SYN-ACK may have been lost on its
+    way."""
+    both = [(mine, its) for mine, its in zip(first.initial, second.initial, strict=True) if None not in (mine, its)]
     return bool(both) and all(mine == its for mine, its in both)
 
 
 def _stream(pair: Pair, captures: tuple[_Capture, _Capture], sender: int) -> bytes:
-    """What one endpoint sent: from its own side's capture, unless the other one has more of it."""
+    """The stream of one endpoint, from the capture at its own end, unless the other capture has more of it."""
     order = (sender, 1 - sender)
-    found = [
+    rows = [
         connection.stream(sender, captures[side].file.data) for side in order if (connection := pair[side]) is not None
     ]
-    return max(found, key=len, default=b"")
+    return max(rows, key=len, default=b"")
 
 
 def _response_last(view: Numbered, tls: TlsConnection) -> int:
@@ -122,8 +125,8 @@ def _response_last(view: Numbered, tls: TlsConnection) -> int:
     return max(
         (
             number
-            for one, number in zip(view.connection.segments, view.numbers, strict=True)
-            if one.sender == SERVER and one.offset < end and one.end > start
+            for segment, number in zip(view.connection.segments, view.numbers, strict=True)
+            if segment.sender == SERVER and segment.offset < end and segment.end > start
         ),
         default=-1,
     )

@@ -1,4 +1,4 @@
-"""The same connection in two captures: which segment is which, their numbers, what each acknowledgement is for."""
+"""The same connection in two captures: identifies segments, numbers them, and assigns acknowledgements to them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from runner.decode.schema import CLIENT, SERVER
 from runner.decode.tcp.segments import Segment, TcpConnection
 
 Ranges = list[tuple[int, int]]
-"""First and last number, both included, the highest range first."""
+"""First and last number, both inclusive, the highest range first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What one segment of the client acknowledges anew, in numbers of the server's segments."""
+    """The acknowledgement in one segment of the client, in numbers of the server's segments."""
 
     largest: int
     """Of all that were acknowledged so far."""
@@ -23,21 +23,22 @@ class Acknowledgement:
 
 @dataclass(slots=True)
 class Numbered:
-    """One capture's view of a connection. Lists run along its segments."""
+    """One capture's view of a connection. Lists have one entry per segment."""
 
     connection: TcpConnection
     numbers: list[int]
-    """Per segment: its place among all that its sender sent on the connection."""
+    """Per segment: its number among all segments of its sender on the connection."""
     acknowledgements: dict[int, Acknowledgement] = field(default_factory=dict)
-    """By number of the client's segment."""
+    """Number of the client's segment → its acknowledgement."""
 
 
 def number_segments(client: TcpConnection | None, server: TcpConnection | None) -> tuple[Numbered | None, ...]:
-    """Both views of one connection, numbered alike: the capture at the sender has the order.
+    """Both views of one connection, with equal numbers for equal segments. The capture at the sender gives the order.
 
-    A proxy on the way makes two connections of one. Then no segment is the same, and each view has its own numbers.
+    Behind a proxy the two views are different connections. Then no segment is the same, and each view has its own
+    numbers.
     """
-    views = [Numbered(one, [0] * len(one.segments)) if one is not None else None for one in (client, server)]
+    views = [Numbered(end, [0] * len(end.segments)) if end is not None else None for end in (client, server)]
     for sender in (CLIENT, SERVER):
         near, far = views[sender], views[1 - sender]
         known: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -57,29 +58,30 @@ def number_segments(client: TcpConnection | None, server: TcpConnection | None) 
 
 
 def _sent_by(connection: TcpConnection, sender: int) -> list[int]:
-    return [at for at, one in enumerate(connection.segments) if one.sender == sender]
+    return [at for at, segment in enumerate(connection.segments) if segment.sender == sender]
 
 
 def _acknowledge(views: Sequence[Numbered | None]) -> None:
-    """Read acknowledgements where they leave: it is known there which of two transmissions had arrived (RFC 6298)."""
+    """Assign acknowledgements, in the capture at the client: it shows which of two transmissions had arrived (RFC
+    6298)."""
     at_client, at_server = views
     source = at_client or at_server
     if source is None:
         return
-    found = _acknowledgements(source)
+    acknowledgements = _acknowledgements(source)
     for view in views:
         if view is not None:
             same = view is source or _is_same(source.connection, view.connection)
-            view.acknowledgements = found if same else _acknowledgements(view)
+            view.acknowledgements = acknowledgements if same else _acknowledgements(view)
 
 
-def _is_same(one: TcpConnection, other: TcpConnection) -> bool:
-    return one.initial == other.initial
+def _is_same(first: TcpConnection, second: TcpConnection) -> bool:
+    return first.initial == second.initial
 
 
 def _acknowledgements(view: Numbered) -> dict[int, Acknowledgement]:
     pending: list[tuple[Segment, int]] = []
-    found: dict[int, Acknowledgement] = {}
+    acknowledgements: dict[int, Acknowledgement] = {}
     largest = -1
     for segment, number in zip(view.connection.segments, view.numbers, strict=True):
         if segment.sender == SERVER:
@@ -88,14 +90,14 @@ def _acknowledgements(view: Numbered) -> dict[int, Acknowledgement]:
             continue
         if segment.acknowledged is None:
             continue
-        numbers = sorted(its for one, its in pending if _covers(segment, one))
+        numbers = sorted(number for waiting, number in pending if _covers(segment, waiting))
         if numbers:
             done = set(numbers)
-            pending = [(one, its) for one, its in pending if its not in done]
+            pending = [(waiting, number) for waiting, number in pending if number not in done]
         largest = max([largest, *numbers])
         if largest >= 0:
-            found[number] = Acknowledgement(largest, _ranges(numbers))
-    return found
+            acknowledgements[number] = Acknowledgement(largest, _ranges(numbers))
+    return acknowledgements
 
 
 def _covers(acknowledgement: Segment, segment: Segment) -> bool:

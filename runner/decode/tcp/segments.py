@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from runner.decode.file_bytes import Data
 from runner.decode.ip_packets import TCP, Packet
 from runner.decode.schema import CLIENT, SERVER
 
@@ -11,70 +12,72 @@ _MSS, _WINDOW_SCALE, _SACK = 2, 3, 5  # kinds of options
 _HALF = 1 << 31
 _LARGEST_SCALE = 14  # RFC 7323 §2.3
 _HTTPS = 443
-_TLS_HANDSHAKE = 22  # type of a record, RFC 8446 §5.1
+_TLS_HANDSHAKE = 22  # content type of a record, RFC 8446 §5.1
 
 Addresses = tuple[bytes, int, bytes, int]
-"""Source, its port, destination, its port."""
+"""Source and its port, destination and its port."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """One segment. Offsets count from the first byte behind the SYN of the direction's stream."""
+    """One segment. Offsets count from the first byte after the SYN of its direction."""
 
     packet: Packet
     sender: int
     offset: int
     acknowledged: int | None
-    """In the other direction's stream: every byte before it has arrived."""
+    """Offset in the opposite stream: every byte before it has arrived."""
     window: int | None
-    """Bytes that the sender takes from `acknowledged` on; None: the scale is unknown, for no SYN was captured."""
+    """Bytes that the sender accepts from `acknowledged` on; None: the scale is unknown, because no SYN was captured."""
     sacked: tuple[tuple[int, int], ...]
-    """In the other direction's stream: ranges [start, end) that arrived beyond `acknowledged`, or again (RFC 2883)."""
+    """Ranges [start, end) of the opposite stream that arrived above `acknowledged`, or again (RFC 2883)."""
     identity: tuple[object, ...]
-    """The same at every vantage point; different for two transmissions where the IP header has an identification."""
+    """Equal for a segment at every vantage point; different for two transmissions if the IP header has an
+    identification."""
 
     @property
     def end(self) -> int:
-        """Offset behind the last byte."""
+        """Offset after the last byte."""
         return self.offset + self.packet.payload
 
 
 @dataclass(slots=True)
 class TcpConnection:
-    """One connection, as one capture shows it."""
+    """One connection in one capture."""
 
     ends: Addresses
-    """The client's address and port, the server's."""
+    """Address and port of the client, address and port of the server."""
     initial: list[int | None] = field(default_factory=lambda: [None, None])
     """Initial sequence numbers of client and server; None: its SYN was not seen."""
     scale: list[int] = field(default_factory=lambda: [0, 0])
-    """Window scale of each side; used only if both sent the option (RFC 7323 §2.2)."""
+    """Window scale of client and server; used only if both sent the option (RFC 7323 §2.2)."""
     scales: list[bool] = field(default_factory=lambda: [False, False])
     segments: list[Segment] = field(default_factory=list)
     without_syn: bool = False
-    """The capture began behind the client's SYN."""
+    """The capture began after the client's SYN."""
 
-    def stream(self, sender: int, data: bytes) -> bytes:
-        """The bytes of one direction from the first on, as far as the capture has them without a hole."""
+    def stream(self, sender: int, data: Data) -> bytes:
+        """The bytes of one direction, up to the first gap in the capture."""
         parts, reached = [], 0
-        rows = [one for one in self.segments if one.sender == sender and one.packet.payload]
-        for one in sorted(rows, key=lambda one: one.offset):
-            if one.offset > reached:
+        rows = [segment for segment in self.segments if segment.sender == sender and segment.packet.payload]
+        for segment in sorted(rows, key=lambda segment: segment.offset):
+            if segment.offset > reached:
                 break
-            captured = one.packet.end - one.packet.payload_at
-            known = reached - one.offset
+            captured = segment.packet.end - segment.packet.payload_at
+            known = reached - segment.offset
             if captured > known:
-                parts.append(data[one.packet.payload_at + known : one.packet.end])
-                reached = one.offset + captured
+                parts.append(data[segment.packet.payload_at + known : segment.packet.end])
+                reached = segment.offset + captured
         return b"".join(parts)
 
 
-def read_connections(packets: Iterable[Packet], data: bytes) -> list[TcpConnection]:
-    """The connections of a capture to port 443, or that begin with TLS, in order of their first SYN. `data`: the file.
+def read_connections(packets: Iterable[Packet], data: Data) -> list[TcpConnection]:
+    """The connections of a capture, to port 443 or with TLS at their beginning, in order of their first SYN. `data`:
+    the file.
 
-    What belongs to a connection of which neither the SYN nor the answer to it was captured is left out.
+    Segments of a connection without a captured SYN or SYN-ACK are left out.
     """
-    found: list[TcpConnection] = []
+    connections: list[TcpConnection] = []
     open_: dict[Addresses, TcpConnection] = {}
     for packet in packets:
         if packet.protocol != TCP:
@@ -84,25 +87,29 @@ def read_connections(packets: Iterable[Packet], data: bytes) -> list[TcpConnecti
             known = open_.get(there)
             if known is None or known.initial[CLIENT] != packet.sequence:
                 known = open_[there] = TcpConnection(there)
-                found.append(known)
+                connections.append(known)
         back: Addresses = (*there[2:], *there[:2])
         if packet.answers and back not in open_:
             acknowledgment = int.from_bytes(data[packet.upper_at + 8 : packet.upper_at + 12])
             known = open_[back] = TcpConnection(back, [(acknowledgment - 1) % (1 << 32), None], without_syn=True)
-            found.append(known)
+            connections.append(known)
         sender = CLIENT if there in open_ else SERVER
         connection = open_.get(there if sender == CLIENT else back)
         if connection is not None:
             _take(connection, packet, sender, data)
-    return [one for one in found if one.ends[3] == _HTTPS or _begins_with_tls(one, data)]
+    return [
+        connection for connection in connections if connection.ends[3] == _HTTPS or _begins_with_tls(connection, data)
+    ]
 
 
-def _begins_with_tls(connection: TcpConnection, data: bytes) -> bool:
-    first = next((one.packet for one in connection.segments if one.sender == CLIENT and one.packet.payload), None)
+def _begins_with_tls(connection: TcpConnection, data: Data) -> bool:
+    first = next(
+        (segment.packet for segment in connection.segments if segment.sender == CLIENT and segment.packet.payload), None
+    )
     return first is not None and data[first.payload_at : first.payload_at + 1] == bytes((_TLS_HANDSHAKE,))
 
 
-def _take(connection: TcpConnection, packet: Packet, sender: int, data: bytes) -> None:
+def _take(connection: TcpConnection, packet: Packet, sender: int, data: Data) -> None:
     """Add a packet's segment to its connection."""
     syn = bool(packet.flags & _SYN)
     options = dict(_options(data[packet.upper_at + 20 : packet.payload_at]))
@@ -110,8 +117,8 @@ def _take(connection: TcpConnection, packet: Packet, sender: int, data: bytes) -
         connection.initial[sender] = packet.sequence
         if scale := options.get(_WINDOW_SCALE):
             connection.scales[sender], connection.scale[sender] = True, min(scale[0], _LARGEST_SCALE)
-    own, peer = connection.initial[sender], connection.initial[1 - sender]
-    if own is None:
+    initial, peer = connection.initial[sender], connection.initial[1 - sender]
+    if initial is None:
         return
     acknowledgment = int.from_bytes(data[packet.upper_at + 8 : packet.upper_at + 12])
     window: int | None = int.from_bytes(data[packet.upper_at + 14 : packet.upper_at + 16])
@@ -124,7 +131,7 @@ def _take(connection: TcpConnection, packet: Packet, sender: int, data: bytes) -
         Segment(
             packet=packet,
             sender=sender,
-            offset=0 if syn else _distance(packet.sequence, own),
+            offset=0 if syn else _distance(packet.sequence, initial),
             acknowledged=_distance(acknowledgment, peer) if acknowledges and peer is not None else None,
             window=window,
             sacked=tuple(_ranges(options.get(_SACK, b""), peer)) if peer is not None else (),
@@ -145,7 +152,7 @@ def _distance(sequence: int, initial: int) -> int:
 
 
 def _options(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and value of the options (RFC 9293 §3.1); those behind a malformed one are left out."""
+    """Kind and value of the options (RFC 9293 §3.1); options after a malformed one are left out."""
     at = 0
     while at < len(data) and data[at]:
         if data[at] == 1:

@@ -15,19 +15,19 @@ from runner.decode.tcp.segments import Segment
 from runner.decode.tcp.tls import TlsConnection
 
 _SYN, _RST = 0x02, 0x04
-_STREAM = 0  # the one stream: a request stream by its number (RFC 9000 §2.1)
+_STREAM = 0  # the only stream; as a number of RFC 9000 §2.1 it is a request stream
 _BEYOND = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A connection with all that both captures show of it."""
+    """A connection with the data of both captures."""
 
     view: Numbered
     tls: TlsConnection
     session: Session
     response_last: int
-    """Number of the server's last segment with a byte of the response; -1: there is none."""
+    """Number of the server's last segment with a byte of the response; -1 without any."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class TcpTableBuilder:
         return {name: pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in self._rows.items()}
 
     def _add(self, owner: int, exchange: Exchange, at: int, widest: int) -> int:
-        """One segment. `widest`: the client's highest limit so far, which is returned."""
+        """Add one segment. `widest`: the client's highest limit so far; gives the new one."""
         segment, number = exchange.view.connection.segments[at], exchange.view.numbers[at]
         row = len(self._rows["packets"])
         common = {"packet": row, "connection": owner, "sender": segment.sender, "time_ns": segment.packet.time_ns}
@@ -85,7 +85,7 @@ class TcpTableBuilder:
         return widest
 
     def _add_bytes(self, exchange: Exchange, segment: Segment, number: int, common: dict[str, Any]) -> None:
-        """What the segment carries: bytes of request or response, other bytes, or none."""
+        """Add the frames of a segment: bytes of request or response, other bytes, or none."""
         span = exchange.tls.response if segment.sender == SERVER else exchange.tls.request
         start, end = span or (0, 0)
         low, high = max(segment.offset, start), min(segment.end, end)
@@ -107,9 +107,9 @@ class TcpTableBuilder:
 
 
 def _type(exchange: Exchange, segment: Segment, number: int) -> tuple[str, bool]:
-    """The packet's type, and whether what it carries was opened.
+    """The type of the packet, and whether its content was decrypted.
 
-    Of the server, nothing counts as `1rtt` that comes after the response but repeats none of it: alerts and FINs that
+    Segments of the server after the response that repeat none of it are not `1rtt`: they are alerts and FINs that
     answer the client's end, a round trip later.
     """
     side = exchange.tls.sides[segment.sender]
@@ -128,7 +128,7 @@ def _type(exchange: Exchange, segment: Segment, number: int) -> tuple[str, bool]
 
 
 def _limit(exchange: Exchange, segment: Segment) -> int | None:
-    """Up to which offset of the response the client takes bytes, by its window; None before it is known."""
+    """The offset of the response up to which the client's window accepts bytes; None before it is known."""
     if segment.acknowledged is None or segment.window is None or exchange.tls.response is None:
         return None
     return max(0, segment.acknowledged + segment.window - exchange.tls.response[0])
@@ -157,7 +157,9 @@ def _connection(number: int, exchange: Exchange) -> dict[str, Any]:
     connection, tls = exchange.view.connection, exchange.tls
     client, client_port, server, server_port = connection.ends
     hello, answer = tls.client_hello, tls.server_hello
-    windows = [limit for one in connection.segments if one.sender == CLIENT for limit in [_limit(exchange, one)]]
+    windows = [
+        limit for segment in connection.segments if segment.sender == CLIENT for limit in [_limit(exchange, segment)]
+    ]
     known = next((limit for limit in windows if limit is not None), None)
     limits = {"initial_max_data": known, "initial_max_stream_data_bidi_local": _BEYOND}
     return {
@@ -173,7 +175,7 @@ def _connection(number: int, exchange: Exchange) -> dict[str, Any]:
         "sni": hello.sni if hello else None,
         "offered_suites": hello.suites if hello else None,
         "offered_alpn": hello.alpn if hello else None,
-        "odcid": b"".join((one or 0).to_bytes(4) for one in connection.initial),
+        "odcid": b"".join((record or 0).to_bytes(4) for record in connection.initial),
         "retry": False,
         "resumed": answer.pre_shared_key if answer else None,
         "early_data_offered": hello.early_data if hello else None,

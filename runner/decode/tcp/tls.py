@@ -1,4 +1,4 @@
-"""TLS 1.3 over TCP (RFC 8446 §5): what both sides agreed on, where their handshakes end, where the response lies."""
+"""TLS 1.3 over TCP (RFC 8446 §5): agreed parameters, ends of the handshakes, position of the response."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,34 +19,34 @@ from runner.decode.schema import CLIENT, SERVER
 
 _HANDSHAKE, _APPLICATION_DATA = 22, 23  # content types
 _FINISHED, _KEY_UPDATE = 20, 24  # handshake types
-_HEADER = 5  # bytes of a record's
+_HEADER = 5  # bytes of a record header
 _LARGEST_RECORD = (1 << 14) + 256
 _HTTP2_HEADER, _HTTP2_DATA, _HTTP2_HEADERS = 9, 0, 1  # RFC 9113 §4.1, §6
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: [start, end) in the stream, header included."""
+    """One record at [start, end) of the stream, header included."""
 
     start: int
     end: int
     type: int
-    body: bytes  # as it was sent, or, of an opened record, what was inside
+    body: bytes  # the content as sent; of a decrypted record its plaintext
     opened: bool = False
 
 
 @dataclass(slots=True)
 class Side:
-    """What one endpoint sent. Offsets in its stream; None: not seen, or no key opened it."""
+    """The TLS of one endpoint. Offsets in its stream; None: not seen, or not decrypted."""
 
     hello_end: int = 0
-    """Behind the last record that nobody has to open: hellos."""
+    """Offset after the last unprotected record (hellos)."""
     handshake_end: int | None = None
-    """Behind the record with its Finished."""
+    """Offset after the record with its Finished."""
     application: list[Record] = field(default_factory=list)
-    """The opened records behind it."""
+    """The decrypted records after the handshake."""
     unread: bool = False
-    """Some record could not be opened."""
+    """A record could not be decrypted."""
 
     @property
     def first(self) -> Record | None:
@@ -56,7 +56,7 @@ class Side:
 
 @dataclass(slots=True)
 class TlsConnection:
-    """A connection's TLS, as far as hellos are there and secrets open it."""
+    """The TLS of a connection, as far as hellos and secrets are there."""
 
     client_hello: Hello | None = None
     client_hellos: int = 0
@@ -66,12 +66,12 @@ class TlsConnection:
     certificate: bool = False
     sides: tuple[Side, Side] = field(default_factory=lambda: (Side(), Side()))
     request: tuple[int, int] | None = None
-    """[start, end) in the client's stream: all that it sent under application keys."""
+    """[start, end) in the client's stream: all its records with application keys."""
     response: tuple[int, int] | None = None
     """[start, end) in the server's stream: from the record with the response's first header to the one with its last
     byte."""
     content_bytes: int | None = None
-    """Of all HTTP/2 DATA frames of the server, padding excluded; None over another protocol."""
+    """Content bytes of all HTTP/2 DATA frames of the server, without padding; None over another protocol."""
 
 
 def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> TlsConnection:
@@ -99,7 +99,7 @@ def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> Tl
 
 
 def _records(stream: bytes, start: int = 0) -> Iterator[Record]:
-    """The whole records from an offset on; ends at what is none."""
+    """The whole records from an offset on, up to the first bytes that are no record."""
     while start + _HEADER <= len(stream):
         length = int.from_bytes(stream[start + 3 : start + 5])
         end = start + _HEADER + length
@@ -110,7 +110,7 @@ def _records(stream: bytes, start: int = 0) -> Iterator[Record]:
 
 
 def _plain(stream: bytes, side: Side) -> Iterator[tuple[int, bytes]]:
-    """Type and body of the handshake messages that stand in no protected record."""
+    """Type and body of the handshake messages in unprotected records."""
     messages, offset = CryptoStream(), 0
     for record in _records(stream):
         if record.type == _APPLICATION_DATA:
@@ -122,7 +122,8 @@ def _plain(stream: bytes, side: Side) -> Iterator[tuple[int, bytes]]:
 
 
 def _open(stream: bytes, side: Side, suite: Suite | None, session: Session, sender: int) -> Iterator[tuple[int, bytes]]:
-    """Open the protected records; the messages of the handshake. Each side has two secrets, one after the other."""
+    """Decrypt the protected records; gives the handshake messages. Each endpoint has two secrets, one after the
+    other."""
     messages, offset = CryptoStream(), 0
     keys = _Keys(suite, session.get(HANDSHAKE[sender], ()))
     for record in _records(stream, side.hello_end):
@@ -147,7 +148,7 @@ def _open(stream: bytes, side: Side, suite: Suite | None, session: Session, send
 
 
 class _Keys:
-    """The keys of one sender: key logs may disagree, and the first record shows which secret is right."""
+    """The keys of one sender. Key logs may disagree; the first record shows the right secret."""
 
     def __init__(self, suite: Suite | None, secrets: tuple[bytes, ...]) -> None:
         self._candidates = [RecordProtection(suite, secret) for secret in secrets] if suite is not None else []
@@ -156,30 +157,30 @@ class _Keys:
     def open(self, record: Record, stream: bytes) -> Record | None:
         """The record with its inner type (RFC 8446 §5.2); None when no key opens it."""
         header = stream[record.start : record.start + _HEADER]
-        for one in self._candidates:
+        for protection in self._candidates:
             try:
-                inner = one.open(self._sequence, record.body, header).rstrip(b"\0")
+                inner = protection.open(self._sequence, record.body, header).rstrip(b"\0")
             except InvalidTag:
                 continue
-            self._candidates = [one]
+            self._candidates = [protection]
             self._sequence += 1
             return Record(record.start, record.end, inner[-1] if inner else 0, inner[:-1], opened=True)
         return None
 
     def update(self) -> None:
         """Go to the next generation (RFC 8446 §7.2)."""
-        self._candidates = [one.next_generation() for one in self._candidates]
+        self._candidates = [protection.next_generation() for protection in self._candidates]
         self._sequence = 0
 
 
 def _find_request(tls: TlsConnection) -> None:
-    sent = [one for one in tls.sides[CLIENT].application if one.type == _APPLICATION_DATA]
+    sent = [record for record in tls.sides[CLIENT].application if record.type == _APPLICATION_DATA]
     if sent:
         tls.request = sent[0].start, sent[-1].end
 
 
 def _find_response(tls: TlsConnection) -> None:
-    sent = [one for one in tls.sides[SERVER].application if one.type == _APPLICATION_DATA]
+    sent = [record for record in tls.sides[SERVER].application if record.type == _APPLICATION_DATA]
     if tls.alpn != "h2":
         if sent:
             tls.response = sent[0].start, sent[-1].end
@@ -207,23 +208,23 @@ class _Http2Frame:
 
 
 def _http2_frames(records: list[Record]) -> Iterator[_Http2Frame]:
-    """The whole frames in what a server sent (RFC 9113 §4.1), which has no preface."""
-    joined = b"".join(one.body for one in records)
+    """The whole frames in the records of a server (RFC 9113 §4.1), which sends no preface."""
+    joined = b"".join(record.body for record in records)
     ends, total = [], 0
-    for one in records:
-        total += len(one.body)
+    for record in records:
+        total += len(record.body)
         ends.append(total)
-    at = record = 0
+    at = place = 0
     while at + _HTTP2_HEADER <= len(joined):
         length, kind, flags = int.from_bytes(joined[at : at + 3]), joined[at + 3], joined[at + 4]
         end = at + _HTTP2_HEADER + length
         if end > len(joined):
             return
-        while ends[record] <= at:
-            record += 1
-        last = record
+        while ends[place] <= at:
+            place += 1
+        last = place
         while ends[last] < end:
             last += 1
         padding = joined[at + _HTTP2_HEADER] + 1 if kind == _HTTP2_DATA and flags & 0x08 and length else 0
-        yield _Http2Frame(kind, records[record], records[last], max(0, length - padding))
+        yield _Http2Frame(kind, records[place], records[last], max(0, length - padding))
         at = end

@@ -1,1 +1,1 @@
-"""One kind of diagnosis each."""
+"""One module for each detector."""

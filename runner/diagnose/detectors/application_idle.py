@@ -1,17 +1,19 @@
-"""Nothing was in its way, and the server sent nothing."""
+"""Detector: the server sent nothing although no limit held it back."""
 
 from collections.abc import Iterator
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis, Limit
+from runner.model.diagnosis import Diagnosis, Limit, Pattern
 from runner.units import format_duration
+
+PATTERNS = (Pattern(code="application-idle", meaning="The server had nothing to send.", over_tcp="RFC 9293 §3.8.6.2"),)
 
 _LEAST_SHARE = 0.05
 _LEAST_SECONDS = 0.25
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 5 % of the time and a quarter of a second on."""
+    """A diagnosis from 5 % of the time and 0.25 s on."""
     spans = course.of_limit(Limit.APPLICATION)
     idle = sum(span.end - span.start for span in spans)
     share = idle / course.duration

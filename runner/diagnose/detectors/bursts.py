@@ -1,28 +1,30 @@
-"""No pacing: data leave faster than the bottleneck takes them, then nothing until the next RTT (RFC 9002 §7.7)."""
+"""Detector: no pacing. The server sends faster than the bottleneck, then nothing until the next RTT (RFC 9002 §7.7)."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis, Limit
+from runner.model.diagnosis import Diagnosis, Limit, Pattern
 from runner.units import format_data_rate, format_duration
 
+PATTERNS = (Pattern(code="bursts", meaning="The server sent in bursts and rested between them."),)
+
 _REST = 0.25  # RTTs without a packet
-_FAST = 1.3  # times what the forward link carries
-_FAST_OFTEN = 3.0  # a paced sender in slow start has 2.5
+_FAST = 1.3  # ratio to the capacity of the forward link
+_FAST_OFTEN = 3.0  # a paced sender in slow start has a ratio of 2.5
 _RHYTHM = (0.6, 1.6)  # RTTs from one burst to the next
-_OFTEN = 0.1  # RTTs: where ACKs come in groups, each group lets a burst go
+_OFTEN = 0.1  # RTTs; where ACKs arrive in groups, each group causes a burst
 _NO_FAULT = (Limit.RECEIVE_WINDOW, Limit.APPLICATION, Limit.LINK)
-_LEAST_PACKETS = 11  # an initial window may leave at once (RFC 9002 §7.7), and this is one more
+_LEAST_PACKETS = 11  # an initial window may be sent at once (RFC 9002 §7.7); this is one packet more
 _LEAST_BURSTS = 4
 _LEAST_SHARE = 0.3  # of the bytes
-_LEAST_SHARE_OFTEN = 0.5  # some pacers let an initial window go at once now and then
+_LEAST_SHARE_OFTEN = 0.5  # some pacers now and then send an initial window at once
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four bursts on that carry 30 % of the bytes, each about an RTT after the one before, or more often. Each has
-    more packets than an initial window, which a sender may send at once. Silent where the capacity is unknown."""
+    """A diagnosis from four bursts on that carry 30 % of the bytes, at distances of about one RTT or less. Each burst
+    has more packets than an initial window, which a sender may send at once. None where the capacity is unknown."""
     view = course.view
     capacity = view.capacity.known
     if not np.isfinite(capacity):
@@ -35,7 +37,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None:
-    """`capacity` in bit/s. Either about once per RTT, or as often as ACKs come in groups."""
+    """The diagnosis for bursts about once per RTT, or as often as groups of ACKs arrive. `capacity` in bit/s."""
     least_rest, rhythm = (_OFTEN, _OFTEN) if often else (_REST, _RHYTHM[0])
     fast = _FAST_OFTEN if often else _FAST
     view, window = course.view, course.cells.window
@@ -50,7 +52,7 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
     burst = (rate > fast * capacity) & (tails - heads + 1 >= _LEAST_PACKETS)
     queued = 8 * carried / capacity / window
     burst &= (step >= rhythm) & (step <= _RHYTHM[1] + queued)
-    # What comes at once was allowed, or supplied, at once; and what keeps the link full costs no time.
+    # Flow control or the application may release data at once; and bursts that keep the link full cost no time.
     for span in (span for limit in _NO_FAULT for span in course.of_limit(limit)):
         burst &= (time[heads] < span.start - view.shift) | (time[heads] >= span.end - view.shift)
     supply = course.cells.supply

@@ -1,4 +1,4 @@
-"""Marks of congestion that were not reported, or reported and not heeded (RFC 9000 §13.4, RFC 9002 §7.1)."""
+"""Detector: CE marks that the client did not report, or the server ignored (RFC 9000 §13.4, RFC 9002 §7.1)."""
 
 from collections.abc import Iterator
 
@@ -7,17 +7,22 @@ import numpy as np
 from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
 from runner.diagnose.view import EVIDENCE, View
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.trace.packets import CE
 from runner.trace.vantage import APPLICATION
 
+PATTERNS = (
+    Pattern(code="ecn-not-reported", meaning="The client did not report congestion marks."),
+    Pattern(code="ecn-ignored", meaning="The server did not react to congestion marks."),
+)
+
 _LEAST_MARKS = 3
-_HEEDED = 0.9  # of what was in flight before; CUBIC keeps 0.7, NewReno 0.5
+_HEEDED = 0.9  # share of the bytes in flight before; CUBIC keeps 0.7, NewReno 0.5
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Not reported: the client got three CE marks, its ACKs say of none. Not heeded: an RTT after the first report at
-    least 90 % of what was in flight still is, nothing having been lost."""
+    """Not reported: the client received three CE marks, and its ACKs report none. Ignored: one RTT after the first
+    report at least 90 % of the bytes are still in flight, and no packet was lost."""
     view, facts = course.view, course.view.connection_facts
     received = facts.client_ecn.received
     if received is None or received.ce < _LEAST_MARKS:
@@ -25,7 +30,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if facts.client_ecn.reported.ce == 0:
         yield Diagnosis(
             code="ecn-not-reported",
-            sentence=f"{received.ce} packets reached the client with CE, and its ACKs report none.",
+            sentence=f"{received.ce} packets reached the client with CE, but its ACKs report none.",
             start=view.first_byte,
             end=view.last_byte,
             packets=_marked(view),
@@ -42,7 +47,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     cells = course.cells
     before = cells.in_flight[(cells.sending > first - cells.window / 2) & (cells.sending <= first)]
     after = cells.in_flight[(cells.sending > first + cells.window) & (cells.sending <= first + 2 * cells.window)]
-    # In slow start the window still grows while the report is on its way: the most before it counts.
+    # In slow start the window grows while the report is on its way, so the largest value before it counts.
     if len(before) and len(after) and after.max() >= _HEEDED * before.max():
         yield Diagnosis(
             code="ecn-ignored",
@@ -58,8 +63,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 def _marked(view: View) -> tuple[int, ...]:
     """Packet numbers of the first few packets that reached the client with CE."""
     client = view.transfer.recording.client
-    assert client is not None  # it received them
+    assert client is not None  # the client received them
     packets, rows = client.packets, view.numbered(client, SERVER)
     marked = rows[client.datagrams["ecn"][packets["datagram"][rows]] == CE]
-    found: list[int] = packets["packet_number"][marked][:EVIDENCE].tolist()
-    return tuple(found)
+    numbers: list[int] = packets["packet_number"][marked][:EVIDENCE].tolist()
+    return tuple(numbers)

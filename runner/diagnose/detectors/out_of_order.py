@@ -1,19 +1,21 @@
-"""Ranges of a stream were skipped and sent for the first time after what follows them."""
+"""Detector: ranges of a stream were skipped and sent after the data that follows them."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.units import format_size
+
+PATTERNS = (Pattern(code="out-of-order", meaning="Packets arrived out of order."),)
 
 _LEAST_FRAMES = 5
 _LEAST_SHARE = 0.005
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From five frames and 0.5 % of the response's frames on."""
+    """A diagnosis from five frames and 0.5 % of the response's frames on."""
     view = course.view
     rows = view.late_rows
     share = len(rows) / max(len(view.own), 1)
@@ -23,7 +25,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     yield Diagnosis(
         code="out-of-order",
         sentence=f"{len(rows)} frames with {format_size(int(view.sent.new[rows].sum()))} of new data were sent after "
-        "data that follow them in the stream.",
+        "data that follows them in the stream.",
         start=float(time.min()),
         end=float(time.max()),
         share=share,

@@ -1,26 +1,32 @@
-"""The path carried nothing for a while: what was set, and the simulator's count says that it hit; over a real link,
-what the trace shows."""
+"""Detector: the path carried nothing for some time. For an emulated link the configured outage, if the simulator
+counted lost packets; for a real link the outage in the trace."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis, Limit
+from runner.model.diagnosis import Diagnosis, Limit, Pattern
 from runner.units import format_duration
+
+PATTERNS = (Pattern(code="outage", meaning="The path carried nothing for a while.", over_tcp="RFC 6298 §5"),)
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Whenever it took time of the transfer. Says, too, how long the server needed to go on."""
+    """A diagnosis for every outage that cost time. It also states how long the server needed to continue."""
     view, spans = course.view, course.of_limit(Limit.OUTAGE)
     if view.outage is None or not spans:
         return
     begin, end, over = view.outage.start, view.outage.end, view.outage.over
-    after = f"; the next one arrived {format_duration(over - end)} after its end" if np.isfinite(over) else ""
+    after = (
+        f"; the next packet arrived {format_duration(over - end)} after the end of the outage"
+        if np.isfinite(over)
+        else ""
+    )
     dropped = len(view.outage.swallowed) if view.truth is None else view.truth.forward.dropped_outage
     yield Diagnosis(
         code="outage",
-        sentence=f"The path carried nothing for {format_duration(end - begin)} and swallowed {dropped} packets of the "
+        sentence=f"The path carried nothing for {format_duration(end - begin)} and lost {dropped} packets of the "
         f"server{after}.",
         start=begin,
         end=min(over, view.last_byte),

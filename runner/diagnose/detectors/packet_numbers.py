@@ -1,4 +1,4 @@
-"""Packet numbers that don't increase, or are used twice (RFC 9000 §12.3)."""
+"""Detector: packet numbers that don't increase, or are used twice (RFC 9000 §12.3)."""
 
 from collections.abc import Iterator
 
@@ -7,17 +7,20 @@ import numpy as np
 from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose.limits import Course
 from runner.diagnose.view import View
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.trace.intervals import Ints
 from runner.trace.vantage import NULL
 
+PATTERNS = (Pattern(code="packet-numbers", meaning="Packet numbers grew in an unusual way."),)
+
 _LEAST_PACKETS = 3
-_OTHERS = 0.25  # of the datagrams that were held back with data: so many without any were held back with them
+_OTHERS = 0.25  # share of the datagrams that the stack held back with data; so many without data were held back, too
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From three packets of one endpoint on. A datagram that was sent twice, or held back as a whole with its data, is
-    not meant: the numbers were given in order. Nor are the few without data that are held back among such ones."""
+    """A diagnosis from three packets of one endpoint on. Datagrams that were sent twice, or held back as a whole with
+    their data, don't count, because their numbers were assigned in order. The same holds for a few datagrams without
+    data that were held back together with them."""
     view = course.view
     for sender, name in ((CLIENT, "client"), (SERVER, "server")):
         vantage = view.transfer.recording.near(sender)
@@ -48,15 +51,15 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             continue
         reused = int(np.isin(number[wrong], number[~wrong]).sum())
         time = view.seconds(vantage.packet_time[rows[wrong]])
-        found: list[int] = number[wrong][:20].tolist()
+        numbers: list[int] = number[wrong][:20].tolist()
         yield Diagnosis(
             code="packet-numbers",
-            sentence=f"{int(wrong.sum())} packets of the {name} have numbers below ones that it had used before"
-            + (f", {reused} of them numbers of other packets." if reused else "."),
+            sentence=f"{int(wrong.sum())} packets of the {name} have numbers below earlier numbers of the {name}"
+            + (f"; {reused} of these numbers belong to other packets, too." if reused else "."),
             start=float(time.min()),
             end=float(time.max()),
             share=float(wrong.mean()),
-            packets=tuple(found),
+            packets=tuple(numbers),
             vantage=name,
             section="RFC 9000 §12.3, thesis §5.6.9.2",
         )

@@ -1,20 +1,25 @@
-"""The datagrams never grew towards the path's MTU, or too large ones vanished on it (RFC 9000 §14.3)."""
+"""Detector: datagrams never grew towards the path's MTU, or too large datagrams were lost (RFC 9000 §14.3)."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.units import format_duration
 
-_EVERY_PATH = 1200  # bytes of UDP payload; less is a matter of its own
+PATTERNS = (
+    Pattern(code="mtu-not-raised", meaning="The server never used the path's full packet size."),
+    Pattern(code="mtu-black-hole", meaning="Long packets vanished."),
+)
+
+_EVERY_PATH = 1200  # bytes of UDP payload; smaller ones have a detector of their own
 _SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
 _LEAST_DATAGRAMS = 500
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Never grown: no datagram of 1300 B or more among 500 with 1-RTT packets. Vanished: by the link's truth."""
+    """Never grown: no datagram of 1300 B or more among 500 with 1-RTT packets. Lost: as the simulator counted."""
     view = course.view
     server = view.transfer.recording.server
     if server is None:
@@ -25,7 +30,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if len(mine) >= _LEAST_DATAGRAMS and _EVERY_PATH <= largest < _SMALL:
         yield Diagnosis(
             code="mtu-not-raised",
-            sentence=f"None of {len(mine)} datagrams has more than {largest} B, and the path carries 1500 B packets.",
+            sentence=f"None of {len(mine)} datagrams has more than {largest} B, although the path carries 1500 B.",
             start=view.begin,
             end=view.last_byte,
             share=1.0,
@@ -37,11 +42,13 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if hole is not None and view.truth is not None:
         went_on = np.isfinite(hole.over)
         after = (
-            f"the next one arrived {format_duration(hole.over - hole.start)} later" if went_on else "none arrived again"
+            f"the next packet arrived {format_duration(hole.over - hole.start)} later"
+            if went_on
+            else "none arrived again"
         )
         yield Diagnosis(
             code="mtu-black-hole",
-            sentence=f"From {hole.start:.2f} s on the path swallowed {view.truth.forward.dropped_mtu} packets of the "
+            sentence=f"From {hole.start:.2f} s on the path dropped {view.truth.forward.dropped_mtu} packets of the "
             f"server that were too large; {after}.",
             start=hole.start,
             end=max(hole.start, min(hole.over, view.last_byte)),

@@ -1,22 +1,27 @@
-"""The forward link's queue ran over, or never emptied."""
+"""Detector: the forward link's queue overflowed, or was never empty for long."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.units import format_duration
 
+PATTERNS = (
+    Pattern(code="queue-overflow", meaning="The queue of the link overflowed.", over_tcp="RFC 7567 §2"),
+    Pattern(code="standing-queue", meaning="A queue stood for most of the transfer.", over_tcp="RFC 7567 §1"),
+)
+
 _LEAST_DROPS = 10
-_LEAST_DROP_SHARE = 0.02  # less is how loss-based congestion control probes
+_LEAST_DROP_SHARE = 0.02  # loss-based congestion control causes fewer losses when it probes
 _STANDING = 1.0  # RTTs of the empty path
-_LEAST_SHARE = 0.25  # of the time
+_LEAST_SHARE = 0.25  # share of the time
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Overflow by the link's truth: from ten packets and 2 % of them on. Standing: in a quarter of the time packets
-    wait for an RTT of the empty path or longer, which doubles it."""
+    """Overflow, as the simulator counted: from ten packets and 2 % of all packets on. Standing queue: in a quarter of
+    the time packets wait for at least one RTT of the empty path, which doubles the RTT."""
     view = course.view
     if view.truth is not None:
         forward = view.truth.forward

@@ -1,4 +1,4 @@
-"""In mid-transfer the data rate falls to a fraction of what it had been, stays there, and losses don't explain it."""
+"""Detector: in mid-transfer the data rate falls to a fraction, stays there, and losses don't explain it."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,15 @@ import numpy as np
 from runner.diagnose.flight import Floats
 from runner.diagnose.limits import Course
 from runner.diagnose.rounds import longest
-from runner.model.diagnosis import Diagnosis, Limit
+from runner.model.diagnosis import Diagnosis, Limit, Pattern
 from runner.units import format_data_rate, format_duration
 
+PATTERNS = (Pattern(code="rate-collapse", meaning="The sending rate collapsed.", over_tcp="RFC 5681 §3.1"),)
+
 _FELL_TO = 0.4
-_HALVED = 0.5  # by NewReno for each RTT with losses (RFC 9002 §7.3.2); others keep more
-_BELOW = 0.6  # of what the halvings leave
-_LEAST_REACHED = 0.2  # of the link's data rate
+_HALVED = 0.5  # NewReno, for each RTT with losses (RFC 9002 §7.3.2); other controllers keep more
+_BELOW = 0.6  # share of the rate after these halvings
+_LEAST_REACHED = 0.2  # share of the link's data rate
 _LEAST_RTTS = 5
 _LEAST_ROUNDS = 3  # with losses
 _PACKET = 1200  # bytes by which a window grows in each RTT (RFC 9002 §7.3.3)
@@ -22,8 +24,9 @@ _ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Below 40 % of the highest rate before, for 5 RTTs and 10 % of the time; not where the client, the application or
-    an outage was the limit, and below 60 % of what halving the rate for each RTT with losses would leave."""
+    """A diagnosis for a rate below 40 % of the highest rate before, for 5 RTTs and 10 % of the time, where neither the
+    client nor the application nor an outage was the limit. The rate must also be below 60 % of the rate that halving
+    for each RTT with losses would leave."""
     cells, view = course.cells, course.view
     rate = cells.around(cells.utilisation, cells.per_window)
     highest = np.maximum.accumulate(rate)
@@ -58,18 +61,20 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _explained(course: Course, high: float, fallen: float, share: Floats) -> bool:
-    """Whether losses between the highest rate and its fall leave no more, or the path had been silent."""
+    """Whether losses between the highest rate and its fall explain the new rate, or the path had been silent."""
     view, window = course.view, course.cells.window
     signals = view.flight.signals + view.shift
     signals = signals[(signals > high - window) & (signals <= fallen + window)]
     halvings = len(np.unique(np.floor((signals - signals[:1]) / window)))
-    silent = any(one is not None and high <= one.over <= fallen + window for one in (view.outage, view.black_hole))
+    silent = any(
+        silence is not None and high <= silence.over <= fallen + window for silence in (view.outage, view.black_hole)
+    )
     return silent or float(share.mean()) >= _BELOW * _HALVED**halvings
 
 
 def _kept_low(course: Course, start: float, end: float, highest: float) -> bool:
-    """Whether losses came so often that a window which grows by a packet per RTT could not reach 40 % of the highest
-    data rate, in bit/s, between two of them."""
+    """Whether losses were so frequent that a window which grows by a packet per RTT could not reach 40 % of the highest
+    data rate, in bit/s, between two losses."""
     view, window = course.view, course.cells.window
     signals = view.flight.signals + view.shift
     signals = signals[(signals > start - window) & (signals <= end)]

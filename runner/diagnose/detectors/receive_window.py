@@ -1,18 +1,24 @@
-"""The client's flow control held the server back (RFC 9000 §4.1)."""
+"""Detector: the client's flow control held the server back (RFC 9000 §4.1)."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis, Limit
+from runner.model.diagnosis import Diagnosis, Limit, Pattern
 from runner.units import format_size
+
+PATTERNS = (
+    Pattern(
+        code="receive-window", meaning="The client's flow control held the server back.", over_tcp="RFC 9293 §3.8.6"
+    ),
+)
 
 _LEAST_SHARE = 0.05
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 5 % of the time on, and if less than the path holds was in flight meanwhile: more can't be held back."""
+    """A diagnosis from 5 % of the time on, if fewer bytes were in flight meanwhile than the path holds."""
     spans = course.of_limit(Limit.RECEIVE_WINDOW)
     share = sum(span.end - span.start for span in spans) / course.duration
     if share < _LEAST_SHARE:

@@ -1,4 +1,4 @@
-"""Everything had been sent once, yet the transfer went on, for its end had to be sent again (RFC 9002 §6.2)."""
+"""Detector: the transfer took longer because its end had to be sent again (RFC 9002 §6.2)."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,24 @@ import numpy as np
 
 from runner.diagnose.limits import Course
 from runner.diagnose.view import View
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.units import format_duration
 
-_LEAST_RTTS = 1.5  # one is the price of any loss
+PATTERNS = (
+    Pattern(
+        code="retransmitted-tail",
+        meaning="The end of the transfer was spent on retransmissions.",
+        over_tcp="RFC 8985 §7",
+    ),
+)
+
+_LEAST_RTTS = 1.5  # RTTs; a single RTT is normal after a loss
 _LEAST_SHARE = 0.05
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 1.5 RTTs and 5 % of the time on, counted from the moment when the last new byte could have arrived."""
+    """A diagnosis from 1.5 RTTs and 5 % of the time on, counted from the earliest possible arrival of the last new
+    byte."""
     view = course.view
     left = float(view.room.busy[1].max())
     whole = left + view.shift + _waited(view, left)
@@ -28,7 +37,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     yield Diagnosis(
         code="retransmitted-tail",
         sentence=f"Everything had been sent once {format_duration(tail)} before the last byte arrived: "
-        f"{len(packets)} packets with data went out in that time.",
+        f"{len(packets)} packets with data were sent in that time.",
         start=whole,
         end=view.last_byte,
         share=tail / course.duration,
@@ -39,7 +48,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _waited(view: View, left: float) -> float:
-    """Seconds that a packet which left then had to wait: the last that arrived of those that left before it did."""
+    """Seconds that a packet sent at `at` had to wait in queues, as the last packet before it that arrived."""
     time, waited = view.waiting
     sent = time - waited - view.shift
     before = np.flatnonzero(sent <= left + 1e-6)

@@ -1,4 +1,4 @@
-"""ACKs for every packet, and a return link that they fill (RFC 9000 §13.2.2)."""
+"""Detector: an ACK for every packet, and a return link full of ACKs (RFC 9000 §13.2.2)."""
 
 from collections.abc import Iterator
 
@@ -7,21 +7,26 @@ import numpy as np
 from runner.decode.schema import SERVER
 from runner.diagnose.limits import Course
 from runner.diagnose.view import View
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.trace.packets import CE
 from runner.trace.vantage import Vantage
 from runner.units import format_data_rate
 
+PATTERNS = (
+    Pattern(code="dense-acks", meaning="The client acknowledged more often than the return link bears."),
+    Pattern(code="return-link-full", meaning="The return link was full.", over_tcp="RFC 3449 §2"),
+)
+
 _DENSE = 0.9  # ACKs per packet with data
-_COSTLY = 0.1  # of the return link
+_COSTLY = 0.1  # share of the return link
 _FULL = 0.8
 _LEAST_SHARE = 0.05
-_LEAST_CALM = 0.5  # of the packets
+_LEAST_CALM = 0.5  # share of the packets
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Dense: nine ACKs for ten packets, and 10 % of the return link. Full: 80 % of it for 5 % of the time. Silent where
-    what the return link carries is unknown."""
+    """Dense: nine ACKs for ten packets, and 10 % of the return link. Full: 80 % of the return link for 5 % of the time.
+    No diagnosis where the capacity of the return link is unknown."""
     view, cells = course.view, course.cells
     client = view.transfer.recording.client
     if client is None or not np.isfinite(view.return_rate):
@@ -31,7 +36,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
         yield Diagnosis(
             code="dense-acks",
-            sentence=f"The client sent {ratio:.2f} ACKs per packet that needn't have one at once; all of them take "
+            sentence=f"The client sent {ratio:.2f} ACKs per packet that didn't need an immediate ACK; all ACKs take "
             f"{used.mean():.0%} of the return link's {format_data_rate(round(view.return_rate))}.",
             start=view.first_byte,
             end=view.last_byte,
@@ -59,8 +64,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _ratio(view: View, client: Vantage) -> float | None:
-    """ACKs per packet, both without those packets that ask for one at once: after a gap, out of order, or with CE (RFC
-    9000 §13.2.1). None when these are most."""
+    """ACKs per packet, both without packets that need an immediate ACK: after a gap, out of order, or with CE (RFC 9000
+    §13.2.1). None when most packets are like that."""
     packets, ratio = client.packets, view.sample.ack_ratio
     rows = view.numbered(client, SERVER)
     if ratio is None or not len(rows):

@@ -1,4 +1,4 @@
-"""Slow start ended without a loss, far below what the path holds (RFC 9002 §7.3.1)."""
+"""Detector: slow start ended without a loss, far below the bytes that the path holds (RFC 9002 §7.3.1)."""
 
 from collections.abc import Iterator
 
@@ -6,21 +6,28 @@ import numpy as np
 
 from runner.diagnose.limits import Course
 from runner.diagnose.rounds import Rounds
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.units import format_size
 
-_GROWTH = 1.2  # slow start doubles; with an ACK for every second packet a sender that counts ACKs grows by half
+PATTERNS = (
+    Pattern(
+        code="slow-start-left-early", meaning="Slow start ended long before the link was full.", over_tcp="RFC 9406"
+    ),
+    Pattern(code="window-never-grew", meaning="The congestion window never grew.", over_tcp="RFC 5681 §3.1"),
+)
+
+_GROWTH = 1.2  # slow start doubles; a sender that counts ACKs grows by half with an ACK for every second packet
 _LEAST_ROUNDS = 4
 _GREW = 1.5
 _HELD = 0.7
 _RETURN_FULL = 0.8
-_LATE = 1.5  # RTTs of the empty path: a queue, or ACKs that wait, make the window look small
+_LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks small
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four rounds on without growth, though the congestion window was the limit and nothing had been lost.
-    Silent where datagrams that aren't full leave a doubt whether the application was the limit, and where ACKs fill the
-    return link: then it sets the pace."""
+    """A diagnosis from four rounds on without growth although the congestion window was the limit and no packet had
+    been lost. None where short datagrams make it possible that the application was the limit, and where ACKs fill the
+    return link, which then sets the pace."""
     rounds = Rounds.of(course)
     first, last = rounds.flat(_GROWTH)
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
@@ -36,7 +43,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         return
     initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
     if level < _HELD * float(rounds.peak[: first + 1].max()):
-        return  # it had been larger: that is another matter than slow start
+        return  # the window had been larger: not a matter of slow start
     grew = level > _GREW * initial
     held = f"{format_size(round(level))} in flight for {last - first} RTTs without a loss before"
     start = float(rounds.start[first])
@@ -55,7 +62,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _rtt(course: Course, start: float, end: float) -> float:
-    """Median of the time from a packet to its ACK, of what left between two moments of the client's axis, in s."""
+    """Median seconds from a packet to its ACK, for packets sent between two moments of the client's time."""
     flight, shift = course.view.flight, course.view.shift
     chosen = (flight.time + shift >= start) & (flight.time + shift < end) & np.isfinite(flight.acked)
     return float(np.median((flight.acked - flight.time)[chosen])) if chosen.any() else 0.0

@@ -1,21 +1,23 @@
-"""Datagrams well below what every path carries (RFC 9000 §14)."""
+"""Detector: datagrams well below the size that every path carries (RFC 9000 §14)."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
+
+PATTERNS = (Pattern(code="small-datagrams", meaning="Datagrams were small."),)
 
 _EVERY_PATH = 1200  # bytes of UDP payload
-_SMALL = 0.9 * _EVERY_PATH  # a few bytes less cost nothing; from a tenth on, headers and packets by as much more
+_SMALL = 0.9 * _EVERY_PATH  # share of 1200 B; a tenth fewer bytes mean a tenth more headers and packets
 _LEAST_SHARE = 0.2
 _LEAST_DATAGRAMS = 50
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 50 datagrams with response data and 20 % of them on: one that ends a response is short, too. Those that held
-    all that the application had supplied, or that the client's credit allowed, don't count."""
+    """A diagnosis from 50 datagrams with response data and 20 % of all on, because the last datagram of a response is
+    short, too. Datagrams with all the data of the application, or all that the client's credit allowed, don't count."""
     view = course.view
     supply = course.cells.supply
     packets, size = supply.packets, supply.size

@@ -1,12 +1,21 @@
-"""Data were sent again although their first copy had arrived, or once for each time (RFC 9002 §6.1)."""
+"""Detector: data was sent again although its first copy had arrived, or everything was sent twice (RFC 9002 §6.1)."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis
+from runner.model.diagnosis import Diagnosis, Pattern
 from runner.units import format_size
+
+PATTERNS = (
+    Pattern(code="sent-twice", meaning="Data was sent twice without need."),
+    Pattern(
+        code="spurious-retransmissions",
+        meaning="Data was retransmitted although it had arrived.",
+        over_tcp="RFC 8985 §6",
+    ),
+)
 
 _LEAST_PACKETS = 4
 _LEAST_SHARE = 0.001
@@ -14,7 +23,7 @@ _EVERYTHING = 0.8
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From four packets and 0.1 % of the response on; with 80 % of it everything was sent twice."""
+    """A diagnosis from four packets and 0.1 % of the response on; from 80 % on everything was sent twice."""
     view = course.view
     resent, sent = view.transfer.resent, view.sent
     if resent is None or view.transfer.arrived is None:
@@ -31,9 +40,9 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     what = f"{len(packets)} packets with {format_size(int(vain.sum()))}, {share:.1%} of the response"
     yield Diagnosis(
         code="sent-twice" if twice else "spurious-retransmissions",
-        sentence=f"The server sent everything more than once without need: {what}."
+        sentence=f"The server needlessly sent everything more than once: {what}."
         if twice
-        else f"The server sent again what had arrived: {what}.",
+        else f"The server sent data again that had arrived: {what}.",
         start=float(time.min()),
         end=float(time.max()),
         share=share,

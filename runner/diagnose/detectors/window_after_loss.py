@@ -1,32 +1,40 @@
-"""After losses the congestion window, and not the link, set the rate (RFC 9002 §7.3.2)."""
+"""Detector: after losses the congestion window, not the link, set the rate (RFC 9002 §7.3.2)."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from runner.diagnose.limits import Course
-from runner.model.diagnosis import Diagnosis, Limit, Span
+from runner.model.diagnosis import Diagnosis, Limit, Pattern, Span
 from runner.units import format_size
+
+PATTERNS = (
+    Pattern(
+        code="window-after-loss", meaning="The congestion window stayed small after losses.", over_tcp="RFC 5681 §3.2"
+    ),
+)
 
 _LEAST_SHARE = 0.1
 _KEPT = 0.85  # CUBIC keeps 0.7, NewReno 0.5
-_LEAST_VANISHED = 0.5  # of what the server took for lost
+_LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """From 10 % of the time on. After an outage or a black hole two RTTs don't count: one to learn of it, one to send
-    again what it swallowed."""
+    """A diagnosis from 10 % of the time on. Two RTTs after an outage or a black hole don't count: one to notice it, one
+    to send the lost packets again."""
     view = course.view
     lost = np.isfinite(view.flight.lost)
     vanished = lost & ~view.flight.arrived
-    # Late packets are taken for lost, too: that is another matter (spurious-retransmissions).
+    # The server takes late packets for lost, too; spurious-retransmissions covers that.
     if not vanished.any() or vanished.sum() < _LEAST_VANISHED * lost.sum():
         return
     first = float(view.flight.lost[vanished].min()) + view.shift
     spans = [span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first]
-    silences = [one for one in (view.outage, view.black_hole) if one is not None]
+    silences = [each for each in (view.outage, view.black_hole) if each is not None]
     held = sum(span.end - max(span.start, first) for span in spans)
-    held -= sum(_overlap(span, one.start, one.over + 2 * course.cells.window) for span in spans for one in silences)
+    held -= sum(
+        _overlap(span, silence.start, silence.over + 2 * course.cells.window) for span in spans for silence in silences
+    )
     share = held / course.duration
     if share < _LEAST_SHARE:
         return
@@ -36,7 +44,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     lowest = float(after.min()) if len(after) else 0.0
     peaks = cells.peak[(cells.middle > first) & (cells.middle <= spans[-1].end)]
     if len(peaks) and float((peaks / np.maximum(np.maximum.accumulate(peaks), 1.0)).min()) >= _KEPT:
-        return  # it was still growing, and the losses took nothing from it
+        return  # the window was still growing, and the losses did not reduce it
     yield Diagnosis(
         code="window-after-loss",
         sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "

@@ -1,1 +1,2 @@
-"""How traffic crossed the satellite segment: connections that a middlebox split, what an eavesdropper sees."""
+"""Judges how traffic crossed the satellite segment: connections that a middlebox split, and data that an eavesdropper
+sees."""

@@ -1,4 +1,5 @@
-"""TCP connections of a capture, and whether two captures show the same ones: a proxy can't keep sequence numbers."""
+"""TCP connections of a capture. Initial sequence numbers show whether two captures have the same connection: a proxy
+begins its own connection with other numbers."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from runner.trace.intervals import new_bytes
 
 @dataclass(frozen=True)
 class Ends:
-    """Both ends of a connection, the client's first; initial sequence numbers, None for a side that wasn't seen."""
+    """Both ends of a connection, the client's first. An initial sequence number is None when its SYN was not seen."""
 
     client: bytes
     client_port: int
@@ -32,18 +33,20 @@ class Ends:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What a capture shows between two addresses. Times in seconds since the client's first packet; None: not seen."""
+    """The traffic between two addresses in a capture. Times in seconds since the client's first packet; None: not
+    seen."""
 
-    begun: tuple[Ends, ...]  # of TCP, with or without data
-    connections: tuple[Ends, ...]  # those of them that carried data
-    bytes: int  # of IP, both directions
+    begun: tuple[Ends, ...]  # TCP connections, with or without data
+    connections: tuple[Ends, ...]  # TCP connections that carried data
+    bytes: int  # bytes of IP packets in both directions
     answered: float | None = None  # first SYN-ACK
     first: float | None = None  # first payload of the server
     last: float | None = None  # last new payload of the server
 
 
 def connections(packets: Iterable[Packet], *, idle: bool = False) -> tuple[Ends, ...]:
-    """Every TCP connection that began in a capture and carried data, `idle`: or none, in order of the first SYN."""
+    """Every TCP connection that began in a capture and carried data, in order of the first SYN. `idle`: also those
+    without data."""
     initials: dict[tuple[bytes, int, bytes, int], list[int | None]] = {}
     busy: set[tuple[bytes, int, bytes, int]] = set()
     for packet in packets:
@@ -57,27 +60,27 @@ def connections(packets: Iterable[Packet], *, idle: bool = False) -> tuple[Ends,
             initials.setdefault(there, [None, None])[0] = packet.sequence
         elif packet.payload:
             busy |= {there, back}
-    return tuple(Ends(*ends, *found) for ends, found in initials.items() if idle or ends in busy)
+    return tuple(Ends(*ends, *numbers) for ends, numbers in initials.items() if idle or ends in busy)
 
 
 def exchange(packets: Iterable[Packet], client: bytes, server: bytes) -> Exchange:
-    """What passed between `client` and `server`, addresses."""
-    between = [one for one in packets if {one.source, one.destination} == {client, server}]
-    counted = [one for one in between if one.protocol in (TCP, UDP)]
-    begin = next((one.time for one in counted if one.source == client), None)
-    answers = [one for one in counted if one.source == server and begin is not None and one.time >= begin]
-    payloads = [one for one in answers if one.payload]
+    """The traffic between the addresses `client` and `server`."""
+    between = [packet for packet in packets if {packet.source, packet.destination} == {client, server}]
+    counted = [packet for packet in between if packet.protocol in (TCP, UDP)]
+    begin = next((packet.time for packet in counted if packet.source == client), None)
+    answers = [packet for packet in counted if packet.source == server and begin is not None and packet.time >= begin]
+    payloads = [packet for packet in answers if packet.payload]
 
     def since(times: Iterable[float]) -> tuple[float, ...]:
         return tuple(time - begin for time in times) if begin is not None else ()
 
-    answered = since(one.time for one in answers if one.answers)
-    arrived = since(one.time for one in payloads)
-    fresh = since(one.time for one in _fresh(payloads))
+    answered = since(packet.time for packet in answers if packet.answers)
+    arrived = since(packet.time for packet in payloads)
+    fresh = since(packet.time for packet in _fresh(payloads))
     return Exchange(
         begun=connections(between, idle=True),
         connections=connections(between),
-        bytes=sum(one.length for one in counted),
+        bytes=sum(packet.length for packet in counted),
         answered=answered[0] if answered else None,
         first=arrived[0] if arrived else None,
         last=fresh[-1] if fresh else None,
@@ -85,19 +88,18 @@ def exchange(packets: Iterable[Packet], client: bytes, server: bytes) -> Exchang
 
 
 def _fresh(payloads: Iterable[Packet]) -> list[Packet]:
-    """Those with a byte that none before them had of their connection, by time; of UDP all.
+    """The packets that carry a new byte of their connection, by time; every UDP packet counts as new.
 
-    The last one is not always the one that reaches farthest: a repeated segment may fill a hole behind which everything
-    waits.
+    The last new byte is not always the byte with the highest number: a repeated segment may fill a hole.
     """
     fresh, by_connection = [], defaultdict(list)
-    for one in payloads:
-        if one.protocol == UDP:
-            fresh.append(one)
+    for packet in payloads:
+        if packet.protocol == UDP:
+            fresh.append(packet)
         else:
-            by_connection[one.source_port, one.destination_port].append(one)
+            by_connection[packet.source_port, packet.destination_port].append(packet)
     for segments in by_connection.values():
         starts = np.array(offsets(segments), dtype=np.int64)
-        ends = starts + np.array([one.payload for one in segments], dtype=np.int64)
+        ends = starts + np.array([segment.payload for segment in segments], dtype=np.int64)
         fresh += [segments[row] for row in np.flatnonzero(new_bytes(starts, ends))]
-    return sorted(fresh, key=lambda one: one.time)
+    return sorted(fresh, key=lambda packet: packet.time)

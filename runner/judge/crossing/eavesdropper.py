@@ -1,9 +1,9 @@
-"""What somebody who records the satellite link learns: every captured byte is searched for what should stay private.
+"""The private data that an eavesdropper can read on the satellite link: every captured byte is searched for it.
 
-A search, not a reading of what a path claims: headers, payloads, whatever lies inside a tunnel without encryption.
-Names and secrets are looked for across the segments of a TCP stream, too, and as hexadecimal digits or base64; of every
-file that was transferred samples, as they are. QUIC's Initials are opened, for their keys follow from what everybody
-sees (RFC 9001 §5.2).
+The search doesn't trust the declaration of a middlebox: it reads headers, payloads, and packets inside a tunnel without
+encryption. Names and secrets are searched across the segments of a TCP stream, too, and as hexadecimal digits or
+base64; files by samples of their content. QUIC's Initial packets are decrypted, because everybody can make their keys
+(RFC 9001 §5.2).
 """
 
 import base64
@@ -13,19 +13,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.decode.file_bytes import Data
 from runner.decode.ip_packets import TCP, UDP, Packet, offsets
 from runner.model.middlebox import Sight
 
-_NEAR = 40  # bytes between two addresses of one hidden header: IPv6's hold 16 each
+_NEAR = 40  # bytes between two addresses of one hidden header; an IPv6 address has 16
 _PIECE = 16  # bytes of content that can't be there by chance: 2^-128 at each place
-_PIECES = 128  # of all files together, but of each at least one: each is a search through the whole capture
+_PIECES = 128  # pieces of all files, at least one of each; each piece costs a search through the whole capture
 _MOST = 1000  # occurrences of a needle that are counted
 _CLEAR = "in the clear"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """What an eavesdropper looks for. Addresses packed; `files` are the contents that were transferred."""
+    """The data that an eavesdropper searches for. Addresses are packed; `files` are the contents of the transferred
+    files."""
 
     client: bytes
     server: bytes
@@ -40,13 +42,13 @@ class Private:
 class Recorded:
     """One capture: its file, its packets in file order, the server names in its QUIC Initials."""
 
-    data: bytes
+    data: Data
     packets: Sequence[Packet]
     names: frozenset[str] = frozenset()
 
 
 def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
-    """Everything that was looked for, visible or not."""
+    """Everything that was searched for, whether visible or not."""
     streams = list(_streams(recorded))
     texts = {"server name": private.name, "secret in the URL": private.url}
     if private.header:
@@ -55,43 +57,43 @@ def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
         _address("client address", private.client, private.server, recorded),
         _address("server address", private.server, private.client, recorded),
         _ports(private, recorded),
-        *(_text(what, text.encode(), recorded, streams) for what, text in texts.items()),
+        *(_text(name, text.encode(), recorded, streams) for name, text in texts.items()),
         _content(private.files, recorded),
     )
 
 
-def _address(what: str, address: bytes, other: bytes, recorded: Recorded) -> Sight:
-    """In an IP header; as text; or, near the other one, in a header inside a payload."""
-    outside = [one.number for one in recorded.packets if address in (one.source, one.destination)]
+def _address(name: str, address: bytes, other: bytes, recorded: Recorded) -> Sight:
+    """Search for the address in IP headers, as text, and, near the other address, in a header inside a payload."""
+    outside = [packet.number for packet in recorded.packets if address in (packet.source, packet.destination)]
     if outside:
-        return Sight(what=what, visible=True, times=len(outside), packet=outside[0], how=_CLEAR)
+        return Sight(what=name, visible=True, times=len(outside), packet=outside[0], how=_CLEAR)
     text = str(ipaddress.ip_address(address)).encode()
-    found = _numbers(recorded, _places(recorded.data, text))
-    if found:
-        return Sight(what=what, visible=True, times=len(found), packet=found[0], how="as text")
+    numbers = _numbers(recorded, _places(recorded.data, text))
+    if numbers:
+        return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how="as text")
     inside = _numbers(recorded, (at for at in _places(recorded.data, address) if _near(recorded.data, at, other)))
-    return _inside(what, inside)
+    return _inside(name, inside)
 
 
-def _inside(what: str, found: Sequence[int]) -> Sight:
-    """Of what was found below the outermost headers, if anything."""
-    if not found:
-        return Sight(what=what, visible=False)
-    return Sight(what=what, visible=True, times=len(found), packet=found[0], how="inside another packet")
+def _inside(name: str, numbers: Sequence[int]) -> Sight:
+    """The sight of data inside the packets with these numbers; not visible without any."""
+    if not numbers:
+        return Sight(what=name, visible=False)
+    return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how="inside another packet")
 
 
-def _near(data: bytes, at: int, other: bytes) -> bool:
+def _near(data: Data, at: int, other: bytes) -> bool:
     return other in data[max(0, at - _NEAR) : at + _NEAR]
 
 
 def _ports(private: Private, recorded: Recorded) -> Sight:
     ends = {private.client, private.server}
     outside = [
-        one.number
-        for one in recorded.packets
-        if one.protocol in (TCP, UDP)
-        and {one.source, one.destination} == ends
-        and {one.source_port, one.destination_port} & set(private.ports)
+        packet.number
+        for packet in recorded.packets
+        if packet.protocol in (TCP, UDP)
+        and {packet.source, packet.destination} == ends
+        and {packet.source_port, packet.destination_port} & set(private.ports)
     ]
     if outside:
         return Sight(what="ports", visible=True, times=len(outside), packet=outside[0], how=_CLEAR)
@@ -106,30 +108,30 @@ def _ports(private: Private, recorded: Recorded) -> Sight:
     return _inside("ports", inside)
 
 
-def _has_port(data: bytes, at: int, ports: Iterable[int]) -> bool:
-    """In either byte order: not every header has the network's."""
+def _has_port(data: Data, at: int, ports: Iterable[int]) -> bool:
+    """Whether a port is near `at`, in either byte order: some headers don't use network byte order."""
     around = data[at : at + _NEAR]
     return any(port.to_bytes(2, order) in around for port in ports for order in ("big", "little"))
 
 
-def _text(what: str, needle: bytes, recorded: Recorded, streams: Sequence[bytes]) -> Sight:
+def _text(name: str, needle: bytes, recorded: Recorded, streams: Sequence[bytes]) -> Sight:
     for how, form in _forms(needle):
-        found = _numbers(recorded, _places(recorded.data, form))
-        if found:
-            return Sight(what=what, visible=True, times=len(found), packet=found[0], how=how)
+        numbers = _numbers(recorded, _places(recorded.data, form))
+        if numbers:
+            return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how=how)
         if any(form in stream for stream in streams):
-            return Sight(what=what, visible=True, times=1, how=f"{how}, across segments")
+            return Sight(what=name, visible=True, times=1, how=f"{how}, across segments")
     if needle.decode() in recorded.names:
-        return Sight(what=what, visible=True, times=1, how="in a QUIC Initial")
-    return Sight(what=what, visible=False)
+        return Sight(what=name, visible=True, times=1, how="in a QUIC Initial")
+    return Sight(what=name, visible=False)
 
 
 def _forms(needle: bytes) -> Iterator[tuple[str, bytes]]:
-    """The needle as it may stand in a packet, and how to call that."""
+    """The forms in which the needle may be in a packet: description, bytes."""
     yield _CLEAR, needle
     yield "in capitals", needle.upper()
     yield "as hexadecimal digits", needle.hex().encode()
-    for skipped in range(3):  # base64 depends on where in its groups of three the needle begins
+    for skipped in range(3):  # base64 depends on the place of the needle in a group of three bytes
         encoded = base64.b64encode(b"\0" * skipped + needle)
         whole = encoded[4 if skipped else 0 : len(encoded) // 4 * 4 - 4]
         if len(whole) >= 8:
@@ -138,18 +140,19 @@ def _forms(needle: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _content(files: Sequence[bytes], recorded: Recorded) -> Sight:
     pieces = set(_samples(files))
-    found = sorted({number for piece in pieces for number in _numbers(recorded, _places(recorded.data, piece))})
+    numbers = sorted({number for piece in pieces for number in _numbers(recorded, _places(recorded.data, piece))})
     return Sight(
         what="content",
-        visible=bool(found),
-        times=len(found),
-        packet=found[0] if found else None,
-        how=_CLEAR if found else "",
+        visible=bool(numbers),
+        times=len(numbers),
+        packet=numbers[0] if numbers else None,
+        how=_CLEAR if numbers else "",
     )
 
 
 def _samples(files: Sequence[bytes]) -> Iterator[bytes]:
-    """Pieces of every file, evenly over all bytes; a small one's is at its middle, for beginnings are alike."""
+    """Pieces of every file, at equal distances. The piece of a small file is from its middle: beginnings are often
+    alike."""
     every = max(1, sum(map(len, files)) // _PIECES)
     for content in files:
         last = len(content) - _PIECE
@@ -159,7 +162,7 @@ def _samples(files: Sequence[bytes]) -> Iterator[bytes]:
             yield content[at : at + _PIECE]
 
 
-def _places(data: bytes, needle: bytes) -> Iterator[int]:
+def _places(data: Data, needle: bytes) -> Iterator[int]:
     at, count = data.find(needle), 0
     while at >= 0 and count < _MOST:
         yield at
@@ -167,28 +170,30 @@ def _places(data: bytes, needle: bytes) -> Iterator[int]:
 
 
 def _numbers(recorded: Recorded, places: Iterable[int]) -> list[int]:
-    """The packets in whose captured bytes the places lie, in order, each once; the file's own headers don't count."""
-    ends = [one.end for one in recorded.packets]
-    found = set()
+    """Numbers of the packets that contain these places of the file, in order, each once; headers of the file itself
+    don't count."""
+    ends = [packet.end for packet in recorded.packets]
+    numbers = set()
     for place in places:
         index = bisect_right(ends, place)
         if index < len(ends):
             packet = recorded.packets[index]
             if place >= packet.payload_at - (packet.length - packet.payload):
-                found.add(packet.number)
-    return sorted(found)
+                numbers.add(packet.number)
+    return sorted(numbers)
 
 
 def _streams(recorded: Recorded) -> Iterator[bytes]:
-    """The bytes of every TCP stream in order, each once as far as it was captured; holes are closed up."""
+    """The bytes of every TCP stream, in order, each byte once. Bytes that were not captured are left out without a
+    gap."""
     streams: dict[tuple[bytes, int, bytes, int], list[Packet]] = defaultdict(list)
-    for one in recorded.packets:
-        if one.protocol == TCP and one.payload:
-            streams[one.source, one.source_port, one.destination, one.destination_port].append(one)
+    for packet in recorded.packets:
+        if packet.protocol == TCP and packet.payload:
+            streams[packet.source, packet.source_port, packet.destination, packet.destination_port].append(packet)
     for segments in streams.values():
         parts, reached = [], 0
-        for start, one in sorted(zip(offsets(segments), segments, strict=True), key=lambda pair: pair[0]):
+        for start, segment in sorted(zip(offsets(segments), segments, strict=True), key=lambda pair: pair[0]):
             known = max(0, reached - start)
-            parts.append(recorded.data[one.payload_at + known : one.end])
-            reached = max(reached, start + one.payload)
+            parts.append(recorded.data[segment.payload_at + known : segment.end])
+            reached = max(reached, start + segment.payload)
         yield b"".join(parts)

@@ -10,13 +10,13 @@ from runner.trace.intervals import Bools, Ints
 from runner.trace.vantage import APPLICATION, NULL, find
 
 _ECT1, _ECT0, _CE = 1, 2, 3  # codepoints of the IP header (RFC 3168 §5)
-_ACK_DELAY_MS = 25  # max_ack_delay of who does not say it (RFC 9000 §18.2)
-_TIMER_NS = 20_000_000  # how late a timer may be
-_DELAY_TOLERANCE_US = 20_000  # of clocks and rounding
+_ACK_DELAY_MS = 25  # max_ack_delay of an endpoint that does not send it (RFC 9000 §18.2)
+_TIMER_NS = 20_000_000  # allowed lateness of a timer
+_DELAY_TOLERANCE_US = 20_000  # allowance for clocks and rounding
 
 
 def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
-    """Distinct packet numbers in order, and the row of the first packet that has each."""
+    """Distinct packet numbers in order, and for each the row of the first packet that has it."""
     rows = rows[capture.vantage.packet_space[rows] == space]
     number = capture.packets["packet_number"][rows]
     number, first = np.unique(number, return_index=True)
@@ -26,15 +26,14 @@ def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
 def _ranges(side: Side, space: int) -> tuple[Ints, Ints, Ints]:
     """The endpoint's ACK ranges in a space: row of the frame, first, last."""
     capture = side.capture
-    rows = side.ack_frames()
-    rows = rows[capture.vantage.ack_space[rows] == space]
+    rows = side.ack_frames(space=space)
     frame, first, last = capture.ranges
     mine = np.isin(frame, rows)
     return frame[mine], first[mine], last[mine]
 
 
 def acknowledged(side: Side) -> Iterator[Broken]:
-    """Only what was sent, and what arrived, is acknowledged."""
+    """Only packets that were sent, and that have arrived, are acknowledged."""
     if not side.sound or side.far is None:
         return
     packets = side.far.packets
@@ -44,18 +43,21 @@ def acknowledged(side: Side) -> Iterator[Broken]:
         if not len(frame):
             continue
         sent, _ = _numbers(side.far, np.flatnonzero(theirs), space)
-        arrived, _ = _numbers(side.capture, side.got, space)
+        arrived, arrivals = _numbers(side.capture, side.got, space)
         unsent = _missing(first, last, sent)
-        unreceived = _missing(first, last, arrived) & ~unsent
+        low, high = np.searchsorted(arrived, first), np.searchsorted(arrived, last, side="right")
+        unreceived = (high - low < last - first + 1) & ~unsent
+        early = (_latest(arrivals, low, high) > side.capture.acks["packet"][frame]) & ~unsent & ~unreceived
         for wrong, rule, word in (
             (unsent, "13.1-ack-of-unsent", "sent"),
             (unreceived, "13.1-ack-of-unreceived", "received"),
+            (early, "13.1-ack-of-unreceived", "received by then"),
         ):
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])
                 yield Broken(
                     rule=f"rfc9000-{rule}",
-                    actual=f"{name} packets {first[at]} to {last[at]}, of which not all were {word}",
+                    actual=f"{name} packets {first[at]} to {last[at]} are acknowledged; not all of them were {word}",
                     packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
                 )
 
@@ -66,62 +68,80 @@ def _missing(first: Ints, last: Ints, known: Ints) -> Bools:
     return missing
 
 
+def _latest(rows: Ints, low: Ints, high: Ints) -> Ints:
+    """The largest of `rows[low:high]` for each pair of bounds; -1 for an empty slice.
+
+    From the largest of all slices of 1, 2, 4, … rows: any slice is the union of two of these.
+    """
+    latest = np.full(len(low), -1)
+    largest, length = rows, 1
+    while length <= len(rows):
+        within = (high - low >= length) & (high - low < 2 * length)
+        latest[within] = np.maximum(largest[low[within]], largest[high[within] - length])
+        largest = np.maximum(largest[:-length], largest[length:])
+        length *= 2
+    return latest
+
+
 def acks_of_acks(side: Side) -> Iterator[Broken]:
-    """Nobody answers ACKs with ACKs: what an ACK-only packet acknowledges anew asked for nothing, and nothing that did
-    ask had arrived for a while, whose acknowledgment it could repeat."""
+    """No ACK-only packet answers ACK-only packets.
+
+    An ACK-only packet breaks the rule when it acknowledges for the first time only packets that are not ack-eliciting,
+    and when no ack-eliciting packet arrived shortly before, which it could acknowledge again.
+    """
     if not side.sound:
         return
     capture = side.capture
-    rows = side.ack_frames()
-    rows = rows[capture.vantage.ack_space[rows] == APPLICATION]
+    rows = side.ack_frames(space=APPLICATION)
     numbers, arrived = _numbers(capture, side.got, APPLICATION)
     if not len(rows) or not len(numbers):
         return
-    loud = capture.eliciting[arrived]
-    asked = np.concatenate(([0], np.cumsum(loud)))
+    eliciting_before = np.concatenate(([0], np.cumsum(capture.eliciting[arrived])))
     largest = capture.acks["largest"][rows]
     known = np.maximum.accumulate(np.concatenate(([-1], largest)))[:-1]
     low, high = np.searchsorted(numbers, known, side="right"), np.searchsorted(numbers, largest, side="right")
     packets = capture.acks["packet"][rows]
-    wrong = (high > low) & (asked[np.maximum(high, low)] == asked[low])
+    wrong = (high > low) & (eliciting_before[np.maximum(high, low)] == eliciting_before[low])
     wrong &= ~capture.eliciting[packets] & ~capture.closing[packets]
     peers = np.flatnonzero(
         (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
     )
-    louder = side.time(peers[capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)])
+    eliciting_times = side.time(peers[capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)])
     times = side.time(packets)
     delay = side.parameters.get("max_ack_delay", _ACK_DELAY_MS)
     wait = (delay if isinstance(delay, int) else _ACK_DELAY_MS) * 1_000_000 + _TIMER_NS
-    recent = np.searchsorted(louder, times, side="right") - np.searchsorted(louder, times - wait)
+    recent = np.searchsorted(eliciting_times, times, side="right") - np.searchsorted(eliciting_times, times - wait)
     wrong &= recent == 0
     if wrong.any():
         yield Broken(
-            rule="rfc9000-13.2.1-ack-of-acks", actual=f"{int(wrong.sum())} packets", packets=shown(packets[wrong])
+            rule="rfc9000-13.2.1-ack-of-acks",
+            actual=f"{int(wrong.sum())} ACK-only packets answer ACK-only packets",
+            packets=shown(packets[wrong]),
         )
 
 
 def delays(side: Side) -> Iterator[Broken]:
-    """ACK Delay fits between arrival and acknowledgment."""
+    """ACK Delay is at most the time between arrival and acknowledgment."""
     if not side.sound:
         return
     capture = side.capture
-    rows = side.ack_frames()
-    rows = rows[capture.vantage.ack_space[rows] == APPLICATION]
+    rows = side.ack_frames(space=APPLICATION)
     numbers, arrived = _numbers(capture, side.got, APPLICATION)
     place = find(numbers, capture.acks["largest"][rows])
     rows, place = rows[place != NULL], place[place != NULL]
     elapsed = (capture.acks["time_ns"][rows] - side.time(arrived[place])) // 1000
     wrong = rows[(elapsed >= 0) & (capture.acks["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)]
     if len(wrong):
+        first_ms = int(capture.acks["delay_us"][wrong[0]]) / 1000
         yield Broken(
             rule="rfc9000-13.2.5-ack-delay-too-long",
-            actual=f"{len(wrong)} times, first {int(capture.acks['delay_us'][wrong[0]]) / 1000:.3f} ms",
+            actual=f"an ACK Delay of {first_ms:.3f} ms; {len(wrong)} ACK frames are wrong",
             packets=shown(capture.acks["packet"][wrong]),
         )
 
 
 def ecn(side: Side) -> Iterator[Broken]:
-    """ECN counts say what arrived."""
+    """ECN counts agree with the marks of the packets that arrived."""
     if not side.sound:
         return
     capture = side.capture
@@ -147,7 +167,7 @@ def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
             pair = rows[order][back[0] : back[0] + 2]
             yield Broken(
                 rule="rfc9000-13.4.2-ecn-counts-decrease",
-                actual=f"{name}, {count}: {acks[count][pair[1]]} after {acks[count][pair[0]]}",
+                actual=f"{name} space: the {count} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}",
                 packets=shown(acks["packet"][pair]),
             )
             return
@@ -163,12 +183,12 @@ def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]
     marks = capture.vantage.packet_ecn[counted]
     place = np.searchsorted(counted, capture.acks["packet"][rows])
     for column, mark, rule in (("ect0", _ECT0, "ect0"), ("ect1", _ECT1, "ect1"), ("ce", _CE, "ce")):
-        seen = np.concatenate(([0], np.cumsum(marks == mark)))[place]
-        wrong = rows[capture.acks[column][rows] > seen]
+        received = np.concatenate(([0], np.cumsum(marks == mark)))[place]
+        wrong = rows[capture.acks[column][rows] > received]
         if len(wrong):
             yield Broken(
                 rule=f"rfc9000-19.3.2-{rule}-count-too-high",
-                actual=f"{name}: {capture.acks[column][wrong[0]]} in the first of {len(wrong)} such ACK frames",
+                actual=f"{name} space: a count of {capture.acks[column][wrong[0]]}; {len(wrong)} ACK frames are wrong",
                 packets=shown(capture.acks["packet"][wrong]),
             )
             if column != "ce":
@@ -193,7 +213,7 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
         if most < owed:
             yield Broken(
                 rule=f"rfc9000-13.4.1-{rule}",
-                actual=f"{name}: {most} of {owed} acknowledged",
+                actual=f"{name} space: a count of {most}, but {owed} acknowledged packets arrived with the mark",
                 packets=shown(capture.acks["packet"][rows[-1:]]),
             )
 

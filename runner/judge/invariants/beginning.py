@@ -1,4 +1,4 @@
-"""Retry, Version Negotiation, tokens, probes: what happens before there are keys (RFC 9000 §6, §8, §17.2)."""
+"""Retry, Version Negotiation, tokens, probes: packets before the handshake (RFC 9000 §6, §8, §17.2)."""
 
 from collections.abc import Iterator
 
@@ -11,52 +11,62 @@ from runner.trace.paths import amplification
 from runner.trace.vantage import NULL
 
 _FULL = 1200
-_FLIGHT_NS = 100_000_000  # what is sent within it is one flight
+_FLIGHT_NS = 100_000_000  # packets sent within this time are one flight
 _BACKOFF = 1.5
 
 
 def retry_from_server(side: Side) -> Iterator[Broken]:
-    """What a Retry looks like (RFC 9000 §17.2.5.1)."""
+    """The form of a Retry (RFC 9000 §17.2.5.1)."""
     retries = side.of_type(RETRY)
     if side.is_client or not len(retries):
         return
     packets, tokens = side.capture.packets, side.capture.packets
     empty = retries[tokens["token_length"][retries] == 0]
     if len(empty):
-        yield Broken(rule="rfc9000-17.2.5.2-retry-token-empty", actual="0 bytes", packets=shown(empty))
+        yield Broken(rule="rfc9000-17.2.5.2-retry-token-empty", actual="a Retry without a token", packets=shown(empty))
     if side.row and side.row["retry_integrity_ok"] is False:
-        yield Broken(rule="rfc9001-5.8-retry-tag-wrong", actual="another tag", packets=shown(retries))
+        yield Broken(
+            rule="rfc9001-5.8-retry-tag-wrong", actual="a Retry with a wrong integrity tag", packets=shown(retries)
+        )
     initials = side.of_type(INITIAL, got=True)
     for retry in retries.tolist():
         before = initials[initials < retry]
         if not len(before):
             continue
-        asked = int(before[-1])
+        request = int(before[-1])
         (_, sources), (_, targets) = side.capture.ids("scid"), side.capture.ids("dcid")
         source = sources[side.capture.ids("scid")[0][retry]]
-        if source == targets[side.capture.ids("dcid")[0][asked]]:
+        if source == targets[side.capture.ids("dcid")[0][request]]:
             yield Broken(
-                rule="rfc9000-17.2.5.1-retry-source-is-destination", actual=source.hex(), packets=(asked, retry)
+                rule="rfc9000-17.2.5.1-retry-source-is-destination",
+                actual=f"both are {source.hex()}",
+                packets=(request, retry),
             )
         target = targets[side.capture.ids("dcid")[0][retry]]
-        if target != sources[side.capture.ids("scid")[0][asked]]:
-            yield Broken(rule="rfc9000-17.2.5.1-retry-destination", actual=target.hex(), packets=(asked, retry))
-        if packets["version"][retry] != packets["version"][asked]:
+        if target != sources[side.capture.ids("scid")[0][request]]:
+            yield Broken(
+                rule="rfc9000-17.2.5.1-retry-destination",
+                actual=f"a Retry to connection ID {target.hex()}",
+                packets=(request, retry),
+            )
+        if packets["version"][retry] != packets["version"][request]:
             yield Broken(
                 rule="rfc9369-4.1-retry-version",
-                actual=f"0x{packets['version'][retry]:08x}",
-                packets=(asked, retry),
+                actual=f"a Retry of version 0x{packets['version'][retry]:08x}",
+                packets=(request, retry),
             )
         datagrams = len(np.unique(packets["datagram"][before]))
         if int((retries <= retry).sum()) > datagrams and side.sound:
             yield Broken(
-                rule="rfc9000-17.2.5.1-retries-per-datagram", actual=f"{datagrams} datagrams", packets=shown(retries)
+                rule="rfc9000-17.2.5.1-retries-per-datagram",
+                actual=f"more Retry packets than the {datagrams} datagrams that the client had sent",
+                packets=shown(retries),
             )
             return
 
 
 def retry_at_client(side: Side) -> Iterator[Broken]:
-    """What a client does with a Retry (RFC 9000 §17.2.5.3)."""
+    """The client's answer to a Retry (RFC 9000 §17.2.5.3)."""
     retries = side.of_type(RETRY, got=True)
     if not side.is_client or not len(retries):
         return
@@ -76,18 +86,21 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
     ]
     if token is not None and tokens:
         yield Broken(
-            rule="rfc9000-17.2.5.3-token-not-echoed", actual=f"{len(tokens)} packets", packets=(retry, *tokens[:4])
+            rule="rfc9000-17.2.5.3-token-not-echoed",
+            actual=f"{len(tokens)} Initial packets have another token or none",
+            packets=(retry, *tokens[:4]),
         )
-    if len(before) and packets["packet_number"][after].min() <= packets["packet_number"][before].max():
+    new_numbers, old_numbers = (packets["packet_number"][rows] for rows in (after, before))
+    if len(before) and new_numbers.min() <= old_numbers.max():
         yield Broken(
             rule="rfc9000-17.2.5.3-number-reset",
-            actual=f"{packets['packet_number'][after].min()} after {packets['packet_number'][before].max()}",
+            actual=f"packet number {new_numbers.min()} follows {old_numbers.max()}",
             packets=(int(before[-1]), int(after[0])),
         )
     if packets["version"][after[0]] != packets["version"][retry]:
         yield Broken(
             rule="rfc9369-4.1-version-after-retry",
-            actual=f"0x{packets['version'][after[0]]:08x}",
+            actual=f"an Initial packet of version 0x{packets['version'][after[0]]:08x}",
             packets=(retry, int(after[0])),
         )
     old, new = _crypto(side, before), _crypto(side, after)
@@ -95,24 +108,25 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
     if differs:
         yield Broken(
             rule="rfc9000-17.2.5.3-hello-changed",
-            actual=f"byte {min(differs)} of CRYPTO data",
+            actual=f"byte {min(differs)} of the CRYPTO data differs",
             packets=(int(before[0]), int(after[0])),
         )
 
 
 def _crypto(side: Side, packets: Ints) -> dict[int, int]:
-    """Offset → byte of the CRYPTO data in these packets; a HelloRetryRequest asks for another ClientHello behind it."""
+    """Offset → byte of the CRYPTO data in these packets. Where packets differ the first one counts: after a
+    HelloRetryRequest another ClientHello follows."""
     frames = side.capture.frames
-    found: dict[int, int] = {}
+    data: dict[int, int] = {}
     for row in side.frames("crypto"):
         if frames["packet"][row] in packets:
             for at, byte in enumerate(frames.cell("payload", int(row)) or b"", int(frames["offset"][row])):
-                found.setdefault(at, byte)
-    return found
+                data.setdefault(at, byte)
+    return data
 
 
 def tokens(side: Side) -> Iterator[Broken]:
-    """A token stays in all Initial packets (RFC 9000 §8.1.3)."""
+    """The token of the first Initial packet is in all of them (RFC 9000 §8.1.3)."""
     if not side.is_client or not side.whole:
         return
     packets = side.capture.packets
@@ -126,27 +140,29 @@ def tokens(side: Side) -> Iterator[Broken]:
     if token and other:
         yield Broken(
             rule="rfc9000-8.1.3-token-left-out",
-            actual=f"{len(other)} packets without it",
+            actual=f"{len(other)} Initial packets without the token",
             packets=(int(initials[0]), *other[:4]),
         )
 
 
 def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
-    """A token of NEW_TOKEN is used with its version (RFC 9369 §5)."""
+    """A token of NEW_TOKEN is used with the version in which it was issued (RFC 9369 §5)."""
     initials = side.of_type(INITIAL)
     if not side.is_client or not len(initials):
         return
     packets = side.capture.packets
     token = packets.cell("token", int(initials[0]))
-    for one in earlier:
-        frames = one.capture.frames
-        if not one.is_client or not token:
+    for client in earlier:
+        frames = client.capture.frames
+        if not client.is_client or not token:
             continue
-        issued = {frames.cell("payload", int(row)) for row in one.frames("new_token", got=True)}
-        version = one.scope.row.value("version")
+        issued = {frames.cell("payload", int(row)) for row in client.frames("new_token", got=True)}
+        version = client.scope.row.value("version")
         if token in issued and version != packets["version"][initials[0]]:
             yield Broken(
-                rule="rfc9369-5-token-of-other-version", actual=f"of 0x{version:08x}", packets=shown(initials[:1])
+                rule="rfc9369-5-token-of-other-version",
+                actual=f"a token of version 0x{version:08x}",
+                packets=shown(initials[:1]),
             )
             return
 
@@ -163,7 +179,9 @@ def amplified(side: Side) -> Iterator[Broken]:
         records = side.capture.datagrams["record"][side.capture.packets["datagram"][side.sent]]
         packet = tuple(int(row) for row in side.sent[records == limit.place.record][:1])
     yield Broken(
-        rule="rfc9000-8.1-amplification", actual=f"{limit.sent} B after {limit.received} B received", packets=packet
+        rule="rfc9000-8.1-amplification",
+        actual=f"{limit.sent} B were sent after {limit.received} B had been received",
+        packets=packet,
     )
 
 
@@ -172,31 +190,35 @@ def negotiation(side: Side) -> Iterator[Broken]:
     rows = side.sent[side.capture.type[side.sent] == NEGOTIATION]
     if side.is_client:
         if len(rows):
-            yield Broken(rule="rfc9000-6.1-negotiation-from-client", actual=f"{len(rows)} packets", packets=shown(rows))
+            yield Broken(
+                rule="rfc9000-6.1-negotiation-from-client",
+                actual=f"{len(rows)} Version Negotiation packets",
+                packets=shown(rows),
+            )
         return
     capture = side.capture
     (sources, source_ids), (targets, target_ids) = capture.ids("scid"), capture.ids("dcid")
-    asked = np.flatnonzero(
+    requests = np.flatnonzero(
         (capture.packets["connection"] == side.scope.number)
         & (capture.packets["sender"] == 1 - side.sender)
         & (capture.packets["version"] != NULL)
     )
     for row in rows.tolist():
-        before = asked[asked < row]
+        before = requests[requests < row]
         if not len(before):
             continue
-        source = [one for one in before.tolist() if source_ids[sources[one]] == target_ids[targets[row]]]
-        target = [one for one in before.tolist() if target_ids[targets[one]] == source_ids[sources[row]]]
+        source = [packet for packet in before.tolist() if source_ids[sources[packet]] == target_ids[targets[row]]]
+        target = [packet for packet in before.tolist() if target_ids[targets[packet]] == source_ids[sources[row]]]
         if not source:
             yield Broken(
                 rule="rfc9000-17.2.1-negotiation-destination",
-                actual=target_ids[targets[row]].hex(),
+                actual=f"destination {target_ids[targets[row]].hex()}",
                 packets=(int(before[-1]), row),
             )
         if not target:
             yield Broken(
                 rule="rfc9000-17.2.1-negotiation-source",
-                actual=source_ids[sources[row]].hex(),
+                actual=f"source {source_ids[sources[row]].hex()}",
                 packets=(int(before[-1]), row),
             )
         if source and target:
@@ -204,13 +226,13 @@ def negotiation(side: Side) -> Iterator[Broken]:
             if (length < _FULL).all():
                 yield Broken(
                     rule="rfc9000-5.2.2-small-datagram-answered",
-                    actual=f"{int(length[-1])} B",
+                    actual=f"an answer to a datagram of {int(length[-1])} B",
                     packets=(source[-1], row),
                 )
 
 
 def backoff(side: Side) -> Iterator[Broken]:
-    """Probes become rarer while nothing arrives (RFC 9002 §6.2.1)."""
+    """The time between probes grows while no packet arrives (RFC 9002 §6.2.1)."""
     if not side.is_client or not side.whole:
         return
     capture = side.capture
@@ -227,7 +249,7 @@ def backoff(side: Side) -> Iterator[Broken]:
         at = int(short[0])
         yield Broken(
             rule="rfc9002-6.2.1-backoff",
-            actual=f"{gaps[at + 1] / 1e9:.3f} s after {gaps[at] / 1e9:.3f} s",
+            actual=f"a gap of {gaps[at + 1] / 1e9:.3f} s follows a gap of {gaps[at] / 1e9:.3f} s",
             packets=tuple(int(initials[side.time(initials) == flights[at + step]][0]) for step in range(3)),
         )
 

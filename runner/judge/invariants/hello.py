@@ -37,7 +37,7 @@ _LIMITS = (
 
 
 class _Hello:
-    """The message of an endpoint that has its transport parameters."""
+    """The TLS message with an endpoint's transport parameters."""
 
     def __init__(self, side: Side) -> None:
         kind = _CLIENT_HELLO if side.is_client else _EXTENSIONS
@@ -71,44 +71,48 @@ def parameters(side: Side) -> Iterator[Broken]:
     if hello.message is None:
         return
     if hello.message.get("parameters") is None:
-        yield hello.broken("rfc9001-8.2-parameters-missing", "no such extension")
+        yield hello.broken("rfc9001-8.2-parameters-missing", "a message without the extension")
         return
     codes = [code for code, _ in hello.list]
     twice = [code for code in dict.fromkeys(codes) if codes.count(code) > 1]
     if twice:
-        yield hello.broken("rfc9000-7.4-parameter-twice", f"0x{twice[0]:x}")
+        yield hello.broken("rfc9000-7.4-parameter-twice", f"parameter 0x{twice[0]:x}")
     for code, value in hello.list:
         if code == -1 or (code in _INTEGERS and _integer(value) is None) or (code in _IDS and len(value) > 20):
-            yield hello.broken("rfc9000-18-malformed-parameter", "cut off" if code == -1 else f"0x{code:x}")
+            yield hello.broken(
+                "rfc9000-18-malformed-parameter", "the list is cut off" if code == -1 else f"parameter 0x{code:x}"
+            )
     for code, rule, low, high in _BOUNDS:
         number = hello.integer(code)
         if number is not None and not low <= number <= high:
-            yield hello.broken(f"rfc9000-18.2-{rule}", f"{number}")
+            yield hello.broken(f"rfc9000-18.2-{rule}", f"parameter 0x{code:x} is {number}")
     if hello.values.get(0x0C):
-        yield hello.broken("rfc9000-18.2-flag-with-value", f"{len(hello.values[0x0C])} bytes")
+        yield hello.broken("rfc9000-18.2-flag-with-value", f"a value of {len(hello.values[0x0C])} bytes")
     if hello.values.get(0x2AB2):
-        yield hello.broken("rfc9287-3-parameter-with-value", f"{len(hello.values[0x2AB2])} bytes")
-    yield from _of_role(side, hello)
+        yield hello.broken("rfc9287-3-parameter-with-value", f"a value of {len(hello.values[0x2AB2])} bytes")
+    yield from _role_parameters(side, hello)
     yield from _version_information(side, hello)
 
 
-def _of_role(side: Side, hello: _Hello) -> Iterator[Broken]:
+def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
     if side.is_client:
         forbidden = [code for code in (0x00, 0x02, 0x0D, 0x10) if code in hello.values]
         if forbidden:
-            yield hello.broken("rfc9000-18.2-server-parameter-from-client", f"0x{forbidden[0]:02x}")
+            yield hello.broken("rfc9000-18.2-server-parameter-from-client", f"parameter 0x{forbidden[0]:02x}")
         return
     token, preferred = hello.values.get(0x02), hello.values.get(0x0D)
     if token is not None and len(token) != 16:
-        yield hello.broken("rfc9000-18.2-reset-token-length", f"{len(token)} bytes")
+        yield hello.broken("rfc9000-18.2-reset-token-length", f"a token of {len(token)} bytes")
     if preferred is not None:
         size = preferred[24] if len(preferred) > 24 else -1
         if size < 0 or (1 <= size <= 20 and len(preferred) != 41 + size):
-            yield hello.broken("rfc9000-18-malformed-parameter", "0x0d")
+            yield hello.broken("rfc9000-18-malformed-parameter", "parameter 0x0d (preferred_address)")
         elif not 1 <= size <= 20:
-            yield hello.broken("rfc9000-18.2-preferred-address-empty-id", f"{size} bytes")
+            yield hello.broken("rfc9000-18.2-preferred-address-empty-id", f"a connection ID of {size} bytes")
         if side.source == b"":
-            yield hello.broken("rfc9000-18.2-preferred-address-without-ids", "a preferred address")
+            yield hello.broken(
+                "rfc9000-18.2-preferred-address-without-ids", "preferred_address beside an empty connection ID"
+            )
 
 
 def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
@@ -116,21 +120,23 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
     packets = side.capture.packets
     if value is not None:
         if len(value) % 4 or not value:
-            yield hello.broken("rfc9368-3-malformed", f"{len(value)} bytes")
+            yield hello.broken("rfc9368-3-malformed", f"version_information of {len(value)} bytes")
             return
         listed = [int.from_bytes(value[at : at + 4]) for at in range(0, len(value), 4)]
         if 0 in listed:
-            yield hello.broken("rfc9368-3-version-zero", "version 0")
+            yield hello.broken("rfc9368-3-version-zero", "version_information with version 0")
         elif side.is_client:
             if listed[0] not in listed[1:]:
-                yield hello.broken("rfc9368-3-chosen-not-available", f"0x{listed[0]:08x}")
+                yield hello.broken("rfc9368-3-chosen-not-available", f"the Chosen Version is 0x{listed[0]:08x}")
             first = side.of_type(INITIAL)[:1]
             if len(first) and int(packets["version"][first[0]]) != listed[0]:
-                yield hello.broken("rfc9368-4-client-chosen-wrong", f"0x{listed[0]:08x}")
+                yield hello.broken("rfc9368-4-client-chosen-wrong", f"the Chosen Version is 0x{listed[0]:08x}")
         else:
             used = packets["version"][side.of_type(HANDSHAKE)]
             if len(used) and listed[0] not in used:
-                yield hello.broken("rfc9368-4-server-chosen-wrong", f"0x{listed[0]:08x}, not 0x{int(used[0]):08x}")
+                yield hello.broken(
+                    "rfc9368-4-server-chosen-wrong", f"0x{listed[0]:08x} is chosen, 0x{int(used[0]):08x} is used"
+                )
     if side.is_client:
         return
     handshakes = side.of_type(HANDSHAKE)
@@ -141,7 +147,7 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
         version = int(packets["version"][handshakes[0]])
         if version != original and version not in available:
             yield Broken(
-                rule="rfc9368-2.3-version-not-offered", actual=f"0x{version:08x}", packets=shown(handshakes[:1])
+                rule="rfc9368-2.3-version-not-offered", actual=f"version 0x{version:08x}", packets=shown(handshakes[:1])
             )
 
 
@@ -152,52 +158,64 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
         return
     row = side.scope.row
     if 0x0F not in hello.values:
-        yield hello.broken("rfc9000-7.3-initial-source-missing", "no such parameter")
+        yield hello.broken("rfc9000-7.3-initial-source-missing", "the parameter is missing")
     elif side.source is not None and hello.values[0x0F] not in side.ids("scid", side.of_type(INITIAL)):
-        yield hello.broken("rfc9000-7.3-initial-source-wrong", f"{hello.values[0x0F].hex()}, not {side.source.hex()}")
+        yield hello.broken(
+            "rfc9000-7.3-initial-source-wrong", f"{hello.values[0x0F].hex()} instead of {side.source.hex()}"
+        )
     if side.is_client:
         return
     first = (row.client or {}).get("odcid")
     if 0x00 not in hello.values:
-        yield hello.broken("rfc9000-7.3-original-destination-missing", "no such parameter")
+        yield hello.broken("rfc9000-7.3-original-destination-missing", "the parameter is missing")
     elif first and hello.values[0x00] != first and not side.scope.count(SERVER, "version_negotiation"):
-        yield hello.broken("rfc9000-7.3-original-destination-wrong", f"{hello.values[0x00].hex()}, not {first.hex()}")
-    # A client that never got the Retry may be taken on without it, when its next packet comes.
+        yield hello.broken(
+            "rfc9000-7.3-original-destination-wrong", f"{hello.values[0x00].hex()} instead of {first.hex()}"
+        )
+    # When the Retry is lost, the server may accept the client's next packet without it.
     followed = side.ids("dcid", side.of_type(INITIAL, got=True))
     retries = side.ids("scid", side.of_type(RETRY))
     if retries and not set(retries) & set(followed):
         return
     if not retries:
         if 0x10 in hello.values:
-            yield hello.broken("rfc9000-7.3-retry-source-without-retry", hello.values[0x10].hex())
+            yield hello.broken("rfc9000-7.3-retry-source-without-retry", f"the parameter is {hello.values[0x10].hex()}")
     elif 0x10 not in hello.values:
-        yield hello.broken("rfc9000-7.3-retry-source-missing", "no such parameter")
+        yield hello.broken("rfc9000-7.3-retry-source-missing", "the parameter is missing")
     elif hello.values[0x10] not in retries:
-        yield hello.broken("rfc9000-7.3-retry-source-wrong", f"{hello.values[0x10].hex()}, not {retries[0].hex()}")
+        yield hello.broken(
+            "rfc9000-7.3-retry-source-wrong", f"{hello.values[0x10].hex()} instead of {retries[0].hex()}"
+        )
 
 
 def tls(side: Side) -> Iterator[Broken]:
-    """TLS messages, and what QUIC asks of them."""
+    """TLS messages keep the additional rules of QUIC."""
     for message in side.messages:
         if message["sender"] != side.sender:
             continue
         kind, space, packets = message["type"], message["space"], (int(message["packet"]),)
         if kind == _KEY_UPDATE:
-            yield Broken(rule="rfc9001-6-tls-key-update", actual="KeyUpdate", packets=packets)
+            yield Broken(rule="rfc9001-6-tls-key-update", actual="a KeyUpdate message", packets=packets)
         elif kind == _END_OF_EARLY_DATA:
-            yield Broken(rule="rfc9001-8.3-end-of-early-data", actual="EndOfEarlyData", packets=packets)
+            yield Broken(rule="rfc9001-8.3-end-of-early-data", actual="an EndOfEarlyData message", packets=packets)
         elif kind == _CERTIFICATE_REQUEST and space == 2:
-            yield Broken(rule="rfc9001-4.4-late-client-authentication", actual="CertificateRequest", packets=packets)
+            yield Broken(
+                rule="rfc9001-4.4-late-client-authentication", actual="a CertificateRequest message", packets=packets
+            )
         elif space != _SPACE_OF.get(kind, space):
             yield Broken(
                 rule="rfc9001-4.1.3-message-at-wrong-level",
-                actual=f"TLS message {kind} in {('Initial', 'Handshake', '1-RTT')[space]} packets",
+                actual=f"a TLS message of type {kind} in {('Initial', 'Handshake', '1-RTT')[space]} packets",
                 packets=packets,
             )
         elif kind == _TICKET and message.get("early_data_size") not in (None, 0xFFFFFFFF):
-            yield Broken(rule="rfc9001-4.6.1-early-data-size", actual=str(message["early_data_size"]), packets=packets)
+            yield Broken(
+                rule="rfc9001-4.6.1-early-data-size",
+                actual=f"max_early_data_size {message['early_data_size']}",
+                packets=packets,
+            )
         elif kind == _SERVER_HELLO and message.get("suite") == _CCM_8:
-            yield Broken(rule="rfc9001-5.3-suite-forbidden", actual="0x1305", packets=packets)
+            yield Broken(rule="rfc9001-5.3-suite-forbidden", actual="suite 0x1305 is negotiated", packets=packets)
     yield from _client_hello(side) if side.is_client else _alpn(side)
 
 
@@ -208,11 +226,15 @@ def _client_hello(side: Side) -> Iterator[Broken]:
     packets = (int(hello["packet"]),)
     old = [version for version in hello["versions"] if version < _TLS_1_3 and version & 0x0F0F != 0x0A0A]
     if old:
-        yield Broken(rule="rfc9001-4.2-old-tls-offered", actual=f"0x{old[0]:04x}", packets=packets)
+        yield Broken(
+            rule="rfc9001-4.2-old-tls-offered", actual=f"TLS version 0x{old[0]:04x} is offered", packets=packets
+        )
     if hello["session_id"]:
-        yield Broken(rule="rfc9001-8.4-session-id", actual=f"{hello['session_id']} bytes", packets=packets)
+        yield Broken(
+            rule="rfc9001-8.4-session-id", actual=f"a legacy_session_id of {hello['session_id']} bytes", packets=packets
+        )
     if not hello["alpn"]:
-        yield Broken(rule="rfc9001-8.1-no-alpn-offered", actual="none", packets=packets)
+        yield Broken(rule="rfc9001-8.1-no-alpn-offered", actual="a ClientHello without ALPN", packets=packets)
 
 
 def _alpn(side: Side) -> Iterator[Broken]:
@@ -222,16 +244,18 @@ def _alpn(side: Side) -> Iterator[Broken]:
     packets = (int(answer["packet"]),)
     if not answer["alpn"]:
         if len(side.of_type(ONE_RTT)):
-            yield Broken(rule="rfc9001-8.1-no-alpn-selected", actual="none", packets=packets)
+            yield Broken(
+                rule="rfc9001-8.1-no-alpn-selected", actual="EncryptedExtensions without ALPN", packets=packets
+            )
     elif answer["alpn"][0] not in offer["alpn"]:
-        yield Broken(rule="rfc9001-8.1-alpn-not-offered", actual=answer["alpn"][0], packets=packets)
+        yield Broken(rule="rfc9001-8.1-alpn-not-offered", actual=f"{answer['alpn'][0]} is selected", packets=packets)
 
 
 def early_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
     """A server that accepts 0-RTT keeps its limits (RFC 9000 §7.4.1, RFC 9221 §3)."""
     if side.is_client or not side.row or not side.row["early_data_accepted"]:
         return
-    before = [one.parameters for one in earlier if not one.is_client and one.parameters]
+    before = [server.parameters for server in earlier if not server.is_client and server.parameters]
     hello = _Hello(side)
     for names, rule in (
         (_LIMITS, "rfc9000-7.4.1-early-limits-reduced"),
@@ -240,7 +264,7 @@ def early_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
         for name in names if before else ():
             now, least = _number(side.parameters, name), min(_number(each, name) for each in before)
             if now < least:
-                yield hello.broken(rule, f"{name}: {now} after {least}")
+                yield hello.broken(rule, f"{name} falls from {least} to {now}")
                 break
 
 

@@ -20,21 +20,26 @@ _UNIDIRECTIONAL_NEEDED = 3  # RFC 9114 §6.2
 
 @dataclass(kw_only=True)
 class _Stream:
-    """What an endpoint sent on one stream: its type, if it is unidirectional, and its frames as (type, payload)."""
+    """One stream as an endpoint sent it."""
 
     number: int
+    """Stream ID."""
     packet: int
+    """Row of its first packet."""
     kind: int | None = None
+    """Type of a unidirectional stream; None for a request stream."""
     frames: list[tuple[int, bytes]] = field(default_factory=list)
+    """Type and payload of each frame, as far as the head of the stream was kept."""
     cut_off: bool = False
-    """It ended within a frame."""
+    """The stream ended within a frame."""
     ended: bool = False
+    """A FIN was sent."""
 
 
 def _streams(side: Side) -> list[_Stream]:
     columns = side.capture.streams
     rows = side.stream_frames()
-    found = []
+    streams = []
     ids = columns["stream_id"][rows]
     for number in np.unique(ids).tolist():
         mine = rows[ids == number]
@@ -43,8 +48,8 @@ def _streams(side: Side) -> list[_Stream]:
         stream.ended = len(fins) > 0
         final = int(columns["offset"][fins[0]] + columns["length"][fins[0]]) if len(fins) else None
         _parse(stream, _head(side, mine), final)
-        found.append(stream)
-    return found
+        streams.append(stream)
+    return streams
 
 
 def _head(side: Side, rows: Ints) -> bytes:
@@ -91,7 +96,7 @@ def http3(side: Side) -> Iterator[Broken]:
     if side.scope.row.value("alpn") != "h3" or not side.own_read:
         return
     streams = _streams(side)
-    control = [one for one in streams if one.kind == _CONTROL and one.number & 1 == side.sender]
+    control = [stream for stream in streams if stream.kind == _CONTROL and stream.number & 1 == side.sender]
     yield from _stream_types(side, streams, control)
     for stream in control[:1]:
         yield from _control(side, stream)
@@ -107,26 +112,31 @@ def _broken(stream: _Stream, rule: str, actual: str) -> Broken:
 
 
 def _stream_types(side: Side, streams: list[_Stream], control: list[_Stream]) -> Iterator[Broken]:
-    own = [one for one in streams if one.number & 1 == side.sender]
-    if side.whole and not control and any(not one.number & 2 for one in streams):
-        yield _broken(streams[0], "6.2.1-no-control-stream", "none")
+    opened = [stream for stream in streams if stream.number & 1 == side.sender]
+    if side.whole and not control and any(not stream.number & 2 for stream in streams):
+        yield _broken(streams[0], "6.2.1-no-control-stream", "1-RTT data, but no control stream")
     if len(control) > 1:
-        yield _broken(control[1], "6.2.1-two-control-streams", f"{len(control)}")
+        yield _broken(control[1], "6.2.1-two-control-streams", f"{len(control)} control streams")
     if side.sender == SERVER:
-        for stream in own:
+        for stream in opened:
             if not stream.number & 2:
-                yield _broken(stream, "6.1-server-bidirectional-stream", f"stream {stream.number}")
+                yield _broken(stream, "6.1-server-bidirectional-stream", f"the server opens stream {stream.number}")
                 break
     else:
-        for stream in own:
+        for stream in opened:
             if stream.kind == _PUSH:
-                yield _broken(stream, "6.2.2-push-stream-from-client", f"stream {stream.number}")
+                yield _broken(stream, "6.2.2-push-stream-from-client", f"the client opens push stream {stream.number}")
     granted = side.parameters.get("initial_max_streams_uni", 0)
     hello = side.message(1 if side.is_client else 8, side.sender)
     if side.parameters and isinstance(granted, int) and granted < _UNIDIRECTIONAL_NEEDED and hello:
-        yield Broken(rule="rfc9114-6.2-too-few-streams-granted", actual=f"{granted}", packets=(int(hello["packet"]),))
-    if side.sender == SERVER and any(one.kind == _PUSH for one in own):
-        yield from _pushes(side, next(one for one in own if one.kind == _PUSH))
+        yield Broken(
+            rule="rfc9114-6.2-too-few-streams-granted",
+            actual=f"{granted} unidirectional streams",
+            packets=(int(hello["packet"]),),
+        )
+    pushed = [stream for stream in opened if stream.kind == _PUSH]
+    if side.sender == SERVER and pushed:
+        yield from _pushes(side, pushed[0])
     stopped = side.frames("stop_sending")
     frames = side.capture.frames
     theirs = _control_of_peer(side)
@@ -134,7 +144,7 @@ def _stream_types(side: Side, streams: list[_Stream], control: list[_Stream]) ->
     if len(wrong):
         yield Broken(
             rule="rfc9114-6.2.1-control-stream-stopped",
-            actual=f"stream {theirs[0]}",
+            actual=f"STOP_SENDING for the control stream {theirs[0]}",
             packets=shown(frames["packet"][wrong]),
         )
 
@@ -155,18 +165,20 @@ def _pushes(side: Side, stream: _Stream) -> Iterator[Broken]:
         _parse(other, _head(side, rows[columns["stream_id"][rows] == number]), None)
         allowed = allowed or any(kind == _MAX_PUSH_ID for kind, _ in other.frames)
     if not allowed and side.sound:
-        yield _broken(stream, "4.6-push-not-allowed", f"stream {stream.number}")
+        yield _broken(
+            stream, "4.6-push-not-allowed", f"push stream {stream.number}, but the client sent no MAX_PUSH_ID"
+        )
 
 
 def _control(side: Side, stream: _Stream) -> Iterator[Broken]:
     kinds = [kind for kind, _ in stream.frames]
     if kinds and kinds[0] != _SETTINGS:
-        yield _broken(stream, "6.2.1-first-frame-not-settings", f"frame 0x{kinds[0]:x}")
+        yield _broken(stream, "6.2.1-first-frame-not-settings", f"the first frame has type 0x{kinds[0]:x}")
     if kinds.count(_SETTINGS) > 1:
-        yield _broken(stream, "7.2.4-settings-twice", f"{kinds.count(_SETTINGS)} times")
+        yield _broken(stream, "7.2.4-settings-twice", f"SETTINGS is sent {kinds.count(_SETTINGS)} times")
     resets = side.frames("reset_stream")
     if stream.ended or (side.capture.frames["stream_id"][resets] == stream.number).any():
-        yield _broken(stream, "6.2.1-control-stream-closed", f"stream {stream.number}")
+        yield _broken(stream, "6.2.1-control-stream-closed", f"control stream {stream.number} is closed")
     for kind, rule in (
         (_DATA, "7.2.1-data-on-control"),
         (_HEADERS, "7.2.2-headers-on-control"),
@@ -182,14 +194,14 @@ def _control(side: Side, stream: _Stream) -> Iterator[Broken]:
             yield from _settings(stream, payload)
     goaways = _identifiers(stream, _GOAWAY)
     if any(later > earlier for earlier, later in pairwise(goaways)):
-        yield _broken(stream, "5.2-goaway-increases", f"{goaways}")
-    if not side.is_client and any(one & 3 for one in goaways):
-        yield _broken(stream, "7.2.6-goaway-id-wrong", f"{goaways}")
+        yield _broken(stream, "5.2-goaway-increases", f"the identifiers are {goaways}")
+    if not side.is_client and any(identifier & 3 for identifier in goaways):
+        yield _broken(stream, "7.2.6-goaway-id-wrong", f"the identifiers are {goaways}")
     pushes = _identifiers(stream, _MAX_PUSH_ID)
     if pushes and not side.is_client:
-        yield _broken(stream, "7.2.7-max-push-id-from-server", f"{pushes[0]}")
+        yield _broken(stream, "7.2.7-max-push-id-from-server", f"MAX_PUSH_ID {pushes[0]}")
     elif any(later < earlier for earlier, later in pairwise(pushes)):
-        yield _broken(stream, "7.2.7-max-push-id-decreases", f"{pushes}")
+        yield _broken(stream, "7.2.7-max-push-id-decreases", f"the values are {pushes}")
 
 
 def _identifiers(stream: _Stream, kind: int) -> list[int]:
@@ -199,7 +211,7 @@ def _identifiers(stream: _Stream, kind: int) -> list[int]:
 def _http2_frames(stream: _Stream, kinds: list[int]) -> Iterator[Broken]:
     wrong = [kind for kind in kinds if kind in _HTTP2_FRAMES]
     if wrong:
-        yield _broken(stream, "7.2.8-http2-frame", f"0x{wrong[0]:x} on stream {stream.number}")
+        yield _broken(stream, "7.2.8-http2-frame", f"a frame of type 0x{wrong[0]:x} on stream {stream.number}")
 
 
 def _settings(stream: _Stream, payload: bytes) -> Iterator[Broken]:
@@ -212,10 +224,10 @@ def _settings(stream: _Stream, payload: bytes) -> Iterator[Broken]:
     except IndexError:
         return
     if len(set(names)) < len(names):
-        yield _broken(stream, "7.2.4-setting-twice", f"{names}")
+        yield _broken(stream, "7.2.4-setting-twice", f"the settings are {names}")
     wrong = [name for name in names if name in _HTTP2_SETTINGS]
     if wrong:
-        yield _broken(stream, "7.2.4.1-http2-setting", f"0x{wrong[0]:x}")
+        yield _broken(stream, "7.2.4.1-http2-setting", f"setting 0x{wrong[0]:x}")
 
 
 def _request(side: Side, stream: _Stream) -> Iterator[Broken]:
@@ -224,8 +236,8 @@ def _request(side: Side, stream: _Stream) -> Iterator[Broken]:
     if content and content[0] == _DATA:
         yield _broken(stream, "4.1-data-before-headers", f"stream {stream.number}")
     elif _DATA in content:
-        behind = content[content.index(_DATA) :]
-        if _HEADERS in behind and len(behind[behind.index(_HEADERS) :]) > 1:
+        after_data = content[content.index(_DATA) :]
+        if _HEADERS in after_data and len(after_data[after_data.index(_HEADERS) :]) > 1:
             yield _broken(stream, "4.1-frame-after-trailers", f"stream {stream.number}")
     for kind, rule in (
         (_CANCEL_PUSH, "7.2.3-cancel-push-on-request"),
@@ -243,7 +255,7 @@ def _request(side: Side, stream: _Stream) -> Iterator[Broken]:
 
 
 def _answered(side: Side, stream: _Stream) -> bool:
-    """Whether the whole response came, and the client went on."""
+    """Whether the whole response arrived, and the client sent packets after it."""
     columns = side.capture.streams
     rows = side.stream_frames(got=True)
     fins = rows[(columns["stream_id"][rows] == stream.number) & (columns["fin"][rows] == 1)]

@@ -9,7 +9,7 @@ _SETTLED_NS = 1_000_000_000
 
 
 def _issued(side: Side, *, got: bool = False) -> list[tuple[int, int, bytes, bytes, int]]:
-    """NEW_CONNECTION_ID frames: sequence number, Retire Prior To, ID, reset token, packet."""
+    """NEW_CONNECTION_ID frames as (sequence number, Retire Prior To, ID, reset token, row of the packet)."""
     frames = side.capture.frames
     return [
         (
@@ -29,38 +29,60 @@ def issuing(side: Side) -> Iterator[Broken]:
     if not issued:
         return
     if side.source == b"":
-        yield Broken(rule="rfc9000-19.15-new-id-beside-empty", actual=f"{len(issued)} frames", packets=(issued[0][4],))
+        yield Broken(
+            rule="rfc9000-19.15-new-id-beside-empty",
+            actual=f"{len(issued)} NEW_CONNECTION_ID frames",
+            packets=(issued[0][4],),
+        )
     by_sequence: dict[int, tuple[bytes, bytes]] = {}
     by_id: dict[bytes, int] = {side.source: 0} if side.source else {}
     tokens: dict[bytes, bytes] = {}
-    if (own := side.parameters.get("stateless_reset_token")) and side.source is not None:
-        tokens[bytes.fromhex(str(own))] = side.source
+    if (reset_token := side.parameters.get("stateless_reset_token")) and side.source is not None:
+        tokens[bytes.fromhex(str(reset_token))] = side.source
     for sequence, prior, value, token, packet in issued:
         if not 1 <= len(value) <= 20:
-            yield Broken(rule="rfc9000-19.15-id-length", actual=f"{len(value)} bytes", packets=(packet,))
+            yield Broken(
+                rule="rfc9000-19.15-id-length", actual=f"a connection ID of {len(value)} bytes", packets=(packet,)
+            )
             continue
         if prior > sequence:
             yield Broken(
-                rule="rfc9000-19.15-retire-prior-to-high", actual=f"{prior}, above {sequence}", packets=(packet,)
+                rule="rfc9000-19.15-retire-prior-to-high",
+                actual=f"Retire Prior To {prior} in the frame of sequence number {sequence}",
+                packets=(packet,),
             )
         if by_sequence.setdefault(sequence, (value, token)) != (value, token):
-            yield Broken(rule="rfc9000-19.15-sequence-reused", actual=f"number {sequence}, two IDs", packets=(packet,))
+            yield Broken(
+                rule="rfc9000-19.15-sequence-reused",
+                actual=f"sequence number {sequence} has two connection IDs or tokens",
+                packets=(packet,),
+            )
         elif by_id.setdefault(value, sequence) != sequence:
             yield Broken(
-                rule="rfc9000-19.15-id-reused", actual=f"{value.hex()}: {by_id[value]}, {sequence}", packets=(packet,)
+                rule="rfc9000-19.15-id-reused",
+                actual=f"{value.hex()} has sequence numbers {by_id[value]} and {sequence}",
+                packets=(packet,),
             )
         elif token and tokens.setdefault(token, value) != value:
-            yield Broken(rule="rfc9000-10.3.2-reset-token-repeated", actual=f"of {value.hex()}", packets=(packet,))
+            yield Broken(
+                rule="rfc9000-10.3.2-reset-token-repeated",
+                actual=f"connection ID {value.hex()} has the token of another one",
+                packets=(packet,),
+            )
     if side.own_read and side.whole:
         first = 2 if "preferred_address" in side.parameters else 1
         missing = sorted(set(range(first, max(by_sequence, default=0))) - by_sequence.keys())
         if missing:
             packet = next(each[4] for each in issued if each[0] > missing[0])
-            yield Broken(rule="rfc9000-5.1.1-sequence-skipped", actual=f"no {missing[0]}", packets=(packet,))
+            yield Broken(
+                rule="rfc9000-5.1.1-sequence-skipped",
+                actual=f"sequence number {missing[0]} is missing",
+                packets=(packet,),
+            )
 
 
 def too_many(side: Side) -> Iterator[Broken]:
-    """No more active IDs than the peer takes."""
+    """There are no more active connection IDs than the peer accepts."""
     issued = _issued(side)
     if not issued or not side.sound or not side.peer_parameters:
         return
@@ -70,25 +92,27 @@ def too_many(side: Side) -> Iterator[Broken]:
         (int(frames["packet"][row]), int(frames["value"][row])) for row in side.frames("retire_connection_id", got=True)
     ]
     active = {0, 1} if "preferred_address" in side.parameters else {0}
-    seen = set(active)
+    counted = set(active)
     prior_to = 0
     for sequence, prior, _, _, packet in issued:
         prior_to = max(prior_to, min(prior, sequence))
-        if sequence in seen:
+        if sequence in counted:
             continue
-        seen.add(sequence)
+        counted.add(sequence)
         active.add(sequence)
         gone = {number for row, number in retired if row < packet}
         active = {number for number in active if number >= prior_to and number not in gone}
         if isinstance(limit, int) and len(active) > max(limit, 2):
             yield Broken(
-                rule="rfc9000-5.1.1-too-many-ids", actual=f"{len(active)} of {max(limit, 2)}", packets=(packet,)
+                rule="rfc9000-5.1.1-too-many-ids",
+                actual=f"{len(active)} active connection IDs, limit {max(limit, 2)}",
+                packets=(packet,),
             )
             return
 
 
 def retiring(side: Side) -> Iterator[Broken]:
-    """RETIRE_CONNECTION_ID names what was issued, and is kept."""
+    """RETIRE_CONNECTION_ID names an issued connection ID, which is not used afterwards."""
     capture = side.capture
     frames = capture.frames
     issued = _issued(side, got=True)
@@ -102,21 +126,27 @@ def retiring(side: Side) -> Iterator[Broken]:
     for row in side.frames("retire_connection_id").tolist():
         number, packet = int(frames["value"][row]), int(frames["packet"][row])
         if side.peer_source == b"":
-            yield Broken(rule="rfc9000-19.16-retire-empty", actual=f"number {number}", packets=(packet,))
+            yield Broken(
+                rule="rfc9000-19.16-retire-empty",
+                actual=f"RETIRE_CONNECTION_ID of sequence number {number}",
+                packets=(packet,),
+            )
             return
         if number not in known:
             if side.sound and number > max(known, default=0):
-                yield Broken(rule="rfc9000-19.16-retire-unissued", actual=f"number {number}", packets=(packet,))
+                yield Broken(
+                    rule="rfc9000-19.16-retire-unissued", actual=f"sequence number {number}", packets=(packet,)
+                )
             continue
         if values[codes[packet]] == known[number]:
-            yield Broken(rule="rfc9000-19.16-retire-own-packet", actual=f"number {number}", packets=(packet,))
+            yield Broken(rule="rfc9000-19.16-retire-own-packet", actual=f"sequence number {number}", packets=(packet,))
             continue
         later = side.sent_read[capture.packets["datagram"][side.sent_read] > capture.packets["datagram"][packet]]
         used = side.with_id("dcid", known[number], later)
         if len(used):
             yield Broken(
                 rule="rfc9000-5.1.2-retired-id-used",
-                actual=f"number {number}, in {len(used)} packets",
+                actual=f"{len(used)} later packets use the ID of sequence number {number}",
                 packets=(packet, *shown(used)),
             )
             return
@@ -133,7 +163,7 @@ def _prior_to(
             if len(used):
                 yield Broken(
                     rule="rfc9000-5.1.2-retire-prior-to-ignored",
-                    actual=f"number {number}, below {prior}, in {len(used)} packets",
+                    actual=f"{len(used)} packets use sequence number {number}, below Retire Prior To {prior}",
                     packets=shown(used),
                 )
                 return
@@ -148,7 +178,7 @@ def long_headers(side: Side) -> Iterator[Broken]:
         if late and sources:
             yield Broken(
                 rule="rfc9000-7.2-server-source-changed",
-                actual=f"{late[0].hex()} after {sources[-1].hex()}",
+                actual=f"source {late[0].hex()} in a Handshake packet, {sources[-1].hex()} before",
                 packets=shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
             )
         return
@@ -156,7 +186,11 @@ def long_headers(side: Side) -> Iterator[Broken]:
         return
     first = side.ids("dcid", initials)[:1]
     if first and len(first[0]) < 8 and not (side.capture.packets["token_length"][initials[:1]] > 0).any():
-        yield Broken(rule="rfc9000-7.2-first-id-short", actual=f"{len(first[0])} bytes", packets=shown(initials[:1]))
+        yield Broken(
+            rule="rfc9000-7.2-first-id-short",
+            actual=f"a destination connection ID of {len(first[0])} bytes",
+            packets=shown(initials[:1]),
+        )
     every = side.of_type(INITIAL, EARLY, HANDSHAKE)
     sources = side.ids("scid", side.of_type(INITIAL, EARLY))
     issued = [value for _, _, value, _, _ in _issued(side)]
@@ -165,7 +199,7 @@ def long_headers(side: Side) -> Iterator[Broken]:
         other = (*sources[1:], *others)[0]
         yield Broken(
             rule="rfc9000-7.2-client-source-changed",
-            actual=f"{other.hex()} after {sources[0].hex()}",
+            actual=f"source {other.hex()}, {sources[0].hex()} before",
             packets=shown(side.with_id("scid", other, every)),
         )
     theirs = side.ids("scid", side.of_type(INITIAL, HANDSHAKE, got=True))
@@ -178,7 +212,7 @@ def long_headers(side: Side) -> Iterator[Broken]:
     if theirs and foreign:
         yield Broken(
             rule="rfc9000-7.2-id-not-the-servers",
-            actual=f"{foreign[0].hex()}, not {theirs[0].hex()}",
+            actual=f"destination {foreign[0].hex()}; the server's source is {theirs[0].hex()}",
             packets=shown(side.with_id("dcid", foreign[0], handshakes)),
         )
 

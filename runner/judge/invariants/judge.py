@@ -1,4 +1,4 @@
-"""Two captures → findings: each rule that an endpoint broke, once per role, with the packets that prove it."""
+"""Two captures → findings: each rule that an endpoint broke, once per role, with the packets that show it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,32 +16,35 @@ DETECTORS = tuple(
     for module in (packets, acks, streams, ids, hello, beginning, keys, routes, http3)
     for detector in module.DETECTORS
 )
-"""Each asks one endpoint of one connection about a few rules."""
+"""Each checks a few rules for one endpoint of one connection."""
 
 _ACROSS = (hello.early_limits, beginning.token_versions)
-"""They also see the same endpoint in earlier connections."""
+"""Like DETECTORS; they also get the same endpoint in earlier connections."""
 
 _SHOWN = 5  # packets of a finding
 
 
 def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, ...]:
-    """The broken rules of a job, in the order of the table. What an endpoint sent is judged at its own side of the
-    link; what it must have read, only where it arrived there. Evidence that is missing breaks no rule."""
+    """The broken rules of a job, in the order of the table; empty without a capture at each end.
+
+    An endpoint is judged by the packets in the capture at its own end: those that it sent, and those of the peer that
+    arrived there. Missing evidence breaks no rule.
+    """
     recording = Recording(client_side, server_side)
     if recording.client is None or recording.server is None:
         return ()
     captures = {CLIENT: Capture(recording.client), SERVER: Capture(recording.server)}
-    found: dict[tuple[str, str], list[tuple[Side, Broken]]] = {}
+    broken_rules: dict[tuple[str, str], list[tuple[Side, Broken]]] = {}
     earlier: dict[int, list[Side]] = {CLIENT: [], SERVER: []}
     for number in range(len(recording.connections)):
         scope = Scope(recording, number)
         for sender in (CLIENT, SERVER):
             side = Side(scope, sender, captures[sender], captures[1 - sender])
             for broken in _broken(side, earlier[sender]):
-                found.setdefault((broken.rule, side.role), []).append((side, broken))
+                broken_rules.setdefault((broken.rule, side.role), []).append((side, broken))
             earlier[sender].append(side)
     order = {rule: place for place, rule in enumerate(BY_ID)}
-    return tuple(_finding(found[key]) for key in sorted(found, key=lambda key: (order[key[0]], key[1])))
+    return tuple(_finding(broken_rules[key]) for key in sorted(broken_rules, key=lambda key: (order[key[0]], key[1])))
 
 
 def _broken(side: Side, earlier: list[Side]) -> Iterator[Broken]:
@@ -53,11 +56,11 @@ def _broken(side: Side, earlier: list[Side]) -> Iterator[Broken]:
         yield from across(side, earlier)
 
 
-def _finding(found: list[tuple[Side, Broken]]) -> Finding:
-    """One finding for all connections in which an endpoint broke a rule; it shows the packets of the first."""
-    side, broken = found[0]
+def _finding(occurrences: list[tuple[Side, Broken]]) -> Finding:
+    """One finding for all connections in which an endpoint broke a rule, with the packets of the first connection."""
+    side, broken = occurrences[0]
     rule = BY_ID[broken.rule]
-    connections = len({one.scope.number for one, _ in found})
+    connections = len({side.scope.number for side, _ in occurrences})
     places = [
         place
         for place in (side.scope.place(side.capture.vantage, packet) for packet in broken.packets)
@@ -67,7 +70,7 @@ def _finding(found: list[tuple[Side, Broken]]) -> Finding:
     finding = Finding(
         code=rule.id,
         requirement=rule.requirement,
-        expected="the rule is kept",
+        expected="every packet of the endpoint keeps this rule",
         actual=broken.actual + (f"; in {connections} connections" if connections > 1 else ""),
         role=ROLES[side.sender],
         section=rule.reference,

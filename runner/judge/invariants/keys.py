@@ -34,19 +34,18 @@ def generations(side: Side) -> Iterator[Broken]:
     if not side.sound:
         return
     got = side.of_type(ONE_RTT, got=True)
-    acks = side.ack_frames(got=True)
-    acks = acks[capture.vantage.ack_space[acks] == APPLICATION]
+    acks = side.ack_frames(got=True, space=APPLICATION)
     for number in range(1, int(generation.max(initial=0)) + 1):
         updated = rows[generation == number]
         if not len(updated):
             continue
         first = int(updated[0])
         if (packets["key_generation"][got[got < first]] >= number).any():
-            continue  # it follows the peer
+            continue  # this update answers the peer's update
         if number == 1 and not _confirmed(side, first):
             yield Broken(
                 rule="rfc9001-6.1-update-before-confirmed",
-                actual="before the handshake was confirmed",
+                actual="a packet of key phase 1 before the handshake was confirmed",
                 packets=(first,),
             )
             return
@@ -56,18 +55,19 @@ def generations(side: Side) -> Iterator[Broken]:
         arrived = capture.acks["largest"][acks[capture.acks["packet"][acks] < first]]
         if not len(before) or not (arrived >= before.min()).any():
             yield Broken(
-                rule="rfc9001-6.1-update-before-ack", actual=f"no ACK of key phase {number - 1}", packets=(first,)
+                rule="rfc9001-6.1-update-before-ack",
+                actual=f"no packet of key generation {number - 1} had been acknowledged",
+                packets=(first,),
             )
             return
-    mine = side.ack_frames()
-    mine = mine[capture.vantage.ack_space[mine] == APPLICATION]
+    mine = side.ack_frames(space=APPLICATION)
     place = find(packets["packet_number"][got], capture.acks["largest"][mine])
     mine, place = mine[place != NULL], place[place != NULL]
     old = packets["key_generation"][capture.acks["packet"][mine]] < packets["key_generation"][got[place]]
     if old.any():
         yield Broken(
             rule="rfc9001-6.2-ack-with-old-keys",
-            actual=f"{int(old.sum())} ACK frames",
+            actual=f"{int(old.sum())} ACK frames in packets with old keys",
             packets=shown(capture.acks["packet"][mine[old]]),
         )
 
@@ -78,14 +78,13 @@ def _confirmed(side: Side, packet: int) -> bool:
         finished = side.finished(CLIENT)
         return finished is not None and finished < packet
     done = side.frames("handshake_done", got=True)
-    acks = side.ack_frames(got=True)
-    acks = acks[side.capture.vantage.ack_space[acks] == APPLICATION]
+    acks = side.ack_frames(got=True, space=APPLICATION)
     rows = np.concatenate((side.capture.frames["packet"][done], side.capture.acks["packet"][acks]))
     return bool((rows < packet).any())
 
 
 def discarded(side: Side) -> Iterator[Broken]:
-    """Keys of the handshake are given up in time (RFC 9001 §4.9)."""
+    """Handshake keys are discarded in time (RFC 9001 §4.9)."""
     capture = side.capture
     quiet = ~capture.closing
     initials = side.of_type(INITIAL)
@@ -100,7 +99,11 @@ def discarded(side: Side) -> Iterator[Broken]:
             initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS] if len(arrived) else initials[:0]
         )
     if len(late):
-        yield Broken(rule=f"rfc9001-4.9.1-{side.role}-initial-late", actual=f"{len(late)} packets", packets=shown(late))
+        yield Broken(
+            rule=f"rfc9001-4.9.1-{side.role}-initial-late",
+            actual=f"{len(late)} late Initial packets",
+            packets=shown(late),
+        )
     done = side.frames("handshake_done", got=side.is_client)
     if not len(done):
         return
@@ -111,12 +114,14 @@ def discarded(side: Side) -> Iterator[Broken]:
         late = handshakes[capture.packets["datagram"][handshakes] > capture.packets["datagram"][first]]
     if len(late):
         yield Broken(
-            rule=f"rfc9001-4.9.2-{side.role}-handshake-late", actual=f"{len(late)} packets", packets=shown(late)
+            rule=f"rfc9001-4.9.2-{side.role}-handshake-late",
+            actual=f"{len(late)} late Handshake packets",
+            packets=shown(late),
         )
 
 
 def versions(side: Side) -> Iterator[Broken]:
-    """Keys and headers are those of the version (RFC 9369 §3.3, §4.1)."""
+    """Keys and headers belong to the version in use (RFC 9369 §3.3, §4.1)."""
     packets = side.capture.packets
     rows = side.sent_read[packets["key_version"][side.sent_read] != NULL]
     types, keys = side.capture.type[rows], packets["key_version"][rows]
@@ -124,12 +129,16 @@ def versions(side: Side) -> Iterator[Broken]:
     for kinds, rule in (((INITIAL,), "3.3.1-initial-keys"), ((EARLY, HANDSHAKE, ONE_RTT), "3.3.2-key-labels")):
         wrong = rows[np.isin(types, kinds) & (keys != version) & (version > 0)]
         if len(wrong):
-            yield Broken(rule=f"rfc9369-{rule}", actual=f"{len(wrong)} packets", packets=shown(wrong))
+            yield Broken(
+                rule=f"rfc9369-{rule}",
+                actual=f"{len(wrong)} packets have the keys of another version",
+                packets=shown(wrong),
+            )
     parameters = side.parameters
     if (version == VERSION_2).any() and parameters and "version_information" not in parameters:
         yield Broken(
             rule="rfc9369-4-no-version-information",
-            actual="the parameter is missing",
+            actual="version_information is missing",
             packets=shown(rows[version == VERSION_2]),
         )
     handshakes = side.of_type(HANDSHAKE)
@@ -138,16 +147,24 @@ def versions(side: Side) -> Iterator[Broken]:
     if len(handshakes) and len(negotiated):
         wrong = handshakes[packets["version"][handshakes] != negotiated[-1]]
         if len(wrong):
-            yield Broken(rule="rfc9369-4.1-handshake-version", actual=f"{len(wrong)} packets", packets=shown(wrong))
+            yield Broken(
+                rule="rfc9369-4.1-handshake-version",
+                actual=f"{len(wrong)} Handshake packets of another version",
+                packets=shown(wrong),
+            )
     early = side.of_type(EARLY)
     original = side.scope.row.value("original_version")
     wrong = early[packets["version"][early] != original]
     if len(wrong) and not side.scope.count(SERVER, "version_negotiation"):
-        yield Broken(rule="rfc9369-4.1-early-data-version", actual=f"{len(wrong)} packets", packets=shown(wrong))
+        yield Broken(
+            rule="rfc9369-4.1-early-data-version",
+            actual=f"{len(wrong)} 0-RTT packets of another version",
+            packets=shown(wrong),
+        )
 
 
 def early_1rtt(side: Side) -> Iterator[Broken]:
-    """1-RTT begins with the peer's Finished (RFC 9001 §5.7); HANDSHAKE_DONE tells that it came (§4.1.2)."""
+    """1-RTT begins after the peer's Finished (RFC 9001 §5.7); the server confirms it by HANDSHAKE_DONE (§4.1.2)."""
     if not side.sound or not side.messages:
         return
     capture = side.capture
@@ -156,21 +173,26 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
         rows = side.of_type(ONE_RTT)
         early = rows if finished is None else rows[rows < finished]
         if len(early):
-            yield Broken(rule="rfc9001-5.7-client-1rtt-early", actual=f"{len(early)} packets", packets=shown(early))
+            yield Broken(
+                rule="rfc9001-5.7-client-1rtt-early", actual=f"{len(early)} early 1-RTT packets", packets=shown(early)
+            )
         return
     done = capture.frames["packet"][side.frames("handshake_done")]
     early = done if finished is None else done[done < finished]
     if len(early):
-        yield Broken(rule="rfc9000-19.20-handshake-done-early", actual=f"{len(early)} frames", packets=shown(early))
-    acks = side.ack_frames()
-    acks = acks[capture.vantage.ack_space[acks] == APPLICATION]
+        yield Broken(
+            rule="rfc9000-19.20-handshake-done-early",
+            actual=f"{len(early)} early HANDSHAKE_DONE frames",
+            packets=shown(early),
+        )
+    acks = side.ack_frames(space=APPLICATION)
     numbers = capture.packets["packet_number"][side.of_type(ONE_RTT, got=True)]
     read = acks[np.isin(capture.acks["largest"][acks], numbers)]
     read = read if finished is None else read[capture.acks["packet"][read] < finished]
     if len(read):
         yield Broken(
             rule="rfc9001-5.7-server-1rtt-read-early",
-            actual=f"{len(read)} ACK frames",
+            actual=f"{len(read)} ACK frames for 1-RTT packets came earlier",
             packets=shown(capture.acks["packet"][read]),
         )
     if finished is not None and not len(done):
@@ -178,21 +200,26 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
         late = rows[(side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS) & ~capture.closing[rows]]
         if len(late):
             yield Broken(
-                rule="rfc9001-4.1.2-handshake-done-missing", actual="none", packets=(finished, *shown(late[:1]))
+                rule="rfc9001-4.1.2-handshake-done-missing",
+                actual="no HANDSHAKE_DONE",
+                packets=(finished, *shown(late[:1])),
             )
 
 
 def closing(side: Side) -> Iterator[Broken]:
-    """What is allowed once CONNECTION_CLOSE was received, and what it says early (RFC 9000 §10.2)."""
+    """After a received CONNECTION_CLOSE an endpoint sends nothing else; in the handshake, CONNECTION_CLOSE has no
+    reason phrase (RFC 9000 §10.2)."""
     capture = side.capture
     frames = capture.frames
     rows = side.frames("connection_close")
     early = rows[np.isin(capture.type[frames["packet"][rows]], (INITIAL, HANDSHAKE))]
-    told = early[(frames["value"][early] == _APPLICATION_ERROR) & (frames["length"][early] > 0)]
-    if len(told):
-        reason = (frames.cell("payload", int(told[0])) or b"").decode(errors="replace")
+    reasons = early[(frames["value"][early] == _APPLICATION_ERROR) & (frames["length"][early] > 0)]
+    if len(reasons):
+        reason = (frames.cell("payload", int(reasons[0])) or b"").decode(errors="replace")
         yield Broken(
-            rule="rfc9000-10.2.3-reason-not-cleared", actual=f"“{reason[:40]}”", packets=shown(frames["packet"][told])
+            rule="rfc9000-10.2.3-reason-not-cleared",
+            actual=f"the reason phrase “{reason[:40]}”",
+            packets=shown(frames["packet"][reasons]),
         )
     closes = frames["packet"][side.frames("connection_close", "application_close", got=True)]
     closes = closes[capture.type[closes] == ONE_RTT]
@@ -208,26 +235,30 @@ def closing(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule="rfc9000-10.2.2-sent-while-draining",
-            actual=f"{len(late)} packets",
+            actual=f"{len(late)} packets after the peer's CONNECTION_CLOSE",
             packets=(int(closes[0]), *shown(late)),
         )
 
 
 def done_from_client(side: Side) -> Iterator[Broken]:
-    """What only a server sends."""
+    """Frames that only a server sends."""
     if not side.is_client:
         rows = side.frames("new_token")
         empty = rows[side.capture.frames["length"][rows] == 0]
         if len(empty):
             yield Broken(
-                rule="rfc9000-19.7-token-empty", actual="0 bytes", packets=shown(side.capture.frames["packet"][empty])
+                rule="rfc9000-19.7-token-empty",
+                actual="NEW_TOKEN with an empty token",
+                packets=shown(side.capture.frames["packet"][empty]),
             )
         return
     for name, rule in (("handshake_done", "19.20-handshake-done-from-client"), ("new_token", "19.7-token-from-client")):
         rows = side.frames(name)
         if len(rows):
             yield Broken(
-                rule=f"rfc9000-{rule}", actual=f"{len(rows)} frames", packets=shown(side.capture.frames["packet"][rows])
+                rule=f"rfc9000-{rule}",
+                actual=f"{len(rows)} {name.upper()} frames",
+                packets=shown(side.capture.frames["packet"][rows]),
             )
 
 

@@ -10,7 +10,7 @@ from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, B
 from runner.trace.intervals import Ints
 from runner.trace.vantage import NULL
 
-_FULL = 1200  # bytes of a datagram, RFC 9000 §14.1
+_FULL = 1200  # smallest datagram with an Initial packet, in bytes (RFC 9000 §14.1)
 _LONGEST_ID = 20
 _NAMES = sorted(set(FRAME_NAMES.values()))
 _HANDSHAKE_FRAMES = ("padding", "ping", "ack", "crypto", "connection_close", "unknown", "application_close")
@@ -18,12 +18,12 @@ _NOT_EARLY = ("ack", "crypto", "handshake_done", "new_token", "path_response", "
 
 
 def shown(rows: Ints) -> tuple[int, ...]:
-    """The first few rows."""
+    """The first few rows, for a finding."""
     return tuple(int(row) for row in rows[:5])
 
 
 def numbers(side: Side) -> Iterator[Broken]:
-    """Each number once, and each higher than the one before, in each packet number space."""
+    """In each packet number space every packet has a new number, higher than the packet before."""
     packets, vantage = side.capture.packets, side.capture.vantage
     for space, name in enumerate(SPACE_NAMES):
         rows = side.sent_read[vantage.packet_space[side.sent_read] == space]
@@ -36,7 +36,7 @@ def numbers(side: Side) -> Iterator[Broken]:
                 first = part[np.flatnonzero(number == number[again[0]])[:2]]
                 yield Broken(
                     rule="rfc9000-12.3-number-reused",
-                    actual=f"{len(again)} times, first {name} packet {number[again[0]]}",
+                    actual=f"{len(again)} numbers are used twice, the first is {name} packet {number[again[0]]}",
                     packets=shown(first),
                 )
                 continue
@@ -44,15 +44,17 @@ def numbers(side: Side) -> Iterator[Broken]:
             if len(back):
                 yield Broken(
                     rule="rfc9000-12.3-number-not-increasing",
-                    actual=f"{name} packet {number[back[0] + 1]} after {number[back[0]]}, {len(back)} times",
+                    actual=f"{name} packet {number[back[0] + 1]} follows {number[back[0]]}, {len(back)} packets in all",
                     packets=shown(part[back[0] : back[0] + 2]),
                 )
 
 
 def _attempts(side: Side, rows: Ints, space: int) -> list[Ints]:
-    """Packets whose numbers are one sequence. A server that has given up a handshake, and begins another with a late
-    ClientHello, counts anew; it then has another source connection ID. After Retry a client that counts anew breaks
-    another rule (§17.2.5.3)."""
+    """The packets of a space, divided into sequences of numbers.
+
+    A server that gave up a handshake and begins another one with a late ClientHello starts its numbers again, with
+    another source connection ID. A client that starts its numbers again after Retry breaks another rule (§17.2.5.3).
+    """
     if space == 2 or not len(rows):
         return [rows]
     codes, _ = side.capture.ids("scid")
@@ -64,7 +66,7 @@ def _attempts(side: Side, rows: Ints, space: int) -> list[Ints]:
 
 
 def destinations(side: Side) -> Iterator[Broken]:
-    """One destination in a datagram."""
+    """All packets of a datagram have the same destination connection ID."""
     packets = side.capture.packets
     rows = side.sent_read[side.single_datagrams & (packets["packet_number"][side.sent_read] != NULL)]
     codes, _ = side.capture.ids("dcid")
@@ -72,17 +74,21 @@ def destinations(side: Side) -> Iterator[Broken]:
     mixed = rows[1:][same & (codes[rows][1:] != codes[rows][:-1])]
     if len(mixed):
         yield Broken(
-            rule="rfc9000-12.2-mixed-destinations", actual=f"{len(mixed)} such datagrams", packets=shown(mixed)
+            rule="rfc9000-12.2-mixed-destinations",
+            actual=f"{len(mixed)} datagrams with several destination connection IDs",
+            packets=shown(mixed),
         )
 
 
 def payloads(side: Side) -> Iterator[Broken]:
-    """Packets have frames, known ones, whole ones, in the encoding of their types."""
+    """Every packet has frames; they are known, whole, and their types are encoded in as few bytes as possible."""
     capture = side.capture
     numbered = side.sent_read[capture.packets["packet_number"][side.sent_read] != NULL]
     empty = numbered[~capture.framed[numbered]]
     if len(empty):
-        yield Broken(rule="rfc9000-12.4-empty-payload", actual=f"{len(empty)} such packets", packets=shown(empty))
+        yield Broken(
+            rule="rfc9000-12.4-empty-payload", actual=f"{len(empty)} packets without a frame", packets=shown(empty)
+        )
     for row in side.frames("unknown")[:20]:
         kind, payload = int(capture.frames["type"][row]), capture.frames.cell("payload", int(row)) or b""
         rule = "rfc9000-12.4-malformed-frame"
@@ -99,13 +105,13 @@ def payloads(side: Side) -> Iterator[Broken]:
         kind = int(capture.frames["type"][long[0]])
         yield Broken(
             rule="rfc9000-12.4-long-frame-type",
-            actual=f"type 0x{kind:x} in {capture.frames['type_length'][long[0]]} bytes",
+            actual=f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} bytes",
             packets=shown(capture.frames["packet"][long]),
         )
 
 
 def wrong_packets(side: Side) -> Iterator[Broken]:
-    """Frames stand in packets of their kind."""
+    """Frames are in packets of a type that allows them."""
     capture = side.capture
     for name in _NAMES:
         rows = side.frames(name)
@@ -122,11 +128,15 @@ def wrong_packets(side: Side) -> Iterator[Broken]:
                         packets=shown(packets[types == kind]),
                     )
         if name in _NOT_EARLY and (types == EARLY).any():
-            yield Broken(rule="rfc9000-12.5-frame-in-early-data", actual=name, packets=shown(packets[types == EARLY]))
+            yield Broken(
+                rule="rfc9000-12.5-frame-in-early-data",
+                actual=f"a 0-RTT packet with {name}",
+                packets=shown(packets[types == EARLY]),
+            )
         if name == "application_close" and np.isin(types, (INITIAL, HANDSHAKE)).any():
             yield Broken(
                 rule="rfc9000-10.2.3-application-close-early",
-                actual="in an Initial or Handshake packet",
+                actual="an Initial or Handshake packet with CONNECTION_CLOSE of type 0x1d",
                 packets=shown(packets[np.isin(types, (INITIAL, HANDSHAKE))]),
             )
 
@@ -139,16 +149,20 @@ def headers(side: Side) -> Iterator[Broken]:
     for chosen, bits, rule in ((~short, 0x0C, "17.2-reserved-bits-long"), (short, 0x18, "17.3.1-reserved-bits-short")):
         wrong = rows[chosen & (first_byte & bits != 0)]
         if len(wrong):
-            yield Broken(rule=f"rfc9000-{rule}", actual=f"{len(wrong)} such packets", packets=shown(wrong))
+            yield Broken(
+                rule=f"rfc9000-{rule}",
+                actual=f"{len(wrong)} packets with reserved bits that are not 0",
+                packets=shown(wrong),
+            )
     yield from _fixed_bits(side, rows[first_byte & 0x40 == 0])
-    # The destination of later packets is the peer's choice.
+    # The peer chooses the destination of later packets.
     first = rows[~short][:1] if side.is_client else rows[:0]
     for name, chosen in (("scid", rows[~short]), ("dcid", first)):
         for value in side.ids(name, chosen):
             if len(value) > _LONGEST_ID:
                 yield Broken(
                     rule="rfc9000-17.2-id-too-long",
-                    actual=f"{len(value)} bytes",
+                    actual=f"a connection ID of {len(value)} bytes",
                     packets=shown(side.with_id(name, value, chosen)),
                 )
 
@@ -160,19 +174,23 @@ def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
         short = side.capture.type[cleared] == ONE_RTT
         for chosen, rule in ((cleared[~short], "17.2-fixed-bit-long"), (cleared[short], "17.3.1-fixed-bit-short")):
             if len(chosen):
-                yield Broken(rule=f"rfc9000-{rule}", actual=f"0 in {len(chosen)} packets", packets=shown(chosen))
+                yield Broken(
+                    rule=f"rfc9000-{rule}", actual=f"the fixed bit is 0 in {len(chosen)} packets", packets=shown(chosen)
+                )
     elif side.is_client and side.sound:
         arrived = side.of_type(HANDSHAKE, got=True)
         early = cleared[side.capture.type[cleared] == INITIAL]
         early = early[early < arrived[0]] if len(arrived) else early
         if len(early) and not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
             yield Broken(
-                rule="rfc9287-3.1-cleared-before-offer", actual=f"0 in {len(early)} packets", packets=shown(early)
+                rule="rfc9287-3.1-cleared-before-offer",
+                actual=f"the fixed bit is 0 in {len(early)} packets",
+                packets=shown(early),
             )
 
 
 def truncated_numbers(side: Side) -> Iterator[Broken]:
-    """Packet numbers are long enough for what was acknowledged when they left (RFC 9000 §17.1, appendix A.2)."""
+    """Packet numbers have enough bytes, by the packets acknowledged until then (RFC 9000 §17.1, appendix A.2)."""
     if not side.sound:
         return
     capture = side.capture
@@ -191,13 +209,13 @@ def truncated_numbers(side: Side) -> Iterator[Broken]:
         if len(short):
             yield Broken(
                 rule="rfc9000-17.1-number-truncated",
-                actual=f"{len(short)} {name} packets",
+                actual=f"{len(short)} {name} packets have too short a packet number",
                 packets=shown(short),
             )
 
 
 def sizes(side: Side) -> Iterator[Broken]:
-    """Datagrams with Initial packets are full, and none is larger than the peer takes."""
+    """Datagrams with Initial packets have at least 1200 B, and no datagram is larger than the peer accepts."""
     capture = side.capture
     packets, length = capture.packets, capture.datagrams["payload_length"]
     initials = side.of_type(INITIAL)
@@ -207,7 +225,7 @@ def sizes(side: Side) -> Iterator[Broken]:
     if len(small):
         yield Broken(
             rule=f"rfc9000-14.1-{side.role}-initial-small",
-            actual=f"{int(length[packets['datagram'][small]].min())} B",
+            actual=f"a datagram of {int(length[packets['datagram'][small]].min())} B",
             packets=shown(small),
         )
     limit = side.peer_parameters.get("max_udp_payload_size")
@@ -218,24 +236,30 @@ def sizes(side: Side) -> Iterator[Broken]:
         if len(large):
             yield Broken(
                 rule="rfc9000-18.2-datagram-above-peer-limit",
-                actual=f"{int(length[packets['datagram'][large]].max())} B, above {limit} B",
+                actual=f"a datagram of {int(length[packets['datagram'][large]].max())} B, limit {limit} B",
                 packets=shown(large),
             )
 
 
 def early_after_1rtt(side: Side) -> Iterator[Broken]:
-    """0-RTT ends with 1-RTT; a server's Initial packets have no token."""
+    """A client sends no 0-RTT packet after its first 1-RTT packet; a server's Initial packets have no token."""
     if side.is_client:
         early, later = side.of_type(EARLY), side.of_type(ONE_RTT)
         late = early[early > later[0]] if len(later) else early[:0]
         late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
         if len(late):
-            yield Broken(rule="rfc9000-17.2.3-early-after-1rtt", actual=f"{len(late)} packets", packets=shown(late))
+            yield Broken(
+                rule="rfc9000-17.2.3-early-after-1rtt", actual=f"{len(late)} late 0-RTT packets", packets=shown(late)
+            )
         return
     initials = side.of_type(INITIAL)
     tokens = initials[side.capture.packets["token_length"][initials] > 0]
     if len(tokens):
-        yield Broken(rule="rfc9000-17.2.2-token-from-server", actual=f"{len(tokens)} packets", packets=shown(tokens))
+        yield Broken(
+            rule="rfc9000-17.2.2-token-from-server",
+            actual=f"{len(tokens)} Initial packets with a token",
+            packets=shown(tokens),
+        )
 
 
 DETECTORS = (

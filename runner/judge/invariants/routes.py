@@ -14,8 +14,8 @@ _FULL = 1200
 _FACTOR = 3  # RFC 9000 §8.1
 _ANSWERED_NS = 1_000_000_000
 _A_FEW = 5  # datagrams
-_LATENESS_NS = 25_000_000  # within which an endpoint may not have read what arrived
-_READ_NS = 100_000_000  # after the acknowledgment: a response is not delayed (RFC 9000 §8.2.2)
+_LATENESS_NS = 25_000_000  # an endpoint may need this long to read a packet that arrived
+_READ_NS = 100_000_000  # time for a response after the acknowledgment; it must not be delayed (RFC 9000 §8.2.2)
 _AFTER_READING = 3  # packets
 
 Address = tuple[str, int]
@@ -43,7 +43,7 @@ class _Routes:
 
     @cached_property
     def single(self) -> bool:
-        """Whether there was one pair of addresses all the time."""
+        """Whether the connection had one pair of addresses all the time."""
         return len({self.ends(int(row)) for row in self._firsts}) <= 1
 
     @cached_property
@@ -69,7 +69,7 @@ def challenges(side: Side) -> Iterator[Broken]:
         if data.setdefault(value, ends) != ends:
             yield Broken(
                 rule="rfc9000-8.2.1-challenge-data-repeated",
-                actual=value.hex(),
+                actual=f"data {value.hex()} on two paths",
                 packets=(int(frames["packet"][row]),),
             )
             break
@@ -78,13 +78,16 @@ def challenges(side: Side) -> Iterator[Broken]:
             datagram = _datagram(side, row)
             length = int(capture.datagrams["payload_length"][datagram])
             if length < _FULL and (side.is_client or _allowance(side, routes, datagram) >= _FULL):
-                yield Broken(rule=f"rfc9000-{rule}", actual=f"{length} B", packets=(int(frames["packet"][row]),))
+                yield Broken(
+                    rule=f"rfc9000-{rule}", actual=f"a datagram of {length} B", packets=(int(frames["packet"][row]),)
+                )
                 break
     yield from _responses(side, routes, got, responses)
 
 
 def _allowance(side: Side, routes: _Routes, datagram: int) -> int:
-    """Bytes that the server could send to the address of this datagram when it sent it; plenty once it is valid."""
+    """Bytes that the server could still send to the address of this datagram when it sent the datagram; a very large
+    number when the address had been validated."""
     remote = routes.ends(datagram)[1]
     length = side.capture.datagrams["payload_length"]
     if remote in _valid(side, routes, datagram):
@@ -97,35 +100,36 @@ def _allowance(side: Side, routes: _Routes, datagram: int) -> int:
 
 
 def _last_read(side: Side, datagram: int) -> int:
-    """The last datagram of the peer that the endpoint had certainly read when it sent this one: it is old, or what is
-    acknowledged or answered was in it."""
+    """The last datagram of the peer that the endpoint had certainly read when it sent `datagram`; -1: none. It had
+    certainly read a datagram that had arrived long before, or with a packet that it had acknowledged or answered.
+    """
     capture = side.capture
     times, packets = capture.datagrams["time_ns"], capture.packets["datagram"]
     got = packets[side.got]
     old = got[times[got] < times[datagram] - _LATENESS_NS]
-    seen = [int(old[-1])] if len(old) else []
+    read = [int(old[-1])] if len(old) else []
     acks = side.ack_frames()
     acks = acks[(capture.vantage.ack_space[acks] == APPLICATION) & (packets[capture.acks["packet"][acks]] <= datagram)]
     if len(acks):
         ours = side.of_type(ONE_RTT, got=True)
         known = ours[capture.packets["packet_number"][ours] <= capture.acks["largest"][acks].max()]
-        seen += packets[known[-1:]].tolist()
-    given = {
+        read += packets[known[-1:]].tolist()
+    answered = {
         capture.frames.cell("payload", row)
         for row in side.frames("path_response").tolist()
         if _datagram(side, row) == datagram
     }
-    seen += [
+    read += [
         _datagram(side, row)
         for row in side.frames("path_challenge", got=True).tolist()
-        if capture.frames.cell("payload", row) in given
+        if capture.frames.cell("payload", row) in answered
     ]
-    return max((row for row in seen if row < datagram), default=-1)
+    return max((row for row in read if row < datagram), default=-1)
 
 
 def _valid(side: Side, routes: _Routes, before: int) -> set[Address]:
-    """Addresses of the peer that were validated before a datagram: the first one, by the handshake, and those to which
-    a challenge went whose response arrived."""
+    """Addresses of the peer that were validated before a datagram: the first address, by the handshake, and addresses
+    whose PATH_CHALLENGE had been answered."""
     frames = side.capture.frames
     valid = {routes.ends(int(routes.rows[0]))[1]} if len(routes.rows) else set()
     answered = {
@@ -141,39 +145,39 @@ def _valid(side: Side, routes: _Routes, before: int) -> set[Address]:
 
 def _responses(side: Side, routes: _Routes, got: Ints, responses: Ints) -> Iterator[Broken]:
     frames = side.capture.frames
-    asked: dict[bytes, list[int]] = {}
+    challenged: dict[bytes, list[int]] = {}
     for row in got.tolist():
-        asked.setdefault(frames.cell("payload", row) or b"", []).append(row)
-    given: dict[bytes, int] = {}
-    told = set()
+        challenged.setdefault(frames.cell("payload", row) or b"", []).append(row)
+    answers: dict[bytes, int] = {}
+    reported = set()
     for row in responses.tolist():
         value, packet = frames.cell("payload", row) or b"", int(frames["packet"][row])
-        before = [one for one in asked.get(value, ()) if frames["packet"][one] < packet]
-        given[value] = given.get(value, 0) + 1
+        before = [challenge for challenge in challenged.get(value, ()) if frames["packet"][challenge] < packet]
+        answers[value] = answers.get(value, 0) + 1
         rule = ""
         if not before:
             rule = "8.2.2-response-unasked" if side.sound else ""
-        elif routes.ends(_datagram(side, row)) not in [routes.ends(_datagram(side, one)) for one in before]:
+        elif routes.ends(_datagram(side, row)) not in [routes.ends(_datagram(side, challenge)) for challenge in before]:
             rule = "8.2.2-response-on-other-path"
-        elif given[value] > len(before) and side.sound:
+        elif answers[value] > len(before) and side.sound:
             rule = "8.2.2-response-repeated"
-        if rule and rule not in told:
-            told.add(rule)
-            yield Broken(rule=f"rfc9000-{rule}", actual=value.hex(), packets=(packet,))
-    yield from _unanswered(side, asked, given)
+        if rule and rule not in reported:
+            reported.add(rule)
+            yield Broken(rule=f"rfc9000-{rule}", actual=f"PATH_RESPONSE with data {value.hex()}", packets=(packet,))
+    yield from _unanswered(side, challenged, answers)
 
 
-def _unanswered(side: Side, asked: dict[bytes, list[int]], given: dict[bytes, int]) -> Iterator[Broken]:
-    """A challenge that the endpoint has read, for it acknowledged the packet, or had a second for it; it went on
-    sending, and never responded."""
+def _unanswered(side: Side, challenged: dict[bytes, list[int]], answers: dict[bytes, int]) -> Iterator[Broken]:
+    """A challenge that the endpoint never answered although it had read it and sent further packets. It had read the
+    challenge when it acknowledged the packet, or one second after the arrival."""
     if not side.sound:
         return
     frames, sent = side.capture.frames, side.of_type(ONE_RTT)
     closes = [rows[side.capture.closing[rows]] for rows in (side.sent_read, side.got)]
     closed = min((int(rows[0]) for rows in closes if len(rows)), default=None)
     sent = sent if closed is None else sent[sent < closed]
-    for value, rows in asked.items():
-        if value in given:
+    for value, rows in challenged.items():
+        if value in answers:
             continue
         packet = int(frames["packet"][rows[0]])
         answer = _acknowledgment(side, packet)
@@ -181,15 +185,18 @@ def _unanswered(side: Side, asked: dict[bytes, list[int]], given: dict[bytes, in
         after = sent[side.time(sent) > side.at(answer) + _READ_NS] if answer is not None else late
         if len(late) >= _A_FEW or len(after) >= _AFTER_READING:
             shows = (packet,) if answer is None else (packet, answer)
-            yield Broken(rule="rfc9000-8.2.2-challenge-unanswered", actual=value.hex(), packets=shows)
+            yield Broken(
+                rule="rfc9000-8.2.2-challenge-unanswered",
+                actual=f"no PATH_RESPONSE with data {value.hex()}",
+                packets=shows,
+            )
             return
 
 
 def _acknowledgment(side: Side, packet: int) -> int | None:
     """The first packet in which the endpoint acknowledged one of the peer's 1-RTT packets."""
     capture = side.capture
-    mine = side.ack_frames()
-    mine = mine[capture.vantage.ack_space[mine] == APPLICATION]
+    mine = side.ack_frames(space=APPLICATION)
     frame, first, last = capture.ranges
     number = int(capture.packets["packet_number"][packet])
     holds = frame[np.isin(frame, mine) & (first <= number) & (number <= last)]
@@ -197,7 +204,7 @@ def _acknowledgment(side: Side, packet: int) -> int | None:
 
 
 def unvalidated(side: Side) -> Iterator[Broken]:
-    """New addresses of the peer: little data before they are validated, and a challenge (RFC 9000 §8, §9.3)."""
+    """A new address of the peer gets little data until it is validated, and a challenge (RFC 9000 §8, §9.3)."""
     if side.is_client or not side.sound:
         return
     routes = _Routes(side)
@@ -213,17 +220,17 @@ def unvalidated(side: Side) -> Iterator[Broken]:
     }
     first = routes.ends(int(routes.rows[0]))[1]
     valid = {first}
-    asked: dict[bytes, Address] = {}
+    pending: dict[bytes, Address] = {}
     volume: dict[Address, list[int]] = {}
     begun: dict[Address, list[int]] = {}
     excess: dict[Address, tuple[int, int]] = {}
     for row, sent in zip(routes.rows.tolist(), routes.sent.tolist(), strict=True):
         remote = routes.ends(row)[1]
         length = int(datagrams["payload_length"][row])
-        if row in answers and answers[row] in asked:
-            valid.add(asked[answers[row]])
+        if row in answers and answers[row] in pending:
+            valid.add(pending[answers[row]])
         if row in challenged:
-            asked[challenged[row]] = remote
+            pending[challenged[row]] = remote
         if remote in valid:
             continue
         counts = volume.setdefault(remote, [0, 0])
@@ -235,16 +242,16 @@ def unvalidated(side: Side) -> Iterator[Broken]:
     for remote, (bytes_, row) in excess.items():
         yield Broken(
             rule="rfc9000-8-unvalidated-path",
-            actual=f"{bytes_} B beyond three times those from {remote[0]}:{remote[1]}",
+            actual=f"{bytes_} B more than three times the bytes from {remote[0]}:{remote[1]}",
             packets=_packets(side, row),
         )
         break
     for remote, rows in begun.items():
         late = [row for row in rows if datagrams["time_ns"][row] > datagrams["time_ns"][rows[0]] + _ANSWERED_NS]
-        if remote not in asked.values() and len(late) >= _A_FEW:
+        if remote not in pending.values() and len(late) >= _A_FEW:
             yield Broken(
                 rule="rfc9000-9.3-new-path-not-challenged",
-                actual=f"{len(rows)} datagrams to {remote[0]}:{remote[1]}, no PATH_CHALLENGE",
+                actual=f"{len(rows)} datagrams to {remote[0]}:{remote[1]} without PATH_CHALLENGE",
                 packets=_packets(side, rows[0]),
             )
             break
@@ -255,7 +262,7 @@ def _packets(side: Side, datagram: int) -> tuple[int, ...]:
 
 
 def migration(side: Side) -> Iterator[Broken]:
-    """When a client moves, and with which connection IDs (RFC 9000 §9, §9.5)."""
+    """A client migrates when it may, and with unused connection IDs (RFC 9000 §9, §9.5)."""
     routes = _Routes(side)
     if routes.single or not len(routes.rows):
         return
@@ -278,7 +285,7 @@ def migration(side: Side) -> Iterator[Broken]:
                 value = sorted(common)[0]
                 yield Broken(
                     rule="rfc9000-9.5-id-from-two-addresses",
-                    actual=f"{value.hex()} from {address[0]}:{address[1]}, too",
+                    actual=f"{value.hex()} also comes from {address[0]}:{address[1]}",
                     packets=shown(side.with_id("dcid", value, mine)[:1]),
                 )
                 return
@@ -297,16 +304,16 @@ def migration(side: Side) -> Iterator[Broken]:
                 value = sorted(common)[0]
                 yield Broken(
                     rule="rfc9000-9.5-id-to-two-addresses",
-                    actual=f"{value.hex()} to {address[0]}:{address[1]}, too",
+                    actual=f"{value.hex()} also goes to {address[0]}:{address[1]}",
                     packets=shown(side.with_id("dcid", value, mine)[:1]),
                 )
                 return
 
 
 def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
-    own = routes.rows[routes.sent]
-    home, server = routes.ends(int(own[0]))
-    moved = [int(row) for row in own if routes.ends(int(row))[0] != home]
+    datagrams = routes.rows[routes.sent]
+    home, server = routes.ends(int(datagrams[0]))
+    moved = [int(row) for row in datagrams if routes.ends(int(row))[0] != home]
     if not moved:
         return
     done = side.frames("handshake_done", got=True)
@@ -314,13 +321,15 @@ def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
     if side.sound and (confirmed is None or moved[0] < confirmed):
         yield Broken(
             rule="rfc9000-9-migration-before-confirmed",
-            actual="another local address",
+            actual="a packet from another local address",
             packets=_packets(side, moved[0]),
         )
     there = [row for row in moved if routes.ends(row)[1] == server]
     if there and "disable_active_migration" in side.peer_parameters:
         yield Broken(
-            rule="rfc9000-9-migration-disabled", actual="another local address", packets=_packets(side, there[0])
+            rule="rfc9000-9-migration-disabled",
+            actual="a packet from another local address",
+            packets=_packets(side, there[0]),
         )
 
 

@@ -8,23 +8,25 @@ from runner.judge.invariants.packets import shown
 from runner.judge.side import EARLY, Broken, Side
 from runner.trace.intervals import Ints
 
-_MOST = (1 << 62) - 1  # of an offset, RFC 9000 §19.8
+_MOST = (1 << 62) - 1  # the largest offset, RFC 9000 §19.8
 _MOST_STREAMS = 1 << 60
-_COMMON = 1 << 44  # no real stream is longer; keeps sums within 64 bits
+_COMMON = 1 << 44  # no real stream is longer; the limit keeps sums within 64 bits
 _ABOUT_STREAMS = ("reset_stream", "stop_sending", "max_stream_data", "stream_data_blocked")
 
 
 def wrong_streams(side: Side) -> Iterator[Broken]:
-    """Frames about streams fit the direction of the stream, and the stream exists."""
+    """Frames about a stream fit its direction, and the stream exists."""
     capture = side.capture
     streams = side.stream_frames()
     ids, packets = capture.streams["stream_id"][streams], capture.streams["packet"][streams]
     theirs, one_way = ids & 1 != side.sender, ids & 2 != 0
-    for wrong, rule in ((theirs & one_way, "rfc9000-19.8-stream-receive-only"),):
-        if wrong.any():
-            yield Broken(rule=rule, actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong]))
+    wrong = theirs & one_way
+    if wrong.any():
+        yield Broken(
+            rule="rfc9000-19.8-stream-receive-only", actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong])
+        )
     yield from _not_created(side, ids[theirs & ~one_way], packets[theirs & ~one_way], "rfc9000-19.8-stream-not-created")
-    for name, own, rule in (
+    for name, about_own, rule in (
         ("reset_stream", False, "19.4-reset-receive-only"),
         ("stop_sending", True, "19.5-stop-sending-send-only"),
         ("max_stream_data", True, "19.10-credit-send-only"),
@@ -33,7 +35,7 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
         rows = side.frames(name)
         ids, packets = capture.frames["stream_id"][rows], capture.frames["packet"][rows]
         mine, one_way = ids & 1 == side.sender, ids & 2 != 0
-        wrong = one_way & (mine == own)
+        wrong = one_way & (mine == about_own)
         if wrong.any():
             yield Broken(rule=f"rfc9000-{rule}", actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong]))
         created = {"stop_sending": "19.5-stop-sending-not-created", "max_stream_data": "19.10-credit-not-created"}
@@ -49,11 +51,11 @@ def _not_created(side: Side, ids: Ints, packets: Ints, rule: str) -> Iterator[Br
     capture = side.capture
     opened = side.stream_frames(got=True)
     about = side.frames(*_ABOUT_STREAMS, got=True)
-    seen = np.concatenate((capture.streams["stream_id"][opened], capture.frames["stream_id"][about]))
+    existing = np.concatenate((capture.streams["stream_id"][opened], capture.frames["stream_id"][about]))
     when = np.concatenate((capture.streams["packet"][opened], capture.frames["packet"][about]))
     for kind in np.unique(ids & 3):
         mine = ids & 3 == kind
-        rows, known = when[seen & 3 == kind], seen[seen & 3 == kind]
+        rows, known = when[existing & 3 == kind], existing[existing & 3 == kind]
         order = np.argsort(rows, kind="stable")
         highest = np.maximum.accumulate(np.concatenate(([-1], known[order])))
         limit = highest[np.searchsorted(rows[order], packets[mine])]
@@ -70,7 +72,7 @@ def offsets(side: Side) -> Iterator[Broken]:
     if (ends > _MOST).any():
         yield Broken(
             rule="rfc9000-19.8-stream-offset-overflow",
-            actual=f"{ends.max()}",
+            actual=f"stream data ends at {ends.max()}",
             packets=shown(capture.streams["packet"][rows[ends > _MOST]]),
         )
     rows = side.frames("crypto")
@@ -78,7 +80,7 @@ def offsets(side: Side) -> Iterator[Broken]:
     if (ends > _MOST).any():
         yield Broken(
             rule="rfc9000-19.6-crypto-offset-overflow",
-            actual=f"{ends.max()}",
+            actual=f"CRYPTO data ends at {ends.max()}",
             packets=shown(capture.frames["packet"][rows[ends > _MOST]]),
         )
     for names, rule in (
@@ -90,7 +92,7 @@ def offsets(side: Side) -> Iterator[Broken]:
         if len(high):
             yield Broken(
                 rule=f"rfc9000-{rule}",
-                actual=f"{capture.frames['value'][high[0]]}",
+                actual=f"{capture.frames['value'][high[0]]} streams",
                 packets=shown(capture.frames["packet"][high]),
             )
 
@@ -132,7 +134,7 @@ def _granted(side: Side, name: str, packets: Ints, first: int, stream: int | Non
 
 
 def flow_control(side: Side) -> Iterator[Broken]:
-    """Streams and connection stay within the peer's credit; 0-RTT goes by limits of another connection."""
+    """Streams and connection stay within the peer's credit. 0-RTT uses the limits of an earlier connection."""
     total = side.peer_parameters.get("initial_max_data", 0)
     if not side.sound or not side.peer_parameters or not isinstance(total, int):
         return
@@ -148,7 +150,7 @@ def flow_control(side: Side) -> Iterator[Broken]:
             excess = int((sent.highest[mine] - granted)[wrong].max())
             yield Broken(
                 rule="rfc9000-4.1-stream-limit",
-                actual=f"stream {stream}: {excess} B too many",
+                actual=f"stream {stream} has {excess} B above its limit",
                 packets=shown(sent.packet[mine][wrong]),
             )
             break
@@ -161,14 +163,14 @@ def flow_control(side: Side) -> Iterator[Broken]:
     if wrong.any():
         yield Broken(
             rule="rfc9000-4.1-connection-limit",
-            actual=f"{int((used - granted)[wrong].max())} B too many",
+            actual=f"all streams together have {int((used - granted)[wrong].max())} B above the limit",
             packets=shown(sent.packet[order][wrong]),
         )
 
 
 def _first_limit(side: Side, stream: int) -> int:
-    own = stream & 1 == side.sender
-    name = "uni" if stream & 2 else "bidi_remote" if own else "bidi_local"
+    opened_by_sender = stream & 1 == side.sender
+    name = "uni" if stream & 2 else "bidi_remote" if opened_by_sender else "bidi_local"
     value = side.peer_parameters.get(f"initial_max_stream_data_{name}", 0)
     return value if isinstance(value, int) else 0
 
@@ -196,7 +198,7 @@ def stream_counts(side: Side) -> Iterator[Broken]:
 
 
 def endings(side: Side) -> Iterator[Broken]:
-    """One final size, no data beyond it, no data after RESET_STREAM."""
+    """A stream has one final size, no data beyond it, and no data after RESET_STREAM."""
     capture = side.capture
     frames, streams = capture.frames, capture.streams
     rows = side.stream_frames()
@@ -214,7 +216,7 @@ def endings(side: Side) -> Iterator[Broken]:
         changed = set(stream[differs].tolist())
         yield Broken(
             rule="rfc9000-4.5-final-size-changed",
-            actual=f"stream {stream[at]}: {size[at + 1]} after {size[at]}",
+            actual=f"the final size of stream {stream[at]} changes from {size[at]} to {size[at + 1]} B",
             packets=shown(packet[at : at + 2]),
         )
     sent = _Sent(side)
@@ -227,45 +229,51 @@ def endings(side: Side) -> Iterator[Broken]:
         limit = np.where(has, size[first[np.minimum(place, len(known) - 1)]], _COMMON)
         beyond = np.flatnonzero((sent.end > limit) & ~np.isin(sent.stream, list(changed)))
         if len(beyond):
+            at = beyond[0]
             yield Broken(
                 rule="rfc9000-4.5-data-beyond-final-size",
-                actual=f"stream {sent.stream[beyond[0]]}: to {sent.end[beyond[0]]}, of {limit[beyond[0]]}",
+                actual=f"stream {sent.stream[at]} has data up to {sent.end[at]}, its final size is {limit[at]}",
                 packets=shown(sent.packet[beyond]),
             )
-    for reset in resets[:200].tolist():
-        number, after = int(frames["stream_id"][reset]), int(frames["packet"][reset])
-        late = rows[(streams["stream_id"][rows] == number) & (streams["packet"][rows] > after)]
-        if len(late):
-            yield Broken(
-                rule="rfc9000-3.3-stream-after-reset", actual=f"stream {number}", packets=shown(streams["packet"][late])
-            )
-            break
     blocked = side.frames("stream_data_blocked")
-    for reset in resets[:200].tolist() if len(blocked) else ():
-        number, after = int(frames["stream_id"][reset]), int(frames["packet"][reset])
-        late = blocked[(frames["stream_id"][blocked] == number) & (frames["packet"][blocked] > after)]
+    yield from _after_reset(side, streams["stream_id"][rows], streams["packet"][rows], "stream")
+    yield from _after_reset(side, frames["stream_id"][blocked], frames["packet"][blocked], "blocked")
+
+
+def _after_reset(side: Side, stream: Ints, packet: Ints, rule: str) -> Iterator[Broken]:
+    """The first stream with frames after its RESET_STREAM. `stream`, `packet`: stream and packet of each frame that the
+    rule covers."""
+    frames = side.capture.frames
+    for reset in side.frames("reset_stream")[:200].tolist() if len(stream) else ():
+        number = int(frames["stream_id"][reset])
+        late = packet[(stream == number) & (packet > frames["packet"][reset])]
         if len(late):
+            name = "STREAM" if rule == "stream" else "STREAM_DATA_BLOCKED"
             yield Broken(
-                rule="rfc9000-3.3-blocked-after-reset", actual=f"stream {number}", packets=shown(frames["packet"][late])
+                rule=f"rfc9000-3.3-{rule}-after-reset",
+                actual=f"{name} of stream {number} after its RESET_STREAM",
+                packets=shown(late),
             )
-            break
+            return
 
 
 def datagram_frames(side: Side) -> Iterator[Broken]:
-    """DATAGRAM frames were offered, and are no larger than the peer takes (RFC 9221 §3)."""
+    """The peer offered DATAGRAM frames, and none is larger than it accepts (RFC 9221 §3)."""
     rows = side.frames("datagram")
     if not len(rows) or not side.peer_parameters:
         return
     frames = side.capture.frames
     limit = side.peer_parameters.get("max_datagram_frame_size", 0)
     if not isinstance(limit, int) or limit == 0:
-        yield Broken(rule="rfc9221-3-not-offered", actual=f"{len(rows)} frames", packets=shown(frames["packet"][rows]))
+        yield Broken(
+            rule="rfc9221-3-not-offered", actual=f"{len(rows)} DATAGRAM frames", packets=shown(frames["packet"][rows])
+        )
         return
     large = rows[frames["length"][rows] + 1 > limit]
     if len(large):
         yield Broken(
             rule="rfc9221-3-too-large",
-            actual=f"{int(frames['length'][large].max())} B of data, above {limit} B",
+            actual=f"a frame with {int(frames['length'][large].max())} B of data, limit {limit} B",
             packets=shown(frames["packet"][large]),
         )
 

@@ -1,4 +1,4 @@
-"""The table as a page for people: docs/rules.md. `python -m runner.judge.rules.document` writes it anew."""
+"""Writes the table of rules as docs/rules.md: `python -m runner.judge.rules.document`."""
 
 from itertools import groupby
 from pathlib import Path

@@ -1,15 +1,15 @@
-"""What a rule is: one MUST or MUST NOT of an RFC, and where bentpipe checks it."""
+"""A rule: one MUST or MUST NOT of an RFC, and where bentpipe checks it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Who(StrEnum):
-    """Whose duty a rule is."""
+    """The endpoint that must keep a rule."""
 
     CLIENT = "client"
     SERVER = "server"
-    ENDPOINT = "endpoint"  # client and server alike
+    ENDPOINT = "endpoint"  # client and server
 
 
 class Where(StrEnum):
@@ -29,19 +29,19 @@ class Rule:
     section: str
     """Without the sign, such as `12.3`."""
     name: str
-    """What goes wrong, in a few words with hyphens."""
+    """The violation, in a few words with hyphens."""
     who: Who
     requirement: str
-    """What the RFC demands, in a sentence of our own."""
+    """The demand of the RFC, in a sentence of our own."""
     where: Where
     cases: tuple[str, ...] = ()
     """Names of test cases, for `Where.CASE`."""
     reason: str = ""
-    """Why nothing checks it, for `Where.UNCHECKED` and `Where.UNSEEN`."""
+    """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
 
     @property
     def id(self) -> str:
-        """Stable name, such as `rfc9000-12.3-number-reused`; the code of its findings."""
+        """Stable name, such as `rfc9000-12.3-number-reused`; also the code of its findings."""
         return f"rfc{self.rfc}-{self.section}-{self.name}"
 
     @property
@@ -51,7 +51,7 @@ class Rule:
 
     @property
     def checked(self) -> bool:
-        """Whether anything in bentpipe checks it."""
+        """Whether bentpipe checks the rule."""
         return self.where in (Where.INVARIANT, Where.CASE)
 
 
@@ -65,27 +65,27 @@ class Document:
         self._rfc = rfc
         self.rules: list[Rule] = []
 
-    def every(self, section: str, name: str, who: Who, requirement: str) -> None:
+    def every(self, section: str, name: str, sender: Who, requirement: str) -> None:
         """A rule that is checked on every connection."""
-        self._add(section, name, who, requirement, Where.INVARIANT)
+        self._add(section, name, sender, requirement, Where.INVARIANT)
 
-    def case(self, section: str, name: str, who: Who, requirement: str, *cases: str) -> None:
-        """A rule that these test cases check, because other traffic doesn't put the question."""
-        self._add(section, name, who, requirement, Where.CASE, cases=cases)
+    def case(self, section: str, name: str, sender: Who, requirement: str, *cases: str) -> None:
+        """A rule that these test cases check, because other traffic doesn't exercise it."""
+        self._add(section, name, sender, requirement, Where.CASE, cases=cases)
 
-    def unchecked(self, section: str, name: str, who: Who, requirement: str, reason: str) -> None:
+    def unchecked(self, section: str, name: str, sender: Who, requirement: str, reason: str) -> None:
         """A rule that packets could show, and that nothing checks yet."""
-        self._add(section, name, who, requirement, Where.UNCHECKED, reason=reason)
+        self._add(section, name, sender, requirement, Where.UNCHECKED, reason=reason)
 
-    def unseen(self, section: str, name: str, who: Who, requirement: str, reason: str) -> None:
+    def unseen(self, section: str, name: str, sender: Who, requirement: str, reason: str) -> None:
         """A rule that packets can't show."""
-        self._add(section, name, who, requirement, Where.UNSEEN, reason=reason)
+        self._add(section, name, sender, requirement, Where.UNSEEN, reason=reason)
 
     def _add(
         self,
         section: str,
         name: str,
-        who: Who,
+        sender: Who,
         requirement: str,
         where: Where,
         *,
@@ -97,7 +97,7 @@ class Document:
                 rfc=self._rfc,
                 section=section,
                 name=name,
-                who=who,
+                who=sender,
                 requirement=requirement,
                 where=where,
                 cases=cases,

@@ -37,12 +37,10 @@ _unchecked(
 _every("4.1", "stream-limit", ENDPOINT, "Stream data stays within the peer's limit of the stream (MAX_STREAM_DATA).")
 _every("4.1", "connection-limit", ENDPOINT, "All stream data together stays within the peer's limit (MAX_DATA).")
 _unseen("4.1", "blocked-needed", ENDPOINT, "Credit is granted without waiting for a BLOCKED frame.", _INSIDE)
-_case("4.1", "credit-extended", CLIENT, "A receiver that reads on extends its limit.", "transfer")
-_every(
-    "4.5", "final-size-changed", ENDPOINT, "The final size of a stream, told by FIN or RESET_STREAM, stays the same."
-)
+_case("4.1", "credit-extended", CLIENT, "A receiver that goes on reading extends its limit.", "transfer")
+_every("4.5", "final-size-changed", ENDPOINT, "The final size of a stream, in FIN or RESET_STREAM, stays the same.")
 _every("4.5", "data-beyond-final-size", ENDPOINT, "No stream data lies at or beyond the final size of its stream.")
-_every("4.6", "too-many-streams", ENDPOINT, "Streams are opened within the peer's limit (MAX_STREAMS) alone.")
+_every("4.6", "too-many-streams", ENDPOINT, "The number of opened streams stays within the peer's limit (MAX_STREAMS).")
 _unseen("4.6", "blocked-needed", ENDPOINT, "Streams are granted without waiting for STREAMS_BLOCKED.", _INSIDE)
 
 # 5 Connections
@@ -58,7 +56,7 @@ _every(
     "5.1.2",
     "retire-prior-to-ignored",
     ENDPOINT,
-    "A connection ID below Retire Prior To is given up: no packet bears it 1 s after the frame arrived.",
+    "A connection ID below Retire Prior To is retired: no packet has it 1 s after the frame arrived.",
 )
 _unseen("5.1.1", "active-id-refused", ENDPOINT, "Packets with any active connection ID are accepted.", _INSIDE)
 _every(
@@ -75,11 +73,17 @@ _case(
     "6.1",
     "unknown-version-unanswered",
     SERVER,
-    "A version that the server doesn't know is answered by Version Negotiation.",
+    "A server answers an unknown version with Version Negotiation.",
     "versionnegotiation",
 )
-_case("6.2", "unlisted-version", CLIENT, "A client goes on with a version of the list alone.", "versionnegotiation")
-_unseen("6.2", "late-negotiation-followed", CLIENT, "A Version Negotiation after another packet is dropped.", _INSIDE)
+_case("6.2", "unlisted-version", CLIENT, "A client continues only with a version of the list.", "versionnegotiation")
+_unseen(
+    "6.2",
+    "late-negotiation-followed",
+    CLIENT,
+    "A client drops Version Negotiation after any other packet of the server.",
+    _INSIDE,
+)
 
 # 7 Handshake
 _every("7.2", "first-id-short", CLIENT, "The first destination connection ID of a client has at least 8 bytes.")
@@ -132,7 +136,13 @@ _every(
     SERVER,
     "A server that accepts 0-RTT keeps every limit at least as high as it was in the remembered connection.",
 )
-_unseen("7.4.1", "remembered-limits", CLIENT, "A client keeps to remembered limits in 0-RTT.", "4.1 and 4.6 tell it")
+_unseen(
+    "7.4.1",
+    "remembered-limits",
+    CLIENT,
+    "A client keeps the remembered limits in 0-RTT.",
+    "the rules of 4.1 and 4.6 show it",
+)
 _unseen("7.5", "crypto-buffer", ENDPOINT, "At least 4096 B of CRYPTO data out of order can be buffered.", _INSIDE)
 
 # 8 Address validation
@@ -140,7 +150,7 @@ _every(
     "8.1",
     "amplification",
     SERVER,
-    "Before it has validated the client's address a server sends at most three times what it received.",
+    "Before a server has validated the client's address, it sends at most three times the bytes that it received.",
 )
 _case(
     "8.1",
@@ -149,7 +159,12 @@ _case(
     "The limit is kept where the certificate would exceed it.",
     "amplificationlimit",
 )
-_every("8.1.3", "token-left-out", CLIENT, "A token of the first Initial packet is in all later ones, Retry aside.")
+_every(
+    "8.1.3",
+    "token-left-out",
+    CLIENT,
+    "The token of the first Initial packet is in all later ones, unless a Retry replaces it.",
+)
 _unseen("8.1.4", "token-forgeable", SERVER, "Tokens can't be guessed or forged.", "it takes an attacker to show it")
 _every(
     "8.2.1",
@@ -164,13 +179,18 @@ _every(
     ENDPOINT,
     "A datagram with PATH_RESPONSE has at least 1200 B, unless the anti-amplification limit forbids it.",
 )
-_every("8.2.2", "response-on-other-path", ENDPOINT, "PATH_RESPONSE goes where its PATH_CHALLENGE came from.")
+_every(
+    "8.2.2",
+    "response-on-other-path",
+    ENDPOINT,
+    "PATH_RESPONSE is sent on the path on which its PATH_CHALLENGE arrived.",
+)
 _every("8.2.2", "response-repeated", ENDPOINT, "A PATH_CHALLENGE gets one PATH_RESPONSE at most.")
 _every(
     "8.2.2",
     "challenge-unanswered",
     ENDPOINT,
-    "A PATH_CHALLENGE that arrived is answered: within 1 s by an endpoint that goes on sending.",
+    "A PATH_CHALLENGE that arrived is answered; an endpoint that goes on sending answers within 1 s.",
 )
 _every("8.2.2", "response-unasked", ENDPOINT, "PATH_RESPONSE has the data of a PATH_CHALLENGE that arrived.")
 
@@ -186,21 +206,28 @@ _every(
     "8",
     "unvalidated-path",
     SERVER,
-    "On a path that is not validated yet a server sends at most three times what it received there.",
+    "On a path that is not yet validated, a server sends at most three times the bytes that it received there.",
 )
 _every(
     "9.3",
     "new-path-not-challenged",
     SERVER,
-    "A server validates each new address of its peer: PATH_CHALLENGE within 1 s of sending to it.",
+    "A server validates each new address of its peer: it sends PATH_CHALLENGE within 1 s of its first datagram to it.",
 )
-_case("9.3", "old-address-kept", SERVER, "After migration packets go to the new address.", "rebind-port", "rebind-addr")
+_case(
+    "9.3",
+    "old-address-kept",
+    SERVER,
+    "After a migration, packets are sent to the new address.",
+    "rebind-port",
+    "rebind-addr",
+)
 _every("9.5", "id-from-two-addresses", CLIENT, "A connection ID is not used from two local addresses.")
 _every(
     "9.5",
     "id-to-two-addresses",
     SERVER,
-    "A connection ID is not used towards two addresses of a peer that changed its own ID when it moved.",
+    "A connection ID is not used for two addresses of a peer that changed its own ID when it migrated.",
 )
 _case(
     "9.6.1",
@@ -222,19 +249,19 @@ _every(
     "10.2.2",
     "sent-while-draining",
     ENDPOINT,
-    "An endpoint that got CONNECTION_CLOSE sends nothing but one CONNECTION_CLOSE of its own.",
+    "An endpoint that received CONNECTION_CLOSE sends at most one CONNECTION_CLOSE, and nothing else.",
 )
 _every(
     "10.2.3",
     "application-close-early",
     ENDPOINT,
-    "CONNECTION_CLOSE of the application (0x1d) stands in 0-RTT and 1-RTT packets alone.",
+    "CONNECTION_CLOSE of the application (0x1d) is sent only in 0-RTT and 1-RTT packets.",
 )
 _every(
     "10.2.3",
     "reason-not-cleared",
     ENDPOINT,
-    "APPLICATION_ERROR in Initial and Handshake packets has an empty reason phrase.",
+    "CONNECTION_CLOSE with APPLICATION_ERROR in Initial and Handshake packets has an empty reason phrase.",
 )
 _unchecked(
     "10.3",
@@ -245,4 +272,6 @@ _unchecked(
 )
 _every("10.3.2", "reset-token-repeated", ENDPOINT, "Each connection ID has a stateless reset token of its own.")
 _unseen("10.3", "reset-unlike-1rtt", ENDPOINT, "A stateless reset looks like a 1-RTT packet.", "that is its purpose")
-_unseen("11", "error-not-signalled", ENDPOINT, "An error that ends a connection is told by CONNECTION_CLOSE.", _INSIDE)
+_unseen(
+    "11", "error-not-signalled", ENDPOINT, "An error that ends a connection is signalled by CONNECTION_CLOSE.", _INSIDE
+)

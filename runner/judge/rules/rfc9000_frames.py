@@ -5,7 +5,7 @@ from runner.judge.rules.nouns import CLIENT, ENDPOINT, SERVER, Document
 DOCUMENT = Document(9000)
 _every, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.unchecked, DOCUMENT.unseen
 
-_every("19.3.1", "ack-range-negative", ENDPOINT, "ACK ranges end at packet number 0, not below.")
+_every("19.3.1", "ack-range-negative", ENDPOINT, "No ACK range goes below packet number 0.")
 _every("19.4", "reset-receive-only", ENDPOINT, "RESET_STREAM is not sent for a stream that only the peer sends on.")
 _every(
     "19.5",
@@ -52,7 +52,7 @@ _every(
 _every("19.14", "streams-blocked-high", ENDPOINT, "STREAMS_BLOCKED names at most 2^60 streams.")
 _every("19.15", "id-length", ENDPOINT, "NEW_CONNECTION_ID has a connection ID of 1 to 20 bytes.")
 _every("19.15", "retire-prior-to-high", ENDPOINT, "Retire Prior To is at most the sequence number of its frame.")
-_every("19.15", "sequence-reused", ENDPOINT, "A sequence number stands for one connection ID and reset token.")
+_every("19.15", "sequence-reused", ENDPOINT, "A sequence number belongs to one connection ID and one reset token.")
 _every("19.15", "id-reused", ENDPOINT, "A connection ID has one sequence number.")
 _every(
     "19.15",
@@ -74,6 +74,6 @@ _unseen(
     "20.1",
     "wrong-error-code",
     ENDPOINT,
-    "An error is told by the code that the RFC gives to it.",
+    "An error is signalled with the code that the RFC defines for it.",
     "it takes a peer that makes each error",
 )

@@ -23,23 +23,23 @@ _every(
     "0-RTT packets have no ACK, CRYPTO, HANDSHAKE_DONE, NEW_TOKEN, PATH_RESPONSE or RETIRE_CONNECTION_ID.",
 )
 _every(
-    "12.5", "frame-in-initial", ENDPOINT, "Initial packets have PADDING, PING, ACK, CRYPTO and CONNECTION_CLOSE alone."
+    "12.5", "frame-in-initial", ENDPOINT, "Initial packets have only PADDING, PING, ACK, CRYPTO and CONNECTION_CLOSE."
 )
 _every(
     "12.5",
     "frame-in-handshake",
     ENDPOINT,
-    "Handshake packets have PADDING, PING, ACK, CRYPTO and CONNECTION_CLOSE alone.",
+    "Handshake packets have only PADDING, PING, ACK, CRYPTO and CONNECTION_CLOSE.",
 )
 
 # 13 Acknowledgments, retransmission, ECN
 _every("13.1", "ack-of-unsent", ENDPOINT, "No packet number is acknowledged that the peer never sent.")
-_every("13.1", "ack-of-unreceived", ENDPOINT, "No packet is acknowledged that never arrived.")
+_every("13.1", "ack-of-unreceived", ENDPOINT, "No packet is acknowledged before it has arrived.")
 _every(
     "13.2.1",
     "ack-of-acks",
     ENDPOINT,
-    "Packets that are not ack-eliciting are not answered by a packet that has nothing but ACK and PADDING.",
+    "A packet with nothing but ACK and PADDING does not answer packets that are not ack-eliciting.",
 )
 _unseen(
     "13.2.1",
@@ -52,17 +52,25 @@ _every(
     "13.2.5",
     "ack-delay-too-long",
     ENDPOINT,
-    "ACK Delay is no longer than the time from the packet's arrival until its acknowledgment left.",
+    "ACK Delay is at most the time between the packet's arrival and the sending of its acknowledgment.",
 )
-_case("13.4.1", "no-ecn-counts", ENDPOINT, "Marks that arrive are reported in ACK frames.", "ecn")
-_every("13.4.1", "ect-not-counted", ENDPOINT, "ECN counts hold each ECT packet that is acknowledged with counts.")
-_every("13.4.1", "ce-not-counted", ENDPOINT, "ECN-CE counts hold each acknowledged packet that arrived with CE.")
+_case("13.4.1", "no-ecn-counts", ENDPOINT, "ECN marks that arrive are reported in ACK frames.", "ecn")
+_every(
+    "13.4.1", "ect-not-counted", ENDPOINT, "ECN counts include every packet with ECT that is acknowledged with counts."
+)
+_every("13.4.1", "ce-not-counted", ENDPOINT, "ECN-CE counts include every acknowledged packet that arrived with CE.")
 _every("13.4.2", "ecn-counts-decrease", ENDPOINT, "ECN counts never decrease from an ACK frame to a later one.")
 _every("19.3.2", "ect0-count-too-high", ENDPOINT, "The ECT(0) count is at most the packets that arrived with ECT(0).")
 _every("19.3.2", "ect1-count-too-high", ENDPOINT, "The ECT(1) count is at most the packets that arrived with ECT(1).")
 _every("19.3.2", "ce-count-too-high", ENDPOINT, "The ECN-CE count is at most the packets that arrived with CE.")
 _case("13.4.2", "no-ect", ENDPOINT, "An endpoint that uses ECN marks its packets.", "ecn")
-_unseen("13.4.2", "ecn-kept-on", ENDPOINT, "ECN is switched off where validation fails.", "the failure is ours to make")
+_unseen(
+    "13.4.2",
+    "ecn-kept-on",
+    ENDPOINT,
+    "ECN is switched off where its validation fails.",
+    "no test case makes the validation fail",
+)
 
 # 14 Datagram size
 _unchecked(
@@ -84,7 +92,7 @@ _unchecked(
 )
 _every("18.2", "datagram-above-peer-limit", ENDPOINT, "Datagrams stay within the peer's max_udp_payload_size.")
 _case(
-    "14.3", "black-hole", ENDPOINT, "Loss of large datagrams alone makes an endpoint send smaller ones.", "mtublackhole"
+    "14.3", "black-hole", ENDPOINT, "An endpoint sends smaller datagrams when only large ones are lost.", "mtublackhole"
 )
 
 # 17 Packet formats
@@ -92,9 +100,9 @@ _every(
     "17.1",
     "number-truncated",
     ENDPOINT,
-    "Packet numbers have enough bytes to be read: more than twice the distance to the highest acknowledged one.",
+    "Packet numbers have enough bytes: they cover more than twice the distance to the highest acknowledged number.",
 )
-_every("17.2", "fixed-bit-long", ENDPOINT, "The fixed bit of long headers is 1 when the peer never allowed otherwise.")
+_every("17.2", "fixed-bit-long", ENDPOINT, "The fixed bit of long headers is 1, unless the peer allowed 0.")
 _every("17.2", "reserved-bits-long", ENDPOINT, "The reserved bits of long headers are 0.")
 _every("17.2", "id-too-long", ENDPOINT, "Connection IDs in long headers have at most 20 bytes.")
 _every("17.2.1", "negotiation-destination", SERVER, "Version Negotiation is sent to the client's source connection ID.")
@@ -105,22 +113,18 @@ _every(
     "17.2.5.1",
     "retry-source-is-destination",
     SERVER,
-    "Retry has another source connection ID than the packet that it answers has as destination.",
+    "The source connection ID of a Retry differs from the destination connection ID of the packet that it answers.",
 )
 _every("17.2.5.1", "retry-destination", SERVER, "Retry is sent to the client's source connection ID.")
-_every("17.2.5.1", "retries-per-datagram", SERVER, "A datagram of the client gets one Retry at most.")
+_every("17.2.5.1", "retries-per-datagram", SERVER, "A datagram of the client is answered by at most one Retry.")
 _every("17.2.5.2", "retry-token-empty", SERVER, "Retry has a token.")
 _every("17.2.5.3", "token-not-echoed", CLIENT, "Initial packets after Retry have its token, byte for byte.")
-_every("17.2.5.3", "number-reset", CLIENT, "Packet numbers go on after Retry.")
-_every("17.2.5.3", "hello-changed", CLIENT, "The ClientHello after Retry is the one before it.")
-_unchecked("17.2.5.2", "second-retry-taken", CLIENT, "A client takes up one Retry.", "no server sends a second one")
-_every(
-    "17.3.1", "fixed-bit-short", ENDPOINT, "The fixed bit of short headers is 1 when the peer never allowed otherwise."
-)
+_every("17.2.5.3", "number-reset", CLIENT, "Packet numbers continue after Retry.")
+_every("17.2.5.3", "hello-changed", CLIENT, "The ClientHello after Retry is the same as before it.")
+_unchecked("17.2.5.2", "second-retry-taken", CLIENT, "A client accepts only one Retry.", "no server sends a second one")
+_every("17.3.1", "fixed-bit-short", ENDPOINT, "The fixed bit of short headers is 1, unless the peer allowed 0.")
 _every("17.3.1", "reserved-bits-short", ENDPOINT, "The reserved bits of short headers are 0.")
-_unseen(
-    "17.4", "spin-always", ENDPOINT, "The spin bit is off for one connection in 16.", "that is about many connections"
-)
+_unseen("17.4", "spin-always", ENDPOINT, "The spin bit is off for one connection in 16.", "it takes many connections")
 
 # 18 Transport parameters
 _every("18", "malformed-parameter", ENDPOINT, "Transport parameters have the length and the form of their type.")

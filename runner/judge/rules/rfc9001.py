@@ -21,7 +21,7 @@ _every(
     "4.6.1",
     "early-data-size",
     SERVER,
-    "max_early_data_size of a NewSessionTicket is 0xffffffff when it is there.",
+    "max_early_data_size of a NewSessionTicket, where it is present, is 0xffffffff.",
 )
 _unseen("4.6.2", "rejected-early-data-read", SERVER, "0-RTT that was rejected is not processed.", _INSIDE)
 _unseen("4.8", "alert-level", ENDPOINT, "TLS alerts become CONNECTION_CLOSE.", "it takes a peer that makes each error")
@@ -44,7 +44,7 @@ _every(
     CLIENT,
     "No Handshake packet is sent once HANDSHAKE_DONE was processed: 0.5 s after its arrival.",
 )
-_unseen("5.3", "nonce-reused", ENDPOINT, "No nonce is used twice with one key.", "RFC 9000 §12.3 tells it")
+_unseen("5.3", "nonce-reused", ENDPOINT, "No nonce is used twice with one key.", "the rules of RFC 9000 §12.3 show it")
 _every("5.3", "suite-forbidden", SERVER, "TLS_AES_128_CCM_8_SHA256 is not negotiated.")
 _every(
     "5.7",
@@ -56,9 +56,14 @@ _every(
     "5.7",
     "server-1rtt-read-early",
     SERVER,
-    "No 1-RTT packet of the client is acknowledged before the client's Finished arrived.",
+    "A server acknowledges no 1-RTT packet before the client's Finished arrived.",
 )
-_every("5.8", "retry-tag-wrong", SERVER, "The integrity tag of Retry fits the client's first destination ID.")
+_every(
+    "5.8",
+    "retry-tag-wrong",
+    SERVER,
+    "The integrity tag of a Retry is made with the client's first destination connection ID.",
+)
 _every("6", "tls-key-update", ENDPOINT, "No TLS KeyUpdate message is sent.")
 _case("6.1", "no-key-update", CLIENT, "Keys are updated where the case asks for it.", "keyupdate")
 _every("6.1", "update-before-confirmed", ENDPOINT, "No key update begins before the handshake is confirmed.")
@@ -68,13 +73,13 @@ _every(
     ENDPOINT,
     "No second key update begins before a packet of the current key phase was acknowledged.",
 )
-_case("6.2", "update-not-followed", ENDPOINT, "A key update of the peer is followed.", "keyupdate")
+_case("6.2", "update-not-followed", ENDPOINT, "An endpoint answers a key update of the peer with its own.", "keyupdate")
 _every("6.2", "ack-with-old-keys", ENDPOINT, "Packets with new keys are acknowledged with new keys.")
 _every("6.4", "old-keys-on-higher-number", ENDPOINT, "A higher packet number never has older keys.")
 _unseen("6.5", "old-keys-dropped", ENDPOINT, "Old keys are kept for packets out of order.", _INSIDE)
 _unchecked("6.6", "confidentiality-limit", ENDPOINT, "Keys protect at most 2^23 packets.", "no transfer is that long")
 _every("8.1", "no-alpn-offered", CLIENT, "A ClientHello offers an application protocol (ALPN).")
-_every("8.1", "no-alpn-selected", SERVER, "A server that goes on selects an application protocol.")
+_every("8.1", "no-alpn-selected", SERVER, "A server that continues the handshake selects an application protocol.")
 _every("8.1", "alpn-not-offered", SERVER, "The selected application protocol is one of those offered.")
 _every(
     "8.2",

@@ -17,6 +17,6 @@ _unchecked(
     "downgrade-unnoticed",
     CLIENT,
     "A client that followed Version Negotiation checks that the server would have chosen its version.",
-    "no server of the matrix answers so",
+    "no server of the matrix does this",
 )
-_unseen("6", "compatible-wrongly", SERVER, "Only compatible versions are converted.", "1 and 2 are the known ones")
+_unseen("6", "compatible-wrongly", SERVER, "Only compatible versions are converted.", "only versions 1 and 2 are known")

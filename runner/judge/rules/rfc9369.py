@@ -5,7 +5,7 @@ from runner.judge.rules.nouns import CLIENT, ENDPOINT, SERVER, Document
 DOCUMENT = Document(9369)
 _every, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.unchecked, DOCUMENT.unseen
 
-_every("3.3.1", "initial-keys", ENDPOINT, "Initial packets have the keys of the version in their header.")
+_every("3.3.1", "initial-keys", ENDPOINT, "Initial packets are protected with the keys of the version in their header.")
 _every("3.3.2", "key-labels", ENDPOINT, "0-RTT, Handshake and 1-RTT keys are those of the connection's version.")
 _every("4", "no-version-information", ENDPOINT, "An endpoint that speaks version 2 sends version_information.")
 _every("4.1", "retry-version", SERVER, "Retry has the client's original version.")

@@ -17,10 +17,8 @@ from urllib.parse import quote
 
 SOCKET = "/docker.sock"
 LONGEST_ANSWER = 1 << 24  # bytes
-PATIENCE = (
-    60.0  # s for an engine that doesn't answer; then this ends, and is started again with the engine's new socket
-)
-CALM = 3.0  # s without anything to remove: a call of the runner may still be under way in the engine
+PATIENCE = 60.0  # seconds to wait for an engine; then this program ends and is started again with the new socket
+CALM = 3.0  # seconds without anything to remove: the engine may still be working on a call of the runner
 
 
 def ask(method: str, path: str) -> tuple[int, bytes]:
@@ -45,8 +43,8 @@ def listed(kind: str, label: str) -> list[dict[str, Any]] | None:
     status, body = ask("GET", f"{kind}?filters={words}" + ("&all=1" if kind.startswith("containers") else ""))
     if status != 200:
         return None
-    found: Any = json.loads(body)
-    things: list[dict[str, Any]] = found if kind.startswith("containers") else found["Volumes"] or []
+    answer: Any = json.loads(body)
+    things: list[dict[str, Any]] = answer if kind.startswith("containers") else answer["Volumes"] or []
     return things
 
 
@@ -57,21 +55,22 @@ def watch(lease: float) -> None:
             return
 
 
-def left_over(label: str, own: str) -> list[str] | None:
-    """Paths of what is still there, this container left out; None when the engine doesn't answer."""
+def left_over(label: str, watchdog: str) -> list[str] | None:
+    """API paths of the containers and volumes that still exist, without this container; None when the engine doesn't
+    answer."""
     containers, volumes = listed("containers/json", label), listed("volumes", label)
     if containers is None or volumes is None:
         return None
-    paths = [f"containers/{one['Id']}?force=1&v=1" for one in containers if f"/{own}" not in one["Names"]]
-    return paths + [f"volumes/{one['Name']}?force=1" for one in volumes]
+    paths = [f"containers/{entry['Id']}?force=1&v=1" for entry in containers if f"/{watchdog}" not in entry["Names"]]
+    return paths + [f"volumes/{entry['Name']}?force=1" for entry in volumes]
 
 
-def main(lease: str, label: str, own: str) -> None:
+def main(lease: str, label: str, watchdog: str) -> None:
     print("watchdog ready" if ask("GET", "_ping")[0] == 200 else "watchdog without an engine", flush=True)
     watch(float(lease))
     answered = busy = time.monotonic()
     while time.monotonic() < busy + CALM:
-        paths = left_over(label, own)
+        paths = left_over(label, watchdog)
         for path in paths or ():
             ask("DELETE", path)
         if paths is not None:
@@ -82,7 +81,7 @@ def main(lease: str, label: str, own: str) -> None:
             busy = time.monotonic()
         time.sleep(0.3)
     while True:
-        ask("DELETE", f"containers/{own}?force=1&v=1")
+        ask("DELETE", f"containers/{watchdog}?force=1&v=1")
         time.sleep(5)
 
 

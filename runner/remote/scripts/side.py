@@ -1,18 +1,21 @@
-"""What stands beside an endpoint on a real link: capture, light probe, the open port that stock clients wait for.
+"""Runs beside an endpoint of a real link: capture, probes, and the ready port for which clients wait.
 
-It is put into a container of the tools image and runs there, with the standard library of python3-minimal alone.
+The runner puts this file into a container of the tools image, where it needs python3-minimal alone.
 
     side.py answer  LIFE TOKEN PORT…                           answers probes on UDP ports of all addresses
     side.py find    LIFE TOKEN PORT ADDRESS…                   says which addresses answer, then ends
     side.py ready   LIFE TOKEN PORT ADDRESS                    waits until a QUIC server answers, then ends
-    side.py client  LIFE TOKEN PORT INTERFACE UDP_PORT ADDRESS PERIOD
-    side.py server  LIFE TOKEN PORT INTERFACE UDP_PORT
+    side.py client  LIFE TOKEN PORT INTERFACE FILTER ADDRESS PERIOD
+    side.py server  LIFE TOKEN PORT INTERFACE FILTER UDP_PORT
+    side.py inner   LIFE TOKEN                                 captures eth0 of a network that is wired later
+    side.py router  LIFE TOKEN                                 accepts on the open port
 
-`client` and `server` capture, probe or answer until SIGTERM, then say so and hold their volumes until they are killed.
-LIFE, in seconds, ends each of them whatever happens. PORT is the probe's.
+`client` and `server` capture and probe (or answer) until SIGTERM, `inner` captures until then. They print `side ended`
+and keep their volumes until they are killed. Each mode ends after LIFE seconds at the latest. PORT is the port of the
+probes. FILTER is a filter of tcpdump, as one argument.
 
-A probe is TOKEN (16 bytes), number, time (ns since 1970), and zeros; its answer is as long and has the times of receipt
-and of sending and the asker's address behind them: the exchange of NTP (RFC 5905 §8).
+A probe is TOKEN (16 bytes), number, time (ns since 1970), and zeros. Its answer has the same length. After the probe's
+fields it has the times of receipt and of sending, and the sender's address, as in NTP (RFC 5905 §8).
 """
 
 import contextlib
@@ -27,13 +30,13 @@ import time
 from types import FrameType
 
 CAPTURE, PROBES = "/side/capture.pcap", "/side/probes.txt"
-READY_PORT = 57832  # TCP: stock clients wait until `sim` accepts on it
-SIZES = (64, 1200, 1452)  # bytes of UDP payload: small, the least of QUIC (RFC 9000 §14), all of an IPv6 packet
+READY_PORT = 57832  # TCP: clients wait until `sim` accepts on this port
+SIZES = (64, 1200, 1452)  # bytes of UDP payload: small, QUIC's minimum (RFC 9000 §14), a full IPv6 packet
 ROUNDS = 4
 ROUND_SECONDS = 1.0
 LAST_ANSWERS = 2.5  # s
 HEAD = struct.Struct(">16sQq")  # token, number, time of sending
-ANSWER = struct.Struct(">16sQqqq46s")  # …, times of receipt and of sending, the asker's address as text
+ANSWER = struct.Struct(">16sQqqq46s")  # a probe's fields, times of receipt and sending, the sender's address
 PROBE_SIZE = ANSWER.size
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3  # Linux: don't fragment
 
@@ -55,20 +58,20 @@ def family_of(address: str) -> int:
 
 
 def listeners(port: int) -> list[socket.socket]:
-    """Sockets for a UDP port of all addresses, as a server has them that is bound to none."""
-    found = []
+    """Sockets for a UDP port of all addresses, like those of a server without a bound address."""
+    captures = []
     for family, wildcard in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             made = udp(family)
             made.bind((wildcard, port))
-            found.append(made)
+            captures.append(made)
         except OSError as error:
             print(f"port {port} {'IPv6' if family == socket.AF_INET6 else 'IPv4'} {error.strerror}", flush=True)
-    return found
+    return captures
 
 
 def require_free(*ports: int) -> None:
-    """End this process with a sentence when somebody else has one of the UDP ports."""
+    """End this process with a sentence when another process has one of the UDP ports."""
     for port in ports:
         for family, wildcard in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
             try:
@@ -82,11 +85,11 @@ def require_free(*ports: int) -> None:
                     os._exit(4)
 
 
-def answer(asked: socket.socket, token: bytes) -> None:
-    """Answer what waits in a socket; whoever doesn't know the token gets nothing."""
+def answer(listener: socket.socket, token: bytes) -> None:
+    """Answer the datagrams that wait in a socket. Datagrams without the token get no answer."""
     while True:
         try:
-            data, peer = asked.recvfrom(2048)
+            data, peer = listener.recvfrom(2048)
         except OSError:
             return
         came = time.time_ns()
@@ -95,15 +98,14 @@ def answer(asked: socket.socket, token: bytes) -> None:
         _, number, sent = HEAD.unpack_from(data)
         reply = ANSWER.pack(token, number, sent, came, time.time_ns(), str(peer[0]).encode()[:46])
         try:
-            asked.sendto(reply.ljust(len(data), b"\0"), peer)
+            listener.sendto(reply.ljust(len(data), b"\0"), peer)
         except OSError:
             continue
 
 
 def find(token: bytes, port: int, addresses: list[str]) -> None:
-    """Ask every address; print `address RTT_ns LARGEST_PAYLOAD SOURCE OUR_ADDRESS` of each, `-` for what is unknown.
-
-    It ends as soon as all of them have answered in every size.
+    """Probe every address; print `address RTT_ns LARGEST_PAYLOAD SOURCE OUR_ADDRESS` for each, `-` for unknown values.
+    Ends as soon as all addresses have answered in every size.
     """
     sockets = {family: udp(family) for family in {family_of(address) for address in addresses}}
     for family, made in sockets.items():
@@ -124,9 +126,9 @@ def find(token: bytes, port: int, addresses: list[str]) -> None:
                 came = time.time_ns()
                 if data[:16] != token or len(data) < ANSWER.size:
                     continue
-                _, number, sent, _, _, seen = ANSWER.unpack_from(data)
+                _, number, sent, _, _, client = ANSWER.unpack_from(data)
                 rtt, largest, _, _ = best.get(number, (came - sent, 0, "", ""))
-                where, ours = str(source[0]), seen.rstrip(b"\0").decode(errors="replace")
+                where, ours = str(source[0]), client.rstrip(b"\0").decode(errors="replace")
                 best[number] = (min(rtt, came - sent), max(largest, len(data)), where, ours)
 
     for _ in range(ROUNDS):
@@ -138,7 +140,7 @@ def find(token: bytes, port: int, addresses: list[str]) -> None:
                 try:
                     sockets[family_of(address)].sendto(head.ljust(size, b"\0"), (address, port))
                 except OSError:
-                    continue  # no route, or longer than the path takes
+                    continue  # no route, or longer than the MTU
         listen(time.monotonic() + ROUND_SECONDS)
     listen(time.monotonic() + LAST_ANSWERS)
     for number, address in enumerate(addresses):
@@ -148,7 +150,7 @@ def find(token: bytes, port: int, addresses: list[str]) -> None:
 
 
 def wait_for_server(address: str, port: int) -> None:
-    """Ask with a long header of an unknown version until Version Negotiation comes (RFC 9000 §6.1); print it."""
+    """Send long headers of an unknown version until Version Negotiation comes (RFC 9000 §6.1); print `server ready`."""
     destination, source = os.urandom(8), os.urandom(8)
     question = struct.pack(">BI", 0xC0, 0x1A2A3A4A) + b"\x08" + destination + b"\x08" + source
     echoed = bytes(4) + b"\x08" + source + b"\x08" + destination
@@ -167,13 +169,32 @@ def wait_for_server(address: str, port: int) -> None:
             return
 
 
-class Side:
-    """The capture, and what is done beside it until SIGTERM."""
+def open_gate(address: str) -> socket.socket:
+    """Open the port for which clients wait."""
+    gate = socket.socket()
+    gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a job of another link may have the port on this host
+    gate.bind((address, READY_PORT))
+    gate.listen(16)
+    return gate
 
-    def __init__(self, interface: str, udp_port: int) -> None:
+
+def await_network() -> None:
+    """Return when eth0 is up. It is wired into this network after the container's start."""
+    while True:
+        with contextlib.suppress(OSError), open("/sys/class/net/eth0/operstate") as state:  # noqa: PTH123
+            if state.read().strip() == "up":
+                return
+        time.sleep(0.02)
+
+
+class Side:
+    """The capture, and the probes beside it until SIGTERM."""
+
+    def __init__(self, interface: str, capture_filter: str) -> None:
         self.over = False
         command = ["tcpdump", "-Z", "root", "-n", "-i", interface, "--immediate-mode", "-s", "2048", "-B", "16384"]
-        command += ["--time-stamp-precision=nano", "-w", CAPTURE, f"udp port {udp_port}"]
+        command += ["--time-stamp-precision=nano", "-w", CAPTURE, capture_filter]
         self.capture = os.posix_spawnp(command[0], command, os.environ)
 
     def stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is Python's
@@ -181,7 +202,7 @@ class Side:
         self.over = True
 
     def hold(self) -> None:
-        """Keep the volumes until somebody kills this process."""
+        """Keep the volumes until this process is killed."""
         os.kill(self.capture, signal.SIGTERM)
         os.waitpid(self.capture, 0)
         print("side ended", flush=True)
@@ -190,21 +211,18 @@ class Side:
 
     def serve(self, token: bytes, port: int) -> None:
         """Answer probes."""
-        asked = listeners(port)
+        sockets = listeners(port)
         print("side ready", flush=True)
         while not self.over:
-            for ready in select.select(asked, [], [], 0.2)[0]:
+            for ready in select.select(sockets, [], [], 0.2)[0]:
                 answer(ready, token)
 
     def probe(self, token: bytes, port: int, address: str, period: float) -> None:
-        """Ask `address` every `period` seconds; write down what was sent and what came back. Let stock clients in."""
+        """Probe `address` every `period` seconds, and record the times of probes and answers. Accept on the ready
+        port."""
         asking = udp(family_of(address))
         asking.connect((address, port))
-        gate = socket.socket()
-        gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # another link may have this host, too
-        gate.bind(("127.0.0.1", READY_PORT))
-        gate.listen(16)
+        gate = open_gate("127.0.0.1")
         print("side ready", flush=True)
         number, due = 0, time.monotonic()
         with open(PROBES, "w", buffering=1) as log:  # noqa: PTH123 - pathlib is slow to import
@@ -236,10 +254,10 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     secret = bytes.fromhex(token)
     if mode == "answer":
-        asked = [made for port in rest for made in listeners(int(port))]
+        sockets = [made for port in rest for made in listeners(int(port))]
         print("side ready", flush=True)
         while True:
-            for ready in select.select(asked, [], [])[0]:
+            for ready in select.select(sockets, [], [])[0]:
                 answer(ready, secret)
     if mode == "find":
         find(secret, int(rest[0]), list(rest[1:]))
@@ -247,11 +265,23 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
     if mode == "ready":
         wait_for_server(rest[1], int(rest[0]))
         return
+    if mode == "router":
+        gate = open_gate("0.0.0.0")
+        print("side ready", flush=True)
+        while True:
+            gate.accept()[0].close()
     if mode == "server":
-        require_free(int(rest[0]), int(rest[2]))
-    side = Side(rest[1], int(rest[2]))
+        require_free(int(rest[0]), int(rest[3]))
+    if mode == "inner":
+        await_network()
+        rest = ("0", "eth0", f"not tcp port {READY_PORT}")
+    side = Side(rest[1], rest[2])
     signal.signal(signal.SIGTERM, side.stop)
-    if mode == "client":
+    if mode == "inner":
+        print("side ready", flush=True)
+        while not side.over:
+            time.sleep(0.2)
+    elif mode == "client":
         side.probe(secret, int(rest[0]), rest[3], float(rest[4]))
     else:
         side.serve(secret, int(rest[0]))
@@ -265,4 +295,4 @@ if __name__ == "__main__":
         if error.errno != errno.ENOSPC:
             raise
         print("The disk of this host is full: make room on it, then resume the run.", file=sys.stderr)
-        sys.exit(errno.ENOSPC)  # what was printed needs room on the disk, too
+        sys.exit(errno.ENOSPC)  # the container's output needs disk space, too

@@ -1,4 +1,4 @@
-"""Ends what a job left on a host when its runner doesn't, by the engine's own socket.
+"""Removes what a job left on a host when its runner doesn't, through the engine's socket.
 
     watchdog.py LIFE LEASE OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
 
@@ -16,7 +16,7 @@ TRIES = 5
 
 
 def remove(path: str) -> bool:
-    """Ask the engine to remove one thing; true when it is gone."""
+    """Ask the engine to remove a container or volume. True when it is gone."""
     request = f"DELETE /v1.41/{path} HTTP/1.0\r\nHost: docker\r\n\r\n"
     try:
         with socket.socket(socket.AF_UNIX) as engine:
@@ -30,7 +30,7 @@ def remove(path: str) -> bool:
 
 
 def beat() -> str:
-    """What the runner wrote last."""
+    """The last sign of life of the runner."""
     try:
         with open(BEAT) as file:  # noqa: PTH123 - pathlib is slow to import
             return file.read()
@@ -39,7 +39,7 @@ def beat() -> str:
 
 
 def watch(life: float, lease: float) -> None:
-    """Return when one of the two is over."""
+    """Return when the life or the lease is over."""
     began = renewed = time.monotonic()
     last = beat()
     while time.monotonic() < min(began + life, renewed + lease):
@@ -48,7 +48,7 @@ def watch(life: float, lease: float) -> None:
             last, renewed = now, time.monotonic()
 
 
-def main(life: str, lease: str, own: str, *names: str) -> None:
+def main(life: str, lease: str, watchdog: str, *names: str) -> None:
     watch(float(life), float(lease))
     paths = [f"volumes/{name[7:]}?force=1" for name in names if name.startswith("volume:")]
     paths = [f"containers/{name}?force=1&v=1" for name in names if not name.startswith("volume:")] + paths
@@ -57,9 +57,9 @@ def main(life: str, lease: str, own: str, *names: str) -> None:
         if not paths:
             break
         time.sleep(2)
-    print(f"removed what was left of {own}", flush=True)
+    print(f"removed what was left of {watchdog}", flush=True)
     while True:
-        remove(f"containers/{own}?force=1&v=1")
+        remove(f"containers/{watchdog}?force=1&v=1")
         time.sleep(5)
 
 

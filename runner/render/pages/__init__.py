@@ -1,8 +1,8 @@
-"""The pages of a run. A module here with `pages(view)` adds its own; nothing else has to know of it.
+"""The pages of a run. A module of this package with a function `pages(view)` adds its pages; no list names it.
 
-`NAV`, when it has one, is its place in the navigation: (order, words, URL relative to the run's folder). `OF`, when it
-has one, says of which runs its pages are: "stacks" (some case asks stacks), "loads" (none does), "vias".
-A page is a template of `web/templates` and what it is told; an asset is a file as it is.
+Two constants of such a module are optional. `NAV` is its place in the navigation: (order, words, URL relative to the
+run's folder). `NEEDS` limits its pages to some runs: "stacks" (a case tests stacks), "vias" (a job crosses a
+middlebox). A page is a template of `web/templates` with its variables; an asset is a finished file.
 """
 
 import importlib
@@ -22,7 +22,7 @@ class Page:
 
     path: str
     template: str
-    told: dict[str, Any]
+    context: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,36 @@ Pages = Iterator[Page | Asset]
 
 @dataclass(frozen=True)
 class Module:
-    """One module of this package. `of`: of which runs its pages are, empty: of all."""
+    """One module of this package. `needs`: its constant `NEEDS`; empty when every run has its pages."""
 
     name: str
     pages: Callable[[RunView], Pages]
     nav: tuple[int, str, str] | None
-    of: str
+    needs: str
 
 
 @lru_cache(maxsize=1)
 def _all() -> tuple[Module, ...]:
-    found = []
+    modules = []
     for entry in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{entry.name}")
         if hasattr(module, "pages"):
-            found.append(Module(entry.name, module.pages, getattr(module, "NAV", None), getattr(module, "OF", "")))
-    return tuple(sorted(found, key=lambda one: (one.nav or (99, "", ""), one.name)))
+            nav, needs = getattr(module, "NAV", None), getattr(module, "NEEDS", "")
+            modules.append(Module(entry.name, module.pages, nav, needs))
+    return tuple(sorted(modules, key=lambda module: (module.nav or (99, "", ""), module.name)))
+
+
+def has_stacks(run: Run) -> bool:
+    """True when some case has a stack as its client."""
+    return any(case.client is ClientKind.STACK for case in run.cases.values()) or not run.cases
 
 
 def modules(run: Run) -> tuple[Module, ...]:
-    """Every module with pages of such a run, in the order of the navigation."""
-    stacks = any(case.client is ClientKind.STACK for case in run.cases.values()) or not run.cases
-    kinds = ("", "stacks" if stacks else "loads", *(["vias"] if any(run.vias) else []))
-    return tuple(one for one in _all() if one.of in kinds)
+    """Every module with pages for this run, in the order of the navigation."""
+    kinds = ("", *(["stacks"] if has_stacks(run) else []), *(["vias"] if any(run.vias) else []))
+    return tuple(module for module in _all() if module.needs in kinds)
 
 
 def navigation(run: Run) -> list[tuple[str, str]]:
     """Words and URL of each place, relative to the run's folder."""
-    return [(one.nav[1], one.nav[2]) for one in modules(run) if one.nav is not None]
+    return [(module.nav[1], module.nav[2]) for module in modules(run) if module.nav is not None]

@@ -1,5 +1,5 @@
-"""The page *Compare*: link against link by server or controller; variants beside their stack; this run and the run
-before."""
+"""The page *Compare*: measurement against measurement by server or controller, variants beside their stack, this run
+against the previous run."""
 
 from itertools import combinations
 from statistics import median
@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from runner.compare import report
 from runner.model.run import Kind
+from runner.render.axes import Axis
 from runner.render.cells import Cell
-from runner.render.charts import Axis, Mark, scatter
+from runner.render.charts import Mark, scatter
 from runner.render.deciding import controller
 from runner.render.metrics import BY_KEY, NARROW
 from runner.render.pages import Page, Pages
@@ -18,24 +19,24 @@ from runner.render.view import RunView
 from runner.stats.ranking import Correlation, spearman
 
 NAV = (3, "Compare", "compare.html")
-OF = "stacks"
-_MOST_PAIRS = 15  # of measurements: six of them
+NEEDS = "stacks"
+_MOST_PAIRS = 15  # of measurements: all pairs of six
 _VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransmission_ratio")
 
 
 def pages(view: RunView) -> Pages:
     """The page."""
     grid = _grid(view)
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "grid": [
             {
-                "one": one,
+                "first": first,
                 "other": other,
-                "by_server": _scatter(view, one, other, "server"),
-                "by_controller": _scatter(view, one, other, "controller"),
-                "correlation": _correlation(view, one, other),
+                "by_server": _scatter(view, first, other, "server"),
+                "by_controller": _scatter(view, first, other, "controller"),
+                "correlation": _correlation(view, first, other),
             }
-            for one, other in grid
+            for first, other in grid
         ],
         "left_out": len(list(combinations(_measurements(view), 2))) - len(grid),
         "server_groups": list(groups(view, "server").items()),
@@ -48,11 +49,11 @@ def pages(view: RunView) -> Pages:
         "every_change": _every_change(view),
         "head": report.HEAD,
     }
-    yield Page("compare.html", "compare.html", told)
+    yield Page("compare.html", "compare.html", context)
 
 
 def _measurements(view: RunView) -> list[str]:
-    """Cases whose cells have an efficiency: measurements; without any, test cases that transfer enough."""
+    """Measurements with an efficiency; without any, the test cases that transfer enough data for it."""
     known = {cell.case.name for cell in view.measured if "efficiency" in cell.summaries and not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
@@ -63,7 +64,8 @@ def _grid(view: RunView) -> list[tuple[str, str]]:
 
 
 def groups(view: RunView, by: str) -> dict[str, int]:
-    """Number of each group by its name: servers, or congestion controllers as their entries name them."""
+    """The number of each group by its name. Groups are servers, or the congestion controllers that their entries
+    name."""
     if by == "server":
         return {name: number for number, name in enumerate(view.servers)}
     names = sorted({controller(view.run.implementations, name) for name in view.servers})
@@ -76,77 +78,78 @@ def _medians(view: RunView, case: str, metric: str) -> dict[tuple[str, str], Cel
     }
 
 
-def scatter_marks(view: RunView, one: str, other: str, by: str) -> list[Mark]:
+def scatter_marks(view: RunView, first: str, other: str, by: str) -> list[Mark]:
     """A mark per pair that has an efficiency in both cases, in per cent."""
-    x, y = (_medians(view, case, "efficiency") for case in (one, other))
+    x, y = (_medians(view, case, "efficiency") for case in (first, other))
     numbers = groups(view, by)
-    found = []
+    marks = []
     for pair in x.keys() & y.keys():
         server, client = pair
         values = [100 * cells[pair].summaries["efficiency"].median for cells in (x, y)]
         name = server if by == "server" else controller(view.run.implementations, server)
-        found.append(
+        marks.append(
             Mark(
                 x=values[0],
                 y=values[1],
                 title=f"{client} → {server} ({controller(view.run.implementations, server)}): "
-                f"{one} {values[0]:.1f}{NARROW}%, {other} {values[1]:.1f}{NARROW}%",
+                f"{first} {values[0]:.1f}{NARROW}%, {other} {values[1]:.1f}{NARROW}%",
                 href=y[pair].href,
                 group=numbers[name],
             )
         )
-    return sorted(found, key=lambda mark: mark.title)
+    return sorted(marks, key=lambda mark: mark.title)
 
 
-def _scatter(view: RunView, one: str, other: str, by: str) -> Markup:
+def _scatter(view: RunView, first: str, other: str, by: str) -> Markup:
     return scatter(
-        scatter_marks(view, one, other, by),
-        Axis(label=f"η in {one} (%)", end=100.0),
+        scatter_marks(view, first, other, by),
+        Axis(label=f"η in {first} (%)", end=100.0),
         Axis(label=f"η in {other} (%)", end=100.0),
-        title=f"Efficiency in {other} against {one}, by {by}",
+        title=f"Efficiency in {other} against {first}, by {by}",
         diagonal=True,
     )
 
 
-def _correlation(view: RunView, one: str, other: str) -> Correlation | None:
-    marks = scatter_marks(view, one, other, "server")
+def _correlation(view: RunView, first: str, other: str) -> Correlation | None:
+    marks = scatter_marks(view, first, other, "server")
     return spearman([mark.x for mark in marks], [mark.y for mark in marks])
 
 
 def _variants(view: RunView) -> list[dict[str, Any]]:
-    """By stack that has variants in this run: it and they, in each measurement, over the same opposite stacks."""
-    found = []
+    """For each stack with variants in this run, and each role: the numbers of the stack and its variants in each
+    case."""
+    table_rows = []
     stacks = view.run.implementations
-    for name in dict.fromkeys(one.variant_of for one in stacks.values() if one.variant_of):
-        family = [name, *(one.name for one in stacks.values() if one.variant_of == name)]
+    for name in dict.fromkeys(stack.variant_of for stack in stacks.values() if stack.variant_of):
+        family = [name, *(stack.name for stack in stacks.values() if stack.variant_of == name)]
         for role in ("server", "client"):
             rows = [(member, _numbers(view, role, member)) for member in family]
             rows = [(member, numbers) for member, numbers in rows if numbers]
             if len(rows) > 1:
                 cases = [case for case in view.scenarios if any(case in numbers for _, numbers in rows)]
-                found.append({"stack": name, "role": role, "rows": rows, "cases": cases})
-    return found
+                table_rows.append({"stack": name, "role": role, "rows": rows, "cases": cases})
+    return table_rows
 
 
 def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]:
-    """By case, the median over the opposite role of each metric."""
-    found: dict[str, dict[str, float]] = {}
+    """By case, the median of each metric over the stacks of the opposite role."""
+    values: dict[str, dict[str, float]] = {}
     for case in view.scenarios:
         cells = [cell for cell in view.cells_of(case) if getattr(cell, role) == name and not cell.label]
         for metric in _VARIANT_METRICS:
             known = [cell.summaries[metric].median for cell in cells if metric in cell.summaries]
             if known:
-                found.setdefault(case, {})[metric] = median(known)
-    return found
+                values.setdefault(case, {})[metric] = median(known)
+    return values
 
 
 def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
-    """Delivery time of each pair before and now, a chart per measurement."""
+    """Charts of the delivery time of each pair in the previous run and in this one, one for each measurement."""
     before = view.before
     if before is None:
         return []
     delivery = BY_KEY["ttlb"]
-    found = []
+    tables = []
     for case in _measurements(view):
         old, new = _medians(before, case, "ttlb"), _medians(view, case, "ttlb")
         numbers = groups(view, "server")
@@ -170,8 +173,8 @@ def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
             diagonal=True,
         )
         if chart:
-            found.append((case, chart))
-    return found
+            tables.append((case, chart))
+    return tables
 
 
 def _every_change(view: RunView) -> list[tuple[str, tuple[str, ...]]]:

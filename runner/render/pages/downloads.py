@@ -1,4 +1,4 @@
-"""Everything of a run for other programs, and what is in each file."""
+"""The page *Downloads*: the files of a run for other programs, with their contents in words."""
 
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +23,7 @@ def pages(view: RunView) -> Pages:
         (
             "downloads/run.json",
             run_document(view.folder, exports.cell_records(view)),
-            "The whole run: plan, all stored results, cells with two modes; in SI units.",
+            "The whole run in SI units: plan, all stored results, all cells.",
         ),
         ("downloads/run.schema.json", run_document_schema(), "JSON Schema of run.json."),
         (
@@ -31,13 +31,17 @@ def pages(view: RunView) -> Pages:
             exports.as_csv(jobs),
             "A row per job: outcome, finding, every number of the iteration, drops on the link.",
         ),
-        ("downloads/jobs.parquet", exports.as_parquet(jobs), "The same for columns: pandas, polars, DuckDB, R."),
+        (
+            "downloads/jobs.parquet",
+            exports.as_parquet(jobs),
+            "The same table as Parquet, for pandas, polars, DuckDB and R.",
+        ),
         (
             "downloads/cells.csv",
             exports.as_csv(cells),
             "A row per cell and metric: median with interval, mean, deviation, n; both modes of delivery times.",
         ),
-        ("downloads/cells.parquet", exports.as_parquet(cells), "The same for columns."),
+        ("downloads/cells.parquet", exports.as_parquet(cells), "The same table as Parquet."),
     ]
     for path, content, _ in files:
         yield Asset(path, content)
@@ -46,8 +50,8 @@ def pages(view: RunView) -> Pages:
     badges = exports.badges(view)
     for name, content in badges.items():
         yield Asset(f"badges/{name}", content)
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "files": [(path, len(content), words) for path, content, words in files],
         "badges": [(name, f"badges/{quote(name)}") for name in sorted(badges)],
     }
-    yield Page("downloads/index.html", "downloads.html", told)
+    yield Page("downloads/index.html", "downloads.html", context)

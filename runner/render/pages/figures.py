@@ -1,6 +1,6 @@
-"""Counterparts of the thesis' figures 5.1 to 5.24, made from this run.
+"""The page *Figures*: counterparts of the thesis' figures 5.1 to 5.24, made from this run.
 
-Each as SVG, CSV and Parquet; PNG is made by the page.
+Each figure has files in SVG, CSV and Parquet; the page's script makes PNG.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from runner.render.standalone import standalone
 from runner.render.view import RunView
 
 NAV = (4, "Figures", "figures/index.html")
-OF = "stacks"
+NEEDS = "stacks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +41,19 @@ def pages(view: RunView) -> Pages:
         *time_figures.FIGURES,
     ]
     for figure in figures:
-        told = figure(view)
-        panels = [(caption, svg) for caption, svg in told.pop("panels", ()) if svg]
-        rows = told.pop("rows", ())
-        one = Drawn(panels=panels, rows=rows, **told)
-        stem = f"figures/{one.number.replace('.', '-').replace(' ', '')}"
-        for number, (_, svg) in enumerate(one.panels):
-            path = f"{stem}{'' if len(one.panels) == 1 else '-' + str(number + 1)}.svg"
-            one.files.append(("SVG" if len(one.panels) == 1 else f"SVG {number + 1}", path))
+        content = figure(view)
+        panels = [(caption, svg) for caption, svg in content.pop("panels", ()) if svg]
+        rows = content.pop("rows", ())
+        drawing = Drawn(panels=panels, rows=rows, **content)
+        stem = f"figures/{drawing.number.replace('.', '-').replace(' ', '')}"
+        for number, (_, svg) in enumerate(drawing.panels):
+            path = f"{stem}{'' if len(drawing.panels) == 1 else '-' + str(number + 1)}.svg"
+            drawing.files.append(("SVG" if len(drawing.panels) == 1 else f"SVG {number + 1}", path))
             yield Asset(path, standalone(svg))
-        if one.rows and one.panels:
-            one.files.extend([("CSV", f"{stem}.csv"), ("Parquet", f"{stem}.parquet")])
-            yield Asset(f"{stem}.csv", exports.as_csv(one.rows))
-            yield Asset(f"{stem}.parquet", exports.as_parquet(one.rows))
-        drawn.append(one)
-    drawn.sort(key=lambda one: [int(part) for part in one.number.split(".")])
+        if drawing.rows and drawing.panels:
+            drawing.files.extend([("CSV", f"{stem}.csv"), ("Parquet", f"{stem}.parquet")])
+            yield Asset(f"{stem}.csv", exports.as_csv(drawing.rows))
+            yield Asset(f"{stem}.parquet", exports.as_parquet(drawing.rows))
+        drawn.append(drawing)
+    drawn.sort(key=lambda drawing: [int(part) for part in drawing.number.split(".")])
     yield Page("figures/index.html", "figures.html", {"figures": drawn})

@@ -1,4 +1,4 @@
-"""A stack, as server and as client in all cases; and the list of all stacks."""
+"""The page of each stack, as server and as client in all cases, and the list of all stacks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from runner.model.run import Kind
 from runner.render import gather
+from runner.render.axes import Axis
 from runner.render.cells import Cell, ordered_cases
-from runner.render.charts import Axis, Mark, Strip, lines, strips
+from runner.render.charts import Mark, Strip, lines, strips
 from runner.render.metrics import BY_KEY
 from runner.render.pages import Page, Pages
 from runner.render.view import RunView, case_href, stack_href, stack_path
@@ -18,19 +19,19 @@ from runner.stats import Attempts, Summary, summarise
 from runner.stats.ranking import Place
 
 NAV = (1, "Implementations", "implementations/index.html")
-OF = "stacks"
+NEEDS = "stacks"
 ROLES = ("server", "client")
 _BASE = "../"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InCase:
-    """A stack in one measurement: by role its rank, its efficiencies, its successes."""
+    """A stack in one measurement, by role: its rank, its efficiencies, its successes."""
 
     case: str
     label: str
     places: dict[str, Place]
-    ranked: dict[str, int]  # how many have a place in that role
+    ranked: dict[str, int]  # number of stacks in the role's ranking
     efficiency: dict[str, Summary]
     attempts: dict[str, Attempts]
 
@@ -40,36 +41,37 @@ def pages(view: RunView) -> Pages:
     known = {name: in_cases(view, name) for name in view.stacks}
     yield Page("implementations/index.html", "implementations.html", _list(view, known))
     for name, cases in known.items():
-        yield Page(stack_path(name), "implementation.html", _one(view, name, cases))
+        yield Page(stack_path(name), "implementation.html", _context(view, name, cases))
 
 
-def _of(view: RunView, name: str, role: str) -> list[Cell]:
+def _cells(view: RunView, name: str, role: str) -> list[Cell]:
     return view.by_stack.get((role, name), [])
 
 
 def in_cases(view: RunView, name: str) -> list[InCase]:
     """Every measurement in which the stack has a number."""
-    found = []
-    for one in view.decided:
-        places = {"server": one.servers, "client": one.clients}
-        mine = {role: place for role in ROLES for place in places[role] if place.name == name}
-        if not mine:
+    ranks = []
+    for decision in view.decided:
+        places = {"server": decision.servers, "client": decision.clients}
+        own_places = {role: place for role in ROLES for place in places[role] if place.name == name}
+        if not own_places:
             continue
         cells = {
-            role: [c for c in _of(view, name, role) if c.case == one.case and c.label == one.label] for role in ROLES
+            role: [c for c in _cells(view, name, role) if c.case == decision.case and c.label == decision.label]
+            for role in ROLES
         }
         efficiency = {role: summary for role in ROLES if (summary := summarise(_efficiencies(cells[role]))) is not None}
-        found.append(
+        ranks.append(
             InCase(
-                case=one.case.name,
-                label=one.label,
-                places=mine,
+                case=decision.case.name,
+                label=decision.label,
+                places=own_places,
                 ranked={role: len(places[role]) for role in ROLES},
                 efficiency=efficiency,
                 attempts={role: gather.attempts(cells[role]) for role in ROLES},
             )
         )
-    return found
+    return ranks
 
 
 def _efficiencies(cells: list[Cell]) -> list[float]:
@@ -79,20 +81,21 @@ def _efficiencies(cells: list[Cell]) -> list[float]:
 def _list(view: RunView, known: Mapping[str, list[InCase]]) -> dict[str, Any]:
     rows = []
     for name, cases in known.items():
-        tests = {role: [c for c in _of(view, name, role) if c.case.kind is Kind.TEST_CASE] for role in ROLES}
+        tests = {role: [c for c in _cells(view, name, role) if c.case.kind is Kind.TEST_CASE] for role in ROLES}
         rows.append(
             {
                 "name": name,
                 "stack": view.run.implementations.get(name),
                 "tests": {role: gather.attempts(cells) for role, cells in tests.items()},
-                "cases": {(one.case, one.label): one for one in cases},
+                "cases": {(case.case, case.label): case for case in cases},
             }
         )
-    return {"rows": rows, "columns": [(one.case.name, one.label) for one in view.decided], "roles": ROLES}
+    columns = [(decision.case.name, decision.label) for decision in view.decided]
+    return {"rows": rows, "columns": columns, "roles": ROLES}
 
 
-def _one(view: RunView, name: str, cases: list[InCase]) -> dict[str, Any]:
-    cells = {role: _of(view, name, role) for role in ROLES}
+def _context(view: RunView, name: str, cases: list[InCase]) -> dict[str, Any]:
+    cells = {role: _cells(view, name, role) for role in ROLES}
     both = list({id(cell): cell for role in ROLES for cell in cells[role]}.values())
     return {
         "name": name,
@@ -126,8 +129,8 @@ def _chart(view: RunView, name: str, cells: dict[str, list[Cell]]) -> Markup:
 
 
 def _tests(view: RunView, cells: dict[str, list[Cell]]) -> list[dict[str, Any]]:
-    """By test case and role: how many cells are good, and those that are not."""
-    found = []
+    """By test case and role: all cells with results, the cells that did not succeed, the number of unsupported ones."""
+    rows = []
     for case in view.scenarios:
         if view.run.cases[case].kind is not Kind.TEST_CASE:
             continue
@@ -135,8 +138,8 @@ def _tests(view: RunView, cells: dict[str, list[Cell]]) -> list[dict[str, Any]]:
         if any(roles.values()):
             bad = {role: [c for c in roles[role] if c.css in ("failed", "mixed", "error")] for role in ROLES}
             none = {role: sum(c.css in ("unsupported", "skipped") for c in roles[role]) for role in ROLES}
-            found.append({"case": view.run.cases[case], "cells": roles, "bad": bad, "none": none})
-    return found
+            rows.append({"case": view.run.cases[case], "cells": roles, "bad": bad, "none": none})
+    return rows
 
 
 def _history(view: RunView, name: str) -> Markup:
@@ -146,14 +149,14 @@ def _history(view: RunView, name: str) -> Markup:
     delivery = BY_KEY["ttlb"]
     series: dict[str, list[Mark]] = {}
     for case in ordered_cases(view.run, Kind.MEASUREMENT):
-        for one in view.alike:
-            level = one.levels.get(case.name, {}).get(name)
+        for folder in view.alike:
+            level = folder.levels.get(case.name, {}).get(name)
             if level is not None:
                 mark = Mark(
-                    x=one.run.started_unix_s,
+                    x=folder.run.started_unix_s,
                     y=level.delivery,
-                    title=f"{one.name}, {case.name}: {delivery.text(level.delivery)}, n {level.cells}",
-                    href=f"../../{quote(one.name)}/{stack_href(name)}",
+                    title=f"{folder.name}, {case.name}: {delivery.text(level.delivery)}, n {level.cells}",
+                    href=f"../../{quote(folder.name)}/{stack_href(name)}",
                 )
                 series.setdefault(case.name, []).append(mark)
     days = Axis(label="begin of the run (UTC)", dates=True)

@@ -1,5 +1,5 @@
-"""The page *Rules*: broken protocol rules by rule and stack, with the jobs that prove them, whatever their cases
-are about."""
+"""The page *Rules*: broken protocol rules by rule and stack, with the jobs that prove them. It includes rules that a
+job's case is not about."""
 
 from collections import defaultdict
 from typing import Any
@@ -10,8 +10,8 @@ from runner.render.pages import Page, Pages
 from runner.render.view import RunView
 
 NAV = (7, "Rules", "rules/index.html")
-OF = "stacks"
-_SHOWN = 4  # jobs of a rule and a stack
+NEEDS = "stacks"
+_SHOWN = 4  # at most, jobs of a rule and a stack
 
 
 def pages(view: RunView) -> Pages:

@@ -1,4 +1,5 @@
-"""A case: its link, its bound, how the pairs are spread, what the link did to them; and the list of all cases."""
+"""The page of each case (its link, its bound, the distribution of its pairs, the counts of the link) and the list of
+all cases."""
 
 from typing import Any
 
@@ -7,15 +8,16 @@ from markupsafe import Markup
 from runner.model.result import DROPS, DirectionTruth, LinkTruth
 from runner.model.run import Kind
 from runner.render import gather, words
+from runner.render.axes import Axis
 from runner.render.cells import Cell, tells_rates
-from runner.render.charts import Axis, Strip, strips
+from runner.render.charts import Strip, strips
 from runner.render.metrics import BY_KEY
 from runner.render.pages import Page, Pages
 from runner.render.view import RunView, case_path, stack_href
 from runner.stats import Summary, summarise
 
 NAV = (2, "Scenarios", "scenarios/index.html")
-OF = "stacks"
+NEEDS = "stacks"
 _BASE = "../"
 _FAST = (
     "ttlb",
@@ -27,14 +29,14 @@ _FAST = (
     "handshake_time",
     "retransmission_ratio",
 )
-_SHORT = ("handshake_time", "ttlb")  # of a case that moves too little for a goodput
+_SHORT = ("handshake_time", "ttlb")  # of a case that transfers too little for a goodput
 
 
 def pages(view: RunView) -> Pages:
     """One page per case, and the list of cases."""
     yield Page("scenarios/index.html", "scenarios.html", {"rows": [_row(view, name) for name in view.scenarios]})
     for name in view.scenarios:
-        yield Page(case_path(name), "scenario.html", _one(view, name))
+        yield Page(case_path(name), "scenario.html", _context(view, name))
 
 
 def _row(view: RunView, name: str) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def _over_pairs(cells: list[Cell], metric: str) -> Summary | None:
     return summarise(values)
 
 
-def _one(view: RunView, name: str) -> dict[str, Any]:
+def _context(view: RunView, name: str) -> dict[str, Any]:
     case = view.run.cases[name]
     cells = view.cells_of(name)
     rtt = case.forward.delay + case.return_.delay
@@ -67,7 +69,7 @@ def _one(view: RunView, name: str) -> dict[str, Any]:
         "queue_share": case.forward.queue_packets * 1500 / max(rtt * case.forward.data_rate / 8, 1.0),
         "cells": cells,
         "attempts": gather.attempts(cells),
-        "decisions": [one for one in view.decided if one.case == case],
+        "decisions": [decision for decision in view.decided if decision.case == case],
         "by_server": _chart(view, cells, "server") if fast else "",
         "by_client": _chart(view, cells, "client") if fast else "",
         "numbers": [
@@ -84,8 +86,8 @@ def _one(view: RunView, name: str) -> dict[str, Any]:
 
 
 def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
-    """Delivery rate by stack in one role, as a share of the data rate, with the median of the slow-start bounds: both
-    count from the first byte to the last."""
+    """Delivery rate by stack in one role, as a share of the data rate, with the median slow-start bound. Both count
+    from the first byte to the last."""
     rows = []
     for name in view.servers if role == "server" else view.clients:
         chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.label]
@@ -114,27 +116,32 @@ def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
 
 
 def _truth(cells: list[Cell]) -> dict[str, Any] | None:
-    """The simulator's counts over all jobs of the case: sums of packets, the largest lateness."""
+    """The simulator's counts over all jobs of the case; None without any.
+
+    Packets are sums over the jobs. `guest_speed` is that of the median job, None in real time.
+    """
+    speeds = sorted(result.guest_speed for cell in cells for result in cell.results if result.guest_speed is not None)
     truths = [result.truth for cell in cells for result in cell.results if result.truth is not None]
     if not truths:
         return None
     return {
         "jobs": len(truths),
+        "guest_speed": speeds[len(speeds) // 2] if speeds else None,
         "ways": [("forward", _sum(truths, "forward")), ("return", _sum(truths, "return_"))],
-        "lateness_p99": sorted(one.lateness_p99 for one in truths)[len(truths) // 2],
-        "lateness_max": max(one.lateness_max for one in truths),
-        "socket_drops": sum(one.socket_drops for one in truths),
+        "lateness_p99": sorted(truth.lateness_p99 for truth in truths)[len(truths) // 2],
+        "lateness_max": max(truth.lateness_max for truth in truths),
+        "socket_drops": sum(truth.socket_drops for truth in truths),
     }
 
 
 def _sum(truths: list[LinkTruth], way: str) -> dict[str, float]:
-    ways: list[DirectionTruth] = [getattr(one, way) for one in truths]
-    packets = sum(one.packets_in for one in ways)
-    found: dict[str, float] = {name: sum(getattr(one, name) for one in ways) for name in DROPS}
-    return found | {
+    ways: list[DirectionTruth] = [getattr(truth, way) for truth in truths]
+    packets = sum(way.packets_in for way in ways)
+    drops: dict[str, float] = {name: sum(getattr(way, name) for way in ways) for name in DROPS}
+    return drops | {
         "packets": packets,
-        "loss": found["dropped_loss"] / packets if packets else 0.0,
-        "full": sum(one.dropped_queue > 0 for one in ways),
-        "queue_mean": sum(one.queue_mean_packets for one in ways) / len(ways),
-        "queue_max": max(one.queue_max_packets for one in ways),
+        "loss": drops["dropped_loss"] / packets if packets else 0.0,
+        "full": sum(way.dropped_queue > 0 for way in ways),
+        "queue_mean": sum(way.queue_mean_packets for way in ways) / len(ways),
+        "queue_max": max(way.queue_max_packets for way in ways),
     }

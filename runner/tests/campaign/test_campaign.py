@@ -7,61 +7,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runner.campaign.campaign import MAX_ATTEMPTS, Campaign
+from runner.campaign.campaign import Campaign
+from runner.campaign.execution import MAX_ATTEMPTS
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import ROOT, Catalog
 from runner.errors import LaneError, SetupError
 from runner.judge.limits import Limits
 from runner.lanes.replay import Replay
-from runner.model import estimate
 from runner.model.job import Job
 from runner.model.progress import Progress
-from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Kind, Run
+from runner.model.result import Outcome, Result
 from runner.plan import runs
-from runner.plan.jobs import GATE, gate, remaining
+from runner.plan.jobs import gate, remaining
 from runner.store import RunFolder
+from runner.tests.campaign.recorded import execute, recorded_run
 from runner.tests.conftest import RECORDINGS
 from runner.tests.records import select
-
-
-def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
-    """A run of one pair whose jobs are all recorded: a measurement on the lossy link, with the recorded size."""
-    selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
-    run = runs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
-    lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
-    order = tuple(replace(job, case="lossy") for job in run.order)
-    return replace(run, cases={"lossy": lossy}, order=order)
-
-
-def execute(
-    folder: RunFolder,
-    catalog: Catalog,
-    deployment: object = None,
-    *,
-    lanes: str = "2",
-    retention: str = "all",
-    width: Width | None = None,
-) -> tuple[dict[Job, Result], list[Progress]]:
-    events: list[Progress] = []
-    work = Campaign(
-        folder=folder,
-        cases=dict.fromkeys(folder.run.cases, catalog.cases["goodput"]),
-        todo=remaining(folder.run.order, folder.results(), frozenset()),
-        presets={},
-        deployment=deployment or Replay(RECORDINGS),  # type: ignore[arg-type]
-        width=width or Width.parse(lanes),
-        retention=Retention(retention),
-        watch=events.append,
-    )
-    return work.execute(), events
 
 
 def test_the_line_from_recordings_to_results(tmp_path: Path, catalog: Catalog) -> None:
@@ -82,7 +49,7 @@ def test_a_job_that_takes_the_judge_too_long_is_an_error_of_its_own(
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=2))
     limits = iter([Limits(cpu_s=0.0, wall_s=60.0), Limits()])
-    monkeypatch.setattr("runner.campaign.campaign.Limits.of", lambda _: next(limits))
+    monkeypatch.setattr("runner.campaign.execution.Limits.of", lambda _: next(limits))
     results, _ = execute(folder, catalog, lanes="1")
     first, second = results.values()
     assert (first.outcome, first.findings[0].code, first.attempts) == (Outcome.ERROR, "analysis-limit", 1)
@@ -143,82 +110,6 @@ def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, c
     assert result.findings[0].code == "disturbed"
 
 
-def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:
-    path = tmp_path / "run"
-    run = recorded_run(path, catalog, iterations=26)
-    names = [GATE] * 8 + ["question"] * 8 + ["patient"] * 8 + ["number"] * 2
-    order = tuple(replace(job, case=name) for job, name in zip(run.order, names, strict=True))
-    question = replace(run.cases["lossy"], kind=Kind.TEST_CASE)
-    patient = replace(catalog.cases["handshakeloss"].record(), name="patient")
-    cases = {GATE: question, "question": question, "patient": patient, "number": run.cases["lossy"]}
-    folder = RunFolder.create(path, replace(run, cases=cases, order=order))
-    running: list[str] = []
-    houses: list[list[str]] = []  # what ran when one more job began
-
-    class Slow(Replay):
-        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-            running.append(job.case)
-            houses.append(sorted(running))
-            time.sleep(0.2)
-            super().run(replace(job, case="lossy", iteration=1), folder, attempt=attempt)
-            running.remove(job.case)
-
-    width = replace(Width.parse("auto"), most=4, _open=dict.fromkeys(Kind, 2))
-    results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
-    assert results.keys() == set(order)
-    assert any({"patient", "question"} <= set(house) for house in houses)
-    assert 2 < max(house.count("patient") for house in houses) <= width.waiting
-    assert max(map(len, houses)) > width.most
-    assert max(len(house) - house.count("patient") for house in houses) <= width.most
-    assert all("patient" not in house for house in houses[:7]), "before a handshake that may spare it"
-    assert not any({"patient", "number"} <= set(house) for house in houses)
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
-    tmp_path: Path, catalog: Catalog, *, waits: bool
-) -> None:
-    path = tmp_path / "run"
-    run = recorded_run(path, catalog, iterations=1)
-    record = catalog.cases["handshakeloss"].record() if waits else run.cases["lossy"]
-    case = replace(record, name="lossy", kind=Kind.TEST_CASE)
-    folder = RunFolder.create(path, replace(run, cases={"lossy": case}))
-    assert estimate.waits(case) == waits
-    (first,) = folder.run.order
-    together: list[int] = []
-    running: list[Job] = []
-    events: list[Progress] = []
-
-    class Slow(Replay):
-        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-            running.append(job)
-            together.append(len(running))
-            time.sleep(0.6)  # long enough for the other lane to begin
-            super().run(job, folder, attempt=attempt)
-            running.remove(job)
-
-    def more(job: Job, results: Mapping[Job, Result]) -> list[Job]:
-        assert job in results
-        return [replace(job, iteration=number) for number in (2, 3)] if job == first else []
-
-    results = Campaign(
-        folder=folder,
-        cases={"lossy": catalog.cases["goodput"]},
-        todo=folder.run.order,
-        presets={},
-        deployment=Slow(RECORDINGS),
-        width=replace(Width.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
-        retention=Retention("all"),
-        watch=events.append,
-        more=more,
-    ).execute()
-    assert sorted(job.iteration for job in results) == [1, 2, 3]
-    assert together == [1, 1, 2]
-    assert results == folder.results()
-    last = events[-1]
-    assert (last.done, last.total, last.seconds_left) == (3, 3, 0.0)
-
-
 def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:
     selection = select(catalog, servers=("quinn",), clients=("quinn", "aioquic"), cases=("handshake",), iterations=None)
     run = runs.new_run(tmp_path / "run", catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
@@ -243,76 +134,12 @@ def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog:
         deployment=Wrong(RECORDINGS),
         width=Width.parse("1"),
         retention=Retention("all"),
-        watch=lambda _: None,
     )
     results = work.execute()
     assert results[gate(more)].findings[0].code == "client-exit"
     assert results[more].outcome is Outcome.SKIPPED
     assert results[more].findings[0].actual == "client-exit: exit code 1"
     assert folder.results()[more] == results[more]
-
-
-def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path: Path, catalog: Catalog) -> None:
-    class Watched(Replay):
-        def __init__(self) -> None:
-            super().__init__(RECORDINGS)
-            self.running: set[Job] = set()
-            self.together: list[frozenset[Job]] = []
-
-        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-            self.running.add(job)
-            self.together.append(frozenset(self.running))
-            time.sleep(0.3)  # long enough for the other lanes to begin
-            super().run(replace(job, case="lossy"), folder, attempt=attempt)
-            self.running.remove(job)
-
-    run = recorded_run(tmp_path / "run", catalog)
-    verdict = replace(run.cases["lossy"], name="verdict", kind=Kind.TEST_CASE)
-    order = tuple(replace(job, case=case) for case in ("verdict", "lossy", "verdict") for job in run.order[:3])
-    order = tuple(replace(job, iteration=at) for at, job in enumerate(order, start=1))
-    folder = RunFolder.create(tmp_path / "run", replace(run, cases={**run.cases, "verdict": verdict}, order=order))
-    watched = Watched()
-    Campaign(
-        folder=folder,
-        cases=dict.fromkeys(("lossy", "verdict"), catalog.cases["goodput"]),
-        todo=order,
-        presets={},
-        deployment=watched,
-        width=Width(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
-        retention=Retention("none"),
-        watch=lambda _: None,
-    ).execute()
-    assert max(map(len, watched.together)) == 3
-    assert {len(jobs) for jobs in watched.together if any(job.case == "lossy" for job in jobs)} == {1}
-
-
-def test_a_stack_that_needs_the_cpus_for_itself_lets_others_pass(tmp_path: Path, catalog: Catalog) -> None:
-    together: list[frozenset[str]] = []
-    running: set[str] = set()
-
-    class Slow(Replay):
-        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-            running.add(str(job))
-            together.append(frozenset(running))
-            time.sleep(0.3)
-            super().run(replace(job, client="quinn", iteration=1), folder, attempt=attempt)
-            running.remove(str(job))
-
-    run = recorded_run(tmp_path / "run", catalog)
-    first = replace(run.order[0], server="quinn", client="quinn")
-    order = tuple(
-        replace(first, client=client, iteration=at)
-        for at, client in enumerate(("light", "heavy", "light", "heavy", "light"), start=1)
-    )
-    folder = RunFolder.create(tmp_path / "run", replace(run, order=order))
-    width = Width(most=2, _open={Kind.MEASUREMENT: 2, Kind.TEST_CASE: 2}, adaptive=True)
-    starved = Finding(code="disturbed", requirement="", expected="", actual="", role="client")
-    width.learn(runs.without_run(order[1], Outcome.ERROR, starved), Kind.MEASUREMENT)
-    results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
-    assert results.keys() == set(order)
-    assert max(map(len, together)) == 2
-    assert {len(jobs) for jobs in together if any("heavy" in job for job in jobs)} == {1}
-    assert len(together[1]) == 2, "the second light one did not wait for the heavy one before it"
 
 
 def test_a_lane_that_breaks_costs_one_job(tmp_path: Path, catalog: Catalog) -> None:
@@ -367,7 +194,7 @@ from runner.config.catalog import load_catalog
 from runner.lanes.replay import Replay
 from runner.store import RunFolder
 from runner.tests.conftest import RECORDINGS
-from runner.tests.campaign.test_campaign import execute
+from runner.tests.campaign.recorded import execute
 folder = RunFolder.open(Path(sys.argv[1]))
 with folder.locked():
     execute(folder, load_catalog(), Replay(RECORDINGS, seconds_per_job=0.05))
@@ -382,7 +209,7 @@ def test_killed_at_any_moment_it_resumes_and_loses_nothing(tmp_path: Path, catal
     for attempt in range(6):
         child = subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], cwd=ROOT, start_new_session=True)
         time.sleep(1.0 + 1.5 * chance.random())
-        # By turns the runner alone, as the kernel does for want of memory, and all that it has started.
+        # In turn: the runner alone, as the kernel does without memory, and the runner with all of its processes.
         (os.kill if attempt % 2 else os.killpg)(child.pid, signal.SIGKILL)
         child.wait()
         done = folder.results()
@@ -396,6 +223,12 @@ def test_killed_at_any_moment_it_resumes_and_loses_nothing(tmp_path: Path, catal
 
 def test_stopping_leaves_running_jobs_undone(tmp_path: Path, catalog: Catalog) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=6))
+
+    class Stopping:
+        def report(self, progress: Progress) -> None:
+            if progress.event == "finished":
+                work.stop()
+
     work = Campaign(
         folder=folder,
         cases={"lossy": catalog.cases["goodput"]},
@@ -404,7 +237,7 @@ def test_stopping_leaves_running_jobs_undone(tmp_path: Path, catalog: Catalog) -
         deployment=Replay(RECORDINGS, seconds_per_job=0.5),
         width=Width.parse("1"),
         retention=Retention.ALL,
-        watch=lambda event: work.stop() if event.event == "finished" else None,
+        observer=Stopping(),
     )
     results = work.execute()
     assert len(results) == 1

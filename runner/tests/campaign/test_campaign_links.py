@@ -19,7 +19,7 @@ from runner.model.job import Job
 from runner.model.progress import Progress
 from runner.remote.real import resting
 from runner.store import RunFolder
-from runner.tests.campaign.test_campaign import recorded_run
+from runner.tests.campaign.recorded import recorded_run
 from runner.tests.conftest import RECORDINGS
 from runner.tests.remote.test_volume import LINK
 
@@ -63,8 +63,7 @@ def _campaign(folder: RunFolder, catalog: Catalog, links: Links, **how: Any) -> 
         deployment=links,
         width=Width.fixed(2),
         retention=Retention("all"),
-        lane_of=links.lane_of,
-        **{"watch": lambda _: None} | how,
+        **how,
     )
 
 
@@ -83,18 +82,19 @@ def test_a_spent_budget_ends_its_link_and_leaves_the_others(tmp_path: Path, cata
     assert sorted(job.iteration for job in folder.results()) == [1, 2, 3, 5]
 
 
-class Evening:
+class Evening(Links):
     """The first link rests from 18 to 23 o'clock, and in the morning; `clock` says what time it is."""
 
     def __init__(self) -> None:
+        super().__init__(budget=9)
         self.clock = datetime(2026, 11, 22, 20, 0)
         self.told: list[str] = []
         self.finished: list[int] = []
 
-    def quiet(self, lane: int) -> str:
+    def resting(self, lane: int) -> str:
         return "" if lane else resting(replace(LINK, quiet_hours=("06:00-07:00", "18:00-23:00")), lambda: self.clock)
 
-    def watch(self, event: Progress) -> None:
+    def report(self, event: Progress) -> None:
         if event.event == "paused":
             self.told.append(event.message)
         elif event.event == "finished" and event.job is not None:
@@ -103,14 +103,15 @@ class Evening:
 
 def test_a_link_rests_in_its_quiet_hours_and_goes_on_by_itself(tmp_path: Path, catalog: Catalog) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
-    evening = Evening()
 
-    def watch(event: Progress) -> None:
-        evening.watch(event)
-        if len(evening.finished) == 3:  # the other link is done, this one has not begun
-            evening.clock = datetime(2026, 11, 22, 23, 0)
+    class Ending(Evening):
+        def report(self, event: Progress) -> None:
+            super().report(event)
+            if len(self.finished) == 3:  # the other link is done, this one has not begun
+                self.clock = datetime(2026, 11, 22, 23, 0)
 
-    _campaign(folder, catalog, Links(budget=9), quiet=evening.quiet, watch=watch).execute()
+    evening = Ending()
+    _campaign(folder, catalog, evening, observer=evening).execute()
     assert evening.told == [
         "astra: quiet hours until 23:00, then its jobs go on by themselves. Ctrl-C ends the run, and the same command "
         "goes on with it later."
@@ -120,14 +121,15 @@ def test_a_link_rests_in_its_quiet_hours_and_goes_on_by_itself(tmp_path: Path, c
 
 def test_a_run_can_be_ended_in_quiet_hours(tmp_path: Path, catalog: Catalog) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
-    evening = Evening()
 
-    def watch(event: Progress) -> None:
-        evening.watch(event)
-        if len(evening.finished) == 3:  # the other link is done; this one would begin within a second
-            threading.Timer(1.0, work.stop).start()
+    class Ended(Evening):
+        def report(self, event: Progress) -> None:
+            super().report(event)
+            if len(self.finished) == 3:  # the other link is done; this one would begin within a second
+                threading.Timer(1.0, work.stop).start()
 
-    work = _campaign(folder, catalog, Links(budget=9), quiet=evening.quiet, watch=watch)
+    evening = Ended()
+    work = _campaign(folder, catalog, evening, observer=evening)
     work.execute()
     assert sorted(job.iteration for job in folder.results()) == [1, 3, 5]
 
@@ -137,7 +139,7 @@ class Refused(Links):
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> None:
         if self.lane_of(job) == 0 and self.budget < 1:
-            raise HostRefusedError("roof: me@roof does not accept the key in links.json: mend that.")
+            raise HostRefusedError("roof: me@roof does not accept the key in links.json: fix that.")
         super().run(job, folder, attempt=attempt)
 
 

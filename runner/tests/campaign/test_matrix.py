@@ -20,7 +20,7 @@ from runner.store import RunFolder
 
 pytestmark = pytest.mark.docker
 
-# What each bad image does instead of its duty: a shell script around the entry point of the stack below it.
+# The misbehaviour of each bad image: a shell script around the entry point of its stack.
 BAD = {
     "hangs": 'if [ "$ROLE" = client ]; then exec sleep 1000; fi; exec /entrypoint.sh',
     "exits": 'if [ "$ROLE" = server ]; then exit 3; fi; exec /entrypoint.sh',
@@ -33,7 +33,7 @@ BAD = {
 }
 # A server on a port of its own. Python, which quinn's image lacks, opens the socket.
 ELSEWHERE = "exec python3 -c 'import socket, time; s = socket.socket(type=2); s.bind((\"\", 4433)); time.sleep(1000)'"
-LOOSE = "exit 0"  # for a case that nobody knows, too
+LOOSE = "exit 0"  # also for an unknown case
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def _entry(image: str) -> dict[str, object]:
 
 
 def command(path: Path, *arguments: str, stacks: Path | None = None) -> list[str]:
-    own = ("--implementations", str(stacks)) if stacks else ()
-    return [sys.executable, "-m", "runner", *own, "run", "--run", str(path), "--seed", "3", *arguments]
+    options = ("--implementations", str(stacks)) if stacks else ()
+    return [sys.executable, "-m", "runner", *options, "run", "--run", str(path), "--seed", "3", *arguments]
 
 
 def run(path: Path, *arguments: str, stacks: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -94,10 +94,10 @@ def test_bad_images_get_outcomes_of_their_own_and_the_run_goes_on(stacks: Path, 
         stacks=stacks,
     )
     assert second.returncode == 1, second.stderr
-    found = results(path)
+    outcome = results(path)
     verdicts = {
         (job.client, job.server): (result.outcome, result.findings[0].code if result.findings else "")
-        for job, result in found.items()
+        for job, result in outcome.items()
     }
     assert verdicts[("quinn", "quinn")] == (Outcome.SUCCEEDED, "")
     assert verdicts[("hangs", "quinn")] == (Outcome.FAILED, "timeout")
@@ -109,13 +109,13 @@ def test_bad_images_get_outcomes_of_their_own_and_the_run_goes_on(stacks: Path, 
     assert verdicts[("quinn", "exits")] == (Outcome.FAILED, "server-exit")
     assert verdicts[("quinn", "silent")] == (Outcome.FAILED, "server-not-ready")
     assert verdicts[("quinn", "elsewhere")] == (Outcome.FAILED, "server-not-ready")
-    said = {
+    text = {
         job.server: result.findings[0].actual
-        for job, result in found.items()
+        for job, result in outcome.items()
         if job.client == "quinn" and result.findings
     }
-    assert said["silent"] == "no answer, and it has no UDP socket"
-    assert said["elsewhere"] == "no answer; it has UDP port 4433 open instead"
+    assert text["silent"] == "no answer; the server has no UDP socket"
+    assert text["elsewhere"] == "no answer; the server has UDP port 4433 open instead"
     # One key log of the two suffices; without any there is no verdict, which is not the implementation's failure.
     assert verdicts[("keyless", "quinn")] == (Outcome.SUCCEEDED, "")
     assert verdicts[("keyless", "keyless")] == (Outcome.ERROR, "no-key-log")
@@ -132,8 +132,8 @@ def test_an_image_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
 
 
 def _left(client: docker.DockerClient, run_name: str) -> list[str]:
-    found = client.containers.list(all=True, filters={"label": f"bentpipe.run={run_name}"})
-    return [container.name or "" for container in found]
+    containers = client.containers.list(all=True, filters={"label": f"bentpipe.run={run_name}"})
+    return [container.name or "" for container in containers]
 
 
 SMALL = ("--server", "quinn,quic-go", "--client", "quinn,quic-go,aioquic", "--case", "handshake")
@@ -179,7 +179,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_killed_run_is_swept_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "killed-run"
     process = _started(path, "--lanes", "2")
-    process.kill()  # the runner alone, as the kernel does for want of memory
+    process.kill()  # the runner alone, as the kernel does without memory
     process.wait()
     engine = connect()
     assert _left(engine, path.name), "nothing was left to sweep: the kill came too late"

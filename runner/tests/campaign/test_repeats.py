@@ -55,9 +55,9 @@ def repeat(recorded: Callable[[str], Artifacts]) -> Callable[[Change], Repeat]:
 
 
 def test_equal_captures_are_the_same(repeat: Callable[[Change], Repeat]) -> None:
-    found = repeat(lambda _: None)
-    assert found.same is True
-    assert found.difference is None
+    outcome = repeat(lambda _: None)
+    assert outcome.same is True
+    assert outcome.difference is None
 
 
 def test_a_packet_that_is_late_is_named_with_how_late(repeat: Callable[[Change], Repeat]) -> None:
@@ -89,7 +89,7 @@ def test_a_byte_that_differs_is_named_by_its_place(repeat: Callable[[Change], Re
 def test_a_packet_that_one_run_alone_has(repeat: Callable[[Change], Repeat]) -> None:
     difference = repeat(lambda packets: packets.__delitem__(-1)).difference
     assert difference is not None
-    assert difference.what == "the first run alone has this packet"
+    assert difference.what == "the first run has this packet, the other has not"
 
 
 def test_a_job_without_hashes_is_neither(recorded: Callable[[str], Artifacts]) -> None:

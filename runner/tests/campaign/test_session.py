@@ -4,15 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from runner.campaign.session import run_remaining
+from runner.campaign.session import Session
 from runner.config.catalog import Catalog, load_catalog
 from runner.config.choice import choose
 from runner.config.options import MatrixOptions
 from runner.errors import UsageError
-from runner.model.job import Job
-from runner.model.result import Result
 from runner.plan import runs
 from runner.store import RunFolder
 
@@ -28,20 +25,14 @@ BEGUN = MatrixOptions(
     iterations=2,
 )
 HAS = {"download-500kB", "download-500kB@geo+loss=0.01", "page", "page@geo+loss=0.01"}
-LEO = {one.replace("@geo", "").split("+")[0] + "@leo" + one.partition("@geo")[2] for one in HAS}
+LEO = {label.replace("@geo", "").split("+")[0] + "@leo" + label.partition("@geo")[2] for label in HAS}
 
 
 def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> set[tuple[str, str, int]]:
     """Middlebox, case and iteration of each job that these options would run; nothing is ever done."""
-    left: set[tuple[str, str, int]] = set()
-
-    def note(folder: RunFolder, todo: tuple[Job, ...]) -> dict[Job, Result]:  # noqa: ARG001 - nothing is run
-        left.update((job.via, job.case_link, job.iteration) for job in todo)
-        return {}
-
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
-    wanted = runs.new_run(
+    new_run = runs.new_run(
         path,
         choice.catalog,
         choice.selection,
@@ -51,8 +42,8 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
         timeout_scale=choice.timeout_scale,
         records=choice.records,
     )
-    run_remaining(path, wanted, options, wider=options.selects, execute=note, out=Console(quiet=True))
-    return left
+    with Session.open(path, new_run, options) as session:
+        return {(job.via, job.case_link, job.iteration) for job in session.todo}
 
 
 @pytest.fixture
@@ -77,17 +68,17 @@ def test_a_run_keeps_its_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "cases"),
+    ("options", "cases"),
     [
         (MatrixOptions(), HAS),
         (MatrixOptions(losses=("0.05",)), {"download-500kB@geo+loss=0.05", "page@geo+loss=0.05"}),
         (MatrixOptions(links=("leo",)), LEO),
-        (MatrixOptions(sizes=("250000",)), {one.replace("500kB", "250kB") for one in HAS}),
+        (MatrixOptions(sizes=("250000",)), {name.replace("500kB", "250kB") for name in HAS}),
         (
             MatrixOptions(warm=True),
-            {one.replace("500kB", "500kB+warm").replace("page", "page+warm") for one in HAS},
+            {name.replace("500kB", "500kB+warm").replace("page", "page+warm") for name in HAS},
         ),
-        (MatrixOptions(cases=("download",)), {one for one in HAS if "download" in one}),
+        (MatrixOptions(cases=("download",)), {name for name in HAS if "download" in name}),
         (
             MatrixOptions(cases=("download",), links=("leo",), losses=("0",), warm=True),
             {"download-500kB+warm@leo"},
@@ -95,9 +86,9 @@ def test_a_run_keeps_its_seed(tmp_path: Path) -> None:
     ],
     ids=["nothing", "loss", "link", "size", "warm", "case", "much"],
 )
-def test_what_is_not_named_is_what_the_run_has(begun: Path, asked: MatrixOptions, cases: set[str]) -> None:
+def test_what_is_not_named_is_what_the_run_has(begun: Path, options: MatrixOptions, cases: set[str]) -> None:
     vias = {"plain", "qpep", "qpep+iw=20"}
-    assert _asked(begun, asked) == {(via, case, iteration) for via in vias for case in cases for iteration in (1, 2)}
+    assert _asked(begun, options) == {(via, case, iteration) for via in vias for case in cases for iteration in (1, 2)}
     assert set(RunFolder.open(begun).run.cases) == HAS | cases
 
 
@@ -110,15 +101,15 @@ def test_a_variant_alone_is_asked_what_its_middlebox_was(begun: Path) -> None:
 
 
 def test_a_middlebox_that_is_named_stands_alone(begun: Path) -> None:
-    asked = {job[:2] for job in _asked(begun, MatrixOptions(vias=("openvpn",)))}
-    assert asked == {("openvpn", case) for case in HAS}
+    requested = {job[:2] for job in _asked(begun, MatrixOptions(vias=("openvpn",)))}
+    assert requested == {("openvpn", case) for case in HAS}
 
 
 def test_a_case_that_is_new_to_a_run_begins_with_its_own_size_over_the_links_of_the_run(begun: Path) -> None:
     _asked(begun, MatrixOptions(warm=True))
-    asked = _asked(begun, MatrixOptions(vias=("qpep",), cases=("download-h2",)))
-    assert {job[1] for job in asked} == {"download-h2-2000kB", "download-h2-2000kB@geo+loss=0.01"}
-    assert max(job[2] for job in asked) == 10
+    requested = _asked(begun, MatrixOptions(vias=("qpep",), cases=("download-h2",)))
+    assert {job[1] for job in requested} == {"download-h2-2000kB", "download-h2-2000kB@geo+loss=0.01"}
+    assert max(job[2] for job in requested) == 10
 
 
 def test_stacks_join_a_run_of_downloads(begun: Path) -> None:
@@ -155,7 +146,7 @@ def test_a_run_keeps_the_scale_of_its_time_outs(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_when_a_case_of_it_is_gone(begun: Path) -> None:
-    without = replace(CATALOG, cases={name: one for name, one in CATALOG.cases.items() if name != "page"})
+    without = replace(CATALOG, cases={name: entry for name, entry in CATALOG.cases.items() if name != "page"})
     assert {case for _, case, _ in _asked(begun, MatrixOptions(), without)} == {
         "download-500kB",
         "download-500kB@geo+loss=0.01",

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,16 @@ from runner.campaign.space import LEAST_FREE
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog
 from runner.lanes.replay import Replay
-from runner.model.progress import Progress
+from runner.model.progress import Observer, Progress
 from runner.model.result import Outcome
 from runner.store import RunFolder
-from runner.tests.campaign.test_campaign import recorded_run
+from runner.tests.campaign.recorded import recorded_run
 from runner.tests.conftest import RECORDINGS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
 
 
-def campaign_of(folder: RunFolder, catalog: Catalog, watch: Callable[[Progress], None]) -> Campaign:
+def campaign_of(folder: RunFolder, catalog: Catalog, observer: Observer) -> Campaign:
     """All recorded jobs of the run, one after the other."""
     return Campaign(
         folder=folder,
@@ -33,7 +33,7 @@ def campaign_of(folder: RunFolder, catalog: Catalog, watch: Callable[[Progress],
         deployment=Replay(RECORDINGS),
         width=Width.parse("1"),
         retention=Retention.ALL,
-        watch=watch,
+        observer=observer,
     )
 
 
@@ -57,13 +57,14 @@ def test_a_full_disk_pauses_the_run_and_loses_nothing(
     folder = RunFolder.create(path, recorded_run(path, catalog, iterations=20))
     done: list[int] = []
 
-    def watch(event: Progress) -> None:
-        if event.event == "paused":
-            done.append(len(folder.results()))
-            assert f"are free in {path}. Make room there" in event.message
-            subprocess.run(["mount", "-o", "remount,size=1g", str(small_disk)], check=True)
+    class Remounting:
+        def report(self, progress: Progress) -> None:
+            if progress.event == "paused":
+                done.append(len(folder.results()))
+                assert f"are free in {path}. Make room there" in progress.message
+                subprocess.run(["mount", "-o", "remount,size=1g", str(small_disk)], check=True)
 
-    results = campaign_of(folder, catalog, watch).execute()
+    results = campaign_of(folder, catalog, Remounting()).execute()
     assert len(done) == 1
     assert (0 < done[0] < 20) == (least < LEAST_FREE)
     assert len(results) == len(folder.results()) == 20
@@ -73,6 +74,12 @@ def test_a_full_disk_pauses_the_run_and_loses_nothing(
 def test_a_disk_that_stays_full_ends_with_ctrl_c(small_disk: Path, catalog: Catalog) -> None:
     path = small_disk / "run"
     folder = RunFolder.create(path, recorded_run(path, catalog, iterations=2))
-    work = campaign_of(folder, catalog, lambda event: work.stop() if event.event == "paused" else None)
+
+    class Stopping:
+        def report(self, progress: Progress) -> None:
+            if progress.event == "paused":
+                work.stop()
+
+    work = campaign_of(folder, catalog, Stopping())
     assert work.execute() == {}
     assert folder.results() == {}

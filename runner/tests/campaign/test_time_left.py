@@ -1,4 +1,4 @@
-"""The time that is told to be left, on the times of a real demo of 27 jobs on a busy host with 2 cores."""
+"""The estimate of the time left, with the times of a real demo of 27 jobs on a busy host with 2 cores."""
 
 import pytest
 
@@ -31,7 +31,7 @@ WHOLE = 317.5
 
 
 def told() -> list[tuple[float, float]]:
-    """When a job was done, and what was said to be left."""
+    """The moment of each finished job, and the time left that was reported then."""
     jobs = {
         number: Job(server="s", client="c", case=attempt[2], iteration=number + 1)
         for number, attempt in enumerate(ATTEMPTS)
@@ -39,15 +39,17 @@ def told() -> list[tuple[float, float]]:
     counted = {jobs[number]: EXPECTED[attempt[2]] for number, attempt in enumerate(ATTEMPTS) if attempt[3]}
     left = TimeLeft(counted, lambda job: GROUPS[job.case])
     moments = sorted({moment for attempt in ATTEMPTS for moment in attempt[:2]})
-    found = []
+    collected = []
     for moment in moments:
-        left.passed(moment, [jobs[at] for at, one in enumerate(ATTEMPTS) if one[0] < moment <= one[1]])
-        ended = [jobs[at] for at, one in enumerate(ATTEMPTS) if one[1] == moment and one[3]]
+        left.passed(
+            moment, [jobs[at] for at, ended_job in enumerate(ATTEMPTS) if ended_job[0] < moment <= ended_job[1]]
+        )
+        ended = [jobs[at] for at, ended_job in enumerate(ATTEMPTS) if ended_job[1] == moment and ended_job[3]]
         for job in ended:
             left.finished(job, ran=True)
         if ended:
-            found.append((moment, left.seconds(lambda group: 1.0 if group == "number" else 4.0)))
-    return found
+            collected.append((moment, left.seconds(lambda group: 1.0 if group == "number" else 4.0)))
+    return collected
 
 
 def test_the_estimate_of_a_recorded_run_is_near_and_steady() -> None:

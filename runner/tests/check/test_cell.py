@@ -59,11 +59,11 @@ def cell(letters: str, *, random: bool = True) -> Cell:
 def test_a_random_case_that_failed_is_asked_until_it_is_settled(
     letters: str, further: int, outcome: Outcome | None
 ) -> None:
-    found = cell(letters)
-    assert found.further == further
+    judged_cell = cell(letters)
+    assert judged_cell.further == further
     if outcome is not None:
-        assert found.outcome is outcome
-        assert found.excused == (outcome is Outcome.SUCCEEDED and "F" in letters)
+        assert judged_cell.outcome is outcome
+        assert judged_cell.excused == (outcome is Outcome.SUCCEEDED and "F" in letters)
 
 
 @pytest.mark.parametrize("random", [True, False])
@@ -81,13 +81,13 @@ def test_a_random_case_that_failed_is_asked_until_it_is_settled(
 def test_what_the_impairment_missed_is_asked_again_a_few_times(
     letters: str, further: int, outcome: Outcome, *, random: bool
 ) -> None:
-    found = cell(letters, random=random)
-    assert (found.further, found.outcome) == (further, outcome)
+    judged_cell = cell(letters, random=random)
+    assert (judged_cell.further, judged_cell.outcome) == (further, outcome)
 
 
 def test_what_no_seed_changes_fails_at_once() -> None:
-    found = cell("F", random=False)
-    assert (found.further, found.outcome) == (0, Outcome.FAILED)
+    judged_cell = cell("F", random=False)
+    assert (judged_cell.further, judged_cell.outcome) == (0, Outcome.FAILED)
 
 
 @cache

@@ -113,7 +113,7 @@ def test_a_good_image_passes_and_gets_its_entry(tmp_path: Path) -> None:
         ("foreign", "wrong-platform", "--platform linux/"),
     ],
 )
-def test_a_bad_image_is_told_what_is_wrong_and_the_mend(tmp_path: Path, image: str, code: str, word: str) -> None:
+def test_a_bad_image_is_told_what_is_wrong_and_the_fix(tmp_path: Path, image: str, code: str, word: str) -> None:
     done = check(PREFIX + image, "--case", "handshake", "--peer", "quinn", "--run", str(tmp_path / "run"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert code in done.stdout

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from runner.check import Report, Verdict
 from runner.check.cell import TRIES
-from runner.check.problems import MENDS, Problem, of_image, of_output, of_probe
+from runner.check.problems import FIXES, Problem, of_image, of_output, of_probe
 from runner.check.show import show_report
 from runner.images.image_facts import CONTRACT_FILES, ImageFacts
 from runner.model.implementation import Implementation, Role
@@ -74,9 +74,9 @@ def passed(tmp_path: Path) -> Report:
 
 
 def test_a_role_that_answers_127_is_left_out_of_the_entry(tmp_path: Path) -> None:
-    found = passed(tmp_path)
-    assert found.verdict is Verdict.PASSED
-    assert found.entry() == {
+    checked = passed(tmp_path)
+    assert checked.verdict is Verdict.PASSED
+    assert checked.entry() == {
         "stack": {
             "image": "example/stack:1",
             "url": "https://example.org/stack",
@@ -111,8 +111,8 @@ def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
         speaks=("hq-interop", "h3"),
         cases={Role.SERVER: ("handshake", "retry")},
     )
-    asked = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED))
-    (entry,) = replace(asked, listed=listed).entry().values()
+    requested = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED))
+    (entry,) = replace(requested, listed=listed).entry().values()
     assert entry["cases"] == {"server": ["handshake", "retry"]}  # as client it claims every case, and still does
     assert entry["roles"] == ["client", "server"]
     assert entry["speaks"] == ["hq-interop", "h3"]
@@ -123,17 +123,17 @@ def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
 
 
 def test_the_summary_counts_what_succeeded(tmp_path: Path) -> None:
-    found = report(
+    checked = report(
         tmp_path,
         result("stack", "quic-go", "handshake", Outcome.SUCCEEDED),
         result("stack", "quinn", "handshake", Outcome.FAILED, finding("timeout")),
         result("stack", "quic-go", "http3", Outcome.SUCCEEDED),
         result("quic-go", "stack", "handshake", Outcome.UNSUPPORTED, finding("unsupported")),
     )
-    assert found.summary() == "as server 1 of 2 supported cases succeeded"
+    assert checked.summary() == "as server 1 of 2 supported cases succeeded"
 
 
-def test_a_failure_has_the_mend_of_its_case(tmp_path: Path) -> None:
+def test_a_failure_has_the_fix_of_its_case(tmp_path: Path) -> None:
     for case, word in (("transferloss", "by itself"), ("handshakeloss", "probe time-out")):
         wire = {**WIRE, case: {"client": case, "server": case}}
         failed = result("quic-go", "stack", case, Outcome.FAILED, finding("timeout", role="client"))
@@ -142,13 +142,13 @@ def test_a_failure_has_the_mend_of_its_case(tmp_path: Path) -> None:
 
 def test_the_table_fits_into_80_columns(tmp_path: Path) -> None:
     code = "amplification-limit-exceeded"
-    found = report(
+    checked = report(
         tmp_path,
         *(result("stack", peer, "handshake", Outcome.FAILED, finding(code)) for peer in ("quic-go", "quinn")),
         *(result(peer, "stack", "handshake", Outcome.FAILED, finding(code)) for peer in ("quic-go", "quinn")),
     )
     text = io.StringIO()
-    show_report(Console(file=text, width=80), found)
+    show_report(Console(file=text, width=80), checked)
     lines = text.getvalue().split("\n")
     table = [line for line in lines if (line.startswith(" ") and "with " in line) or " ✗ " in line]
     assert [line.split()[:2] for line in table if "with" in line] == [["as", "client"], ["as", "server"]]
@@ -176,21 +176,21 @@ def test_the_verdict_says_whose_fault_it_was(tmp_path: Path, outcomes: tuple[Out
 
 
 def test_a_breach_of_the_contract_fails_whatever_the_cases_did(tmp_path: Path) -> None:
-    problem = Problem(code="no-setup-script", what="It has none.", mend="Add it.")
-    found = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED), problems=(problem,))
-    assert found.verdict is Verdict.FAILED
+    problem = Problem(code="no-setup-script", what="It has none.", fix="Add it.")
+    checked = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED), problems=(problem,))
+    assert checked.verdict is Verdict.FAILED
 
 
 def test_junit_counts_what_a_ci_shows_and_survives_any_log(tmp_path: Path) -> None:
     log = finding("timeout", log_tail="bell \x07, nul \x00, <tag> & ]]>", role="client")
-    found = report(
+    checked = report(
         tmp_path,
         result("quic-go", "stack", "handshake", Outcome.FAILED, log),
         result("quinn", "stack", "handshake", Outcome.ERROR, finding("disturbed")),
         result("quic-go", "stack", "http3", Outcome.UNSUPPORTED, finding("unsupported")),
-        problems=(Problem(code="not-root", what="USER nobody.", mend="Remove it."),),
+        problems=(Problem(code="not-root", what="USER nobody.", fix="Remove it."),),
     )
-    suites = {suite.get("name"): suite for suite in Xml.fromstring(found.junit())}
+    suites = {suite.get("name"): suite for suite in Xml.fromstring(checked.junit())}
     client = suites["client"]
     counts = [client.get(name) for name in ("tests", "failures", "errors", "skipped")]
     assert counts == ["3", "1", "1", "1"]
@@ -201,16 +201,16 @@ def test_junit_counts_what_a_ci_shows_and_survives_any_log(tmp_path: Path) -> No
     assert "\x07" not in text
 
 
-def test_markdown_has_the_table_the_mend_and_the_entry(tmp_path: Path) -> None:
-    found = report(
+def test_markdown_has_the_table_the_fix_and_the_entry(tmp_path: Path) -> None:
+    checked = report(
         tmp_path,
         result("stack", "quic-go", "handshake", Outcome.FAILED, finding("server-not-ready", role="server")),
         result("stack", "quinn", "handshake", Outcome.SUCCEEDED),
     )
-    text = found.markdown()
+    text = checked.markdown()
     assert "| case | as server, quic-go | as server, quinn |" in text
     assert "| handshake | ✗ server-not-ready | ✓ |" in text
-    assert MENDS["server-not-ready"] in text
+    assert FIXES["server-not-ready"] in text
     assert '"roles": [\n   "server"\n  ]' in text
 
 
@@ -223,9 +223,9 @@ def asked(*outcomes: Outcome, peer: str = "quinn") -> list[tuple[Job, Result]]:
     ]
 
 
-def terminal(found: Report) -> str:
+def terminal(outcome: Report) -> str:
     shown = io.StringIO()
-    show_report(Console(file=shown, width=200), found)
+    show_report(Console(file=shown, width=200), outcome)
     return shown.getvalue()
 
 
@@ -233,36 +233,36 @@ GOOD_RATE = "4/5 succeeded, a rate of 28% to 99% (95 %)"
 
 
 def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often(tmp_path: Path) -> None:
-    found = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
-    assert found.verdict is Verdict.PASSED
-    assert f"transferloss as client with quinn: {GOOD_RATE}" in terminal(found)
-    markdown = found.markdown()
+    checked = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
+    assert checked.verdict is Verdict.PASSED
+    assert f"transferloss as client with quinn: {GOOD_RATE}" in terminal(checked)
+    markdown = checked.markdown()
     assert "| transferloss | ≈ 4/5 |" in markdown
-    assert "## Failed at times, but not 3 of 5: not held against the image" in markdown
+    assert "## Failed at times, but less than 3 of 5 times: does not count against the image" in markdown
     assert f"{GOOD_RATE}." in markdown
     assert "## Failed\n" not in markdown
-    (suite,) = [suite for suite in Xml.fromstring(found.junit()) if suite.get("name") == "client"]
+    (suite,) = [suite for suite in Xml.fromstring(checked.junit()) if suite.get("name") == "client"]
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "0", "0", "0"]
     assert (suite[0].findtext("system-out") or "").startswith(f"{GOOD_RATE}\ntimeout: ")
-    assert found.entry()["stack"]["note"] == f"transferloss as client with quinn: {GOOD_RATE}"
+    assert checked.entry()["stack"]["note"] == f"transferloss as client with quinn: {GOOD_RATE}"
 
 
 def test_the_entry_of_a_case_that_was_asked_again_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
     from runner.config.catalog import load_implementations  # noqa: PLC0415
 
-    found = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
+    checked = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
     path = tmp_path / "implementations.json"
-    path.write_text(json.dumps({"schema": 1, "implementations": found.entry()}))
+    path.write_text(json.dumps({"schema": 1, "implementations": checked.entry()}))
     assert load_implementations(path)["stack"].note.endswith(GOOD_RATE)
 
 
 def test_what_fails_more_often_is_held_against_the_image_with_its_rate(tmp_path: Path) -> None:
-    found = report(tmp_path, *asked(*[Outcome.FAILED] * 3))
+    checked = report(tmp_path, *asked(*[Outcome.FAILED] * 3))
     rate = "0/3 succeeded, a rate of 0% to 71% (95 %)"
-    assert found.verdict is Verdict.FAILED
-    assert f"transferloss as client with quinn: {rate}" in terminal(found)
-    assert "| transferloss | ✗ timeout 0/3 |" in found.markdown()
-    (suite,) = [suite for suite in Xml.fromstring(found.junit()) if suite.get("name") == "client"]
+    assert checked.verdict is Verdict.FAILED
+    assert f"transferloss as client with quinn: {rate}" in terminal(checked)
+    assert "| transferloss | ✗ timeout 0/3 |" in checked.markdown()
+    (suite,) = [suite for suite in Xml.fromstring(checked.junit()) if suite.get("name") == "client"]
     (case,) = suite
     failure = case.find("failure")
     assert failure is not None
@@ -274,7 +274,7 @@ def test_what_was_not_decided_has_a_group_of_its_own_and_says_what_to_do(tmp_pat
     assert alone.verdict is Verdict.INCONCLUSIVE
     shown, markdown = terminal(alone), alone.markdown()
     assert "Not decided" in shown
-    assert "mend: Nothing is wrong with the image" in shown
+    assert "fix: The image has no problem" in shown
     assert "inconclusive in" in shown
     assert "## Not decided\n\n### transferloss as client with quinn" in markdown
     assert "| transferloss | ! impairment-missed |" in markdown
@@ -283,17 +283,17 @@ def test_what_was_not_decided_has_a_group_of_its_own_and_says_what_to_do(tmp_pat
     assert "Not decided" in terminal(beside)
     counts = [
         [suite.get(name) for name in ("errors", "skipped")]
-        for found in (alone, beside)
-        for suite in Xml.fromstring(found.junit())
+        for outcome in (alone, beside)
+        for suite in Xml.fromstring(outcome.junit())
         if suite.get("name") == "client"
     ]
     assert counts == [["1", "0"], ["0", "1"]]
 
 
 def test_a_host_that_was_too_busy_is_told_so_and_not_the_image(tmp_path: Path) -> None:
-    found = report(tmp_path, result("quinn", "stack", "handshake", Outcome.ERROR, finding("disturbed")))
-    assert "while this host has nothing else to do" in terminal(found)
-    assert found.verdict is Verdict.INCONCLUSIVE
+    checked = report(tmp_path, result("quinn", "stack", "handshake", Outcome.ERROR, finding("disturbed")))
+    assert "while this host is idle" in terminal(checked)
+    assert checked.verdict is Verdict.INCONCLUSIVE
 
 
 def facts(**changes: object) -> ImageFacts:

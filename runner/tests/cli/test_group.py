@@ -9,8 +9,6 @@ import click
 from runner.cli.group import COMMANDS, main
 from runner.config.catalog import ROOT
 
-_LONGEST = 90
-
 
 def test_the_table_of_commands_is_that_of_the_modules() -> None:
     context = click.Context(main)
@@ -20,7 +18,7 @@ def test_the_table_of_commands_is_that_of_the_modules() -> None:
     for name, (_, line) in COMMANDS.items():
         command = main.get_command(context, name)
         assert command is not None
-        assert line == command.get_short_help_str(_LONGEST)
+        assert " ".join((command.help or "").split()).startswith(line)
 
 
 def test_help_imports_nothing_that_is_slow() -> None:

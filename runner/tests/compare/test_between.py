@@ -8,7 +8,7 @@ import pytest
 
 from runner.compare import compare, run_means
 from runner.compare.between import BetweenRuns, RunMeans, between_runs, cell_mean
-from runner.compare.compare import State
+from runner.compare.changes import State
 from runner.model.job import Job
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Result
@@ -17,14 +17,14 @@ from runner.store import RunFolder
 from runner.tests.compare.test_compare import Fill, folder, same
 
 
-def known_images(one: Run) -> Run:
-    stacks = {name: replace(stack, image_id=f"sha256:{name}") for name, stack in one.implementations.items()}
-    return replace(one, implementations=stacks)
+def known_images(run: Run) -> Run:
+    stacks = {name: replace(stack, image_id=f"sha256:{name}") for name, stack in run.implementations.items()}
+    return replace(run, implementations=stacks)
 
 
 def night(path: Path, number: int, fill: Fill, *, images: str = "", iterations: int = 10) -> RunFolder:
-    def change(one: Run) -> Run:
-        known = known_images(one)
+    def change(run: Run) -> Run:
+        known = known_images(run)
         stacks = dict(known.implementations)
         if images:
             stacks["kwik"] = replace(stacks["kwik"], image_id=images)
@@ -49,10 +49,10 @@ def moved(random: np.random.Generator, between: float, within: float) -> Fill:
 def test_the_deviation_between_runs_is_the_one_that_was_put_in(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
     runs = [run_means(night(tmp_path, number, moved(random, 0.02, 0.005))) for number in range(12)]
-    found = between_runs(runs[0], None, runs[1:])["sat", "ttlb"]
-    assert (len(found.runs), found.cells) == (12, 6)
-    assert found.deviation == pytest.approx(0.02, rel=0.5)
-    assert found.inside == pytest.approx(0.005**2 / 10, rel=0.2)
+    between = between_runs(runs[0], None, runs[1:])["sat", "ttlb"]
+    assert (len(between.runs), between.cells) == (12, 6)
+    assert between.deviation == pytest.approx(0.02, rel=0.5)
+    assert between.inside == pytest.approx(0.005**2 / 10, rel=0.2)
 
 
 def test_iterations_alone_call_half_of_all_unchanged_cells_changed_and_the_deviation_between_runs_none(
@@ -66,8 +66,8 @@ def test_iterations_alone_call_half_of_all_unchanged_cells_changed_and_the_devia
     for number in range(1, 8):
         for known in alarms:
             others = [one for index, one in enumerate(means) if index not in (number - 1, number)] if known else []
-            found = compare(runs[number - 1], runs[number], others=others)
-            alarms[known] += any(one.state in (State.WORSE, State.BETTER) for one in found.numbers)
+            comparison = compare(runs[number - 1], runs[number], others=others)
+            alarms[known] += any(one.state in (State.WORSE, State.BETTER) for one in comparison.numbers)
     assert alarms[False] >= 4
     assert alarms[True] <= 1
 
@@ -84,22 +84,22 @@ def test_a_change_beyond_the_deviation_is_still_found_and_the_note_says_what_it_
         return replace(filled, sample=replace(filled.sample, ttlb=filled.sample.ttlb * factor))
 
     after = night(tmp_path, 9, slower, images="sha256:new")
-    found = compare(runs[-1], after, others=[run_means(one) for one in runs[:-1]])
-    worse = [(one.server, one.metric) for one in found.numbers if one.state is State.WORSE]
+    comparison = compare(runs[-1], after, others=[run_means(one) for one in runs[:-1]])
+    worse = [(one.server, one.metric) for one in comparison.numbers if one.state is State.WORSE]
     assert set(worse) == {("kwik", "ttlb")}
-    (note,) = [one for one in found.notes if "between runs of the same images" in one]
+    (note,) = [one for one in comparison.notes if "between runs of the same images" in one]
     assert note.startswith("sat: delivery time deviates by 0.")
-    assert "(n0, n1, n2, n3, n4 and 1 more; 6 cells), which every change has to exceed." in note
+    assert "(n0, n1, n2, n3, n4 and 1 more; 6 cells). A change must exceed that." in note
 
 
 def test_where_it_is_not_known_one_sentence_says_so(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same))
-    (note,) = [one for one in found.notes if "is not known" in one]
+    comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same))
+    (note,) = [one for one in comparison.notes if "it is unknown" in one]
     assert note == (
-        "sat: how much runs of the same images differ is not known, so a change may be the run's and not the stack's. "
-        "./bentpipe run … --repeat-runs 5 tells."
+        "sat: it is unknown how much runs of the same images differ, so a change may come from the run and not from "
+        "the stack. ./bentpipe run … --repeat-runs 5 measures it."
     )
-    assert found.between == ()
+    assert comparison.between == ()
 
 
 def test_runs_of_other_images_other_conditions_and_the_judged_one_tell_nothing(tmp_path: Path) -> None:
@@ -109,21 +109,21 @@ def test_runs_of_other_images_other_conditions_and_the_judged_one_tell_nothing(t
     other_host = RunMeans(replace(first.run, name="x", host={"cores": "64"}), first.cells)
     assert between_runs(first, after, [other_host]) == {}
     newer = run_means(night(tmp_path, 2, moved(random, 0.01, 0.005), images="sha256:new"))
-    found = between_runs(first, after, [newer])["sat", "ttlb"]
-    assert found.cells == 2  # kwik is server or client of four of the six cells
+    between = between_runs(first, after, [newer])["sat", "ttlb"]
+    assert between.cells == 2  # kwik is server or client of four of the six cells
     assert RunMeans.load(first.run, first.document()) == first
 
 
 def test_more_runs_and_cells_know_the_deviation_better() -> None:
-    one, other = cell_mean(np.array([0.0, 0.01, -0.01, 0.0])), cell_mean(np.array([0.05, 0.06, 0.04, 0.05]))
-    assert one is not None and other is not None
+    first, other = cell_mean(np.array([0.0, 0.01, -0.01, 0.0])), cell_mean(np.array([0.05, 0.06, 0.04, 0.05]))
+    assert first is not None and other is not None
 
     def p(runs: int, cells: int) -> float:
         common, special = 1e-4 / cells, 1e-4 * (1 - 1 / cells)
         known = BetweenRuns(
             case="sat", metric="ttlb", runs=("r",) * runs, cells=cells, common=common, special=special, inside=1e-5
         )
-        return known.p(one, other)
+        return known.p(first, other)
 
     assert p(2, 1) > p(3, 1) > p(10, 1)
     assert p(2, 1) > p(2, 9)

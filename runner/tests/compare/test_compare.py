@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from runner.compare import Comparison, compare, report
-from runner.compare.compare import State
+from runner.compare.changes import State
 from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result, Sample
@@ -32,19 +32,19 @@ def folder(
     *,
     iterations: int = 10,
     servers: Sequence[str] = ("quinn", "kwik", "mvfst"),
-    change: Callable[[Run], Run] = lambda one: one,
+    change: Callable[[Run], Run] = lambda entry: entry,
     cases: dict[str, CaseRecord] | None = None,
 ) -> RunFolder:
     """A run of `servers` × two clients; `fill` gets each job with a success and may change it."""
-    asked = cases or {"sat": case("sat", iterations=iterations)}
+    requested = cases or {"sat": case("sat", iterations=iterations)}
     jobs = tuple(
         Job(server=server, client=client, case=name, iteration=number)
         for server in servers
         for client in ("quinn", "kwik")
-        for name, one in asked.items()
-        for number in range(1, one.iterations + 1)
+        for name, entry in requested.items()
+        for number in range(1, entry.iterations + 1)
     )
-    made = RunFolder.create(path, change(run(path.name, asked, jobs)))
+    made = RunFolder.create(path, change(run(path.name, requested, jobs)))
     for number, job in enumerate(jobs):
         noise = float(NOISE[(number * 7 + len(path.name)) % 1000])
         goodput = 8e6 * noise
@@ -91,34 +91,34 @@ def spoiled(server: str) -> Fill:
 
 def changed(comparison: Comparison) -> set[tuple[str, str, State]]:
     return {
-        (one.server, one.metric, one.state)
-        for one in comparison.numbers
-        if one.state not in (State.ALIKE, State.TOO_FEW)
+        (number.server, number.metric, number.state)
+        for number in comparison.numbers
+        if number.state not in (State.ALIKE, State.TOO_FEW)
     }
 
 
 def test_a_slower_server_is_found_and_nothing_else(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", slower("kwik", 0.8)))
-    assert changed(found) == {("kwik", "goodput", State.WORSE), ("kwik", "ttlb", State.WORSE)}
-    assert found.exit_code == 1
-    worst = next(one for one in found.numbers if (one.server, one.metric) == ("kwik", "goodput"))
+    comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", slower("kwik", 0.8)))
+    assert changed(comparison) == {("kwik", "goodput", State.WORSE), ("kwik", "ttlb", State.WORSE)}
+    assert comparison.exit_code == 1
+    worst = next(one for one in comparison.numbers if (one.server, one.metric) == ("kwik", "goodput"))
     assert worst.shift.cliffs_delta == -1.0
     assert worst.shift.hodges_lehmann == pytest.approx(-1.6e6, rel=0.1)
     # 6 cells: 4 metrics each, and a rate that cannot show anything as all iterations of both succeeded
-    assert (found.tests, len(found.rates)) == (24, 6)
+    assert (comparison.tests, len(comparison.rates)) == (24, 6)
 
 
 def test_better_is_no_reason_for_a_ci_to_fail(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", slower("kwik", 0.8)), folder(tmp_path / "bb", same))
-    assert {state for _, _, state in changed(found)} == {State.BETTER}
-    assert found.exit_code == 0
+    comparison = compare(folder(tmp_path / "a", slower("kwik", 0.8)), folder(tmp_path / "bb", same))
+    assert {state for _, _, state in changed(comparison)} == {State.BETTER}
+    assert comparison.exit_code == 0
 
 
 def test_the_same_run_twice_shows_nothing(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same))
-    assert changed(found) == set()
-    assert found.exit_code == 0
-    assert any("Both runs have the seed 5" in note for note in found.notes)
+    comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same))
+    assert changed(comparison) == set()
+    assert comparison.exit_code == 0
+    assert any("Both runs have the seed 5" in note for note in comparison.notes)
 
 
 def test_chance_alone_is_seldom_called_a_change(tmp_path: Path) -> None:
@@ -141,28 +141,28 @@ def test_chance_alone_is_seldom_called_a_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_too_few_iterations_are_admitted_with_the_least_that_would_do(tmp_path: Path, iterations: int) -> None:
     before = folder(tmp_path / "a", same, iterations=iterations)
-    found = compare(before, folder(tmp_path / "bb", slower("kwik", 0.1), iterations=iterations))
-    assert {one.state for one in found.numbers} == {State.TOO_FEW}
-    assert found.exit_code == 0
-    assert found.tests == 0
+    comparison = compare(before, folder(tmp_path / "bb", slower("kwik", 0.1), iterations=iterations))
+    assert {one.state for one in comparison.numbers} == {State.TOO_FEW}
+    assert comparison.exit_code == 0
+    assert comparison.tests == 0
     assert any(
-        f"24 of 24 numbers have too few iterations ever to show a change ({iterations} and {iterations}): "
+        f"24 of 24 numbers have too few iterations to show any change ({iterations} and {iterations}): "
         "at least 4 and 4 are needed." in note
-        for note in found.notes
+        for note in comparison.notes
     )
 
 
 def test_many_questions_need_more_iterations_and_the_note_says_how_many(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", same, iterations=4), folder(tmp_path / "bb", same, iterations=4))
-    assert any("a change of a single cell alone shows from 7 and 7 iterations on" in note for note in found.notes)
+    comparison = compare(folder(tmp_path / "a", same, iterations=4), folder(tmp_path / "bb", same, iterations=4))
+    assert any("to show the change of a single cell, it needs 7 and 7 iterations" in note for note in comparison.notes)
 
 
 def test_a_deterministic_case_that_fails_now_is_worse_without_a_test(tmp_path: Path) -> None:
     cases = {"hs": case("hs", Kind.TEST_CASE)}
     before, after = folder(tmp_path / "a", same, cases=cases), folder(tmp_path / "bb", failing("mvfst"), cases=cases)
-    found = compare(before, after)
-    assert found.exit_code == 1
-    assert [one.server for one in found.verdicts if one.state is State.WORSE] == ["mvfst", "mvfst"]
+    comparison = compare(before, after)
+    assert comparison.exit_code == 1
+    assert [one.server for one in comparison.verdicts if one.state is State.WORSE] == ["mvfst", "mvfst"]
     assert compare(after, before).exit_code == 0
     assert compare(after, after).exit_code == 0
 
@@ -171,29 +171,30 @@ def test_a_deterministic_case_that_fails_now_is_worse_without_a_test(tmp_path: P
 def test_a_random_case_is_worse_only_when_chance_is_no_explanation(tmp_path: Path, failures: int, code: int) -> None:
     cases = {"l2": directed(case("l2", Kind.TEST_CASE, iterations=10), forward=link(loss=0.02))}
     before = folder(tmp_path / "a", same, cases=cases)
-    found = compare(before, folder(tmp_path / "bb", failing("kwik", failures), cases=cases))
-    assert found.exit_code == code
-    assert found.verdicts == ()
-    assert not found.numbers
+    comparison = compare(before, folder(tmp_path / "bb", failing("kwik", failures), cases=cases))
+    assert comparison.exit_code == code
+    assert comparison.verdicts == ()
+    assert not comparison.numbers
 
 
 def test_a_measurement_that_no_longer_succeeds_has_no_number_and_is_worse_all_the_same(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", failing("kwik")))
-    assert {(one.server, one.state) for one in found.rates if one.state is State.WORSE} == {("kwik", State.WORSE)}
-    assert found.exit_code == 1
+    comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", failing("kwik")))
+    assert {(one.server, one.state) for one in comparison.rates if one.state is State.WORSE} == {("kwik", State.WORSE)}
+    assert comparison.exit_code == 1
 
 
 def test_what_the_harness_spoiled_counts_for_nothing(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", spoiled("kwik")))
-    assert found.exit_code == 0
-    assert {one.server for one in found.numbers} == {"quinn", "mvfst"}
-    sentence = "No verdict after, for the harness spoiled every iteration: kwik → kwik, sat; quinn → kwik, sat."
-    assert sentence in found.notes
+    comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", spoiled("kwik")))
+    assert comparison.exit_code == 0
+    assert {one.server for one in comparison.numbers} == {"quinn", "mvfst"}
+    cells = "kwik → kwik, sat; quinn → kwik, sat"
+    sentence = f"No verdict after, because every iteration ended as an error of the harness: {cells}."
+    assert sentence in comparison.notes
 
 
 def test_a_comparison_of_nothing_is_refused_and_no_success(tmp_path: Path) -> None:
     before = folder(tmp_path / "a", same, servers=("kwik",))
-    with pytest.raises(UsageError, match=r"Nothing of a and bb can be compared\. .*spoiled every iteration"):
+    with pytest.raises(UsageError, match=r"a and bb have no cell that can be compared\. .*error of the harness"):
         compare(before, folder(tmp_path / "bb", spoiled("kwik"), servers=("kwik",)))
 
 
@@ -201,9 +202,9 @@ def test_protocols_are_not_compared_with_each_other(tmp_path: Path) -> None:
     def over(protocol: str) -> Fill:
         return lambda job, result: replace(result, protocol=protocol if job.server == "kwik" else "hq-interop")
 
-    found = compare(folder(tmp_path / "a", over("hq-interop")), folder(tmp_path / "bb", over("h3")))
-    assert {one.server for one in found.numbers} == {"quinn", "mvfst"}
-    assert "quinn → kwik, sat: over hq-interop before, h3 after; not comparable." in found.notes
+    comparison = compare(folder(tmp_path / "a", over("hq-interop")), folder(tmp_path / "bb", over("h3")))
+    assert {one.server for one in comparison.numbers} == {"quinn", "mvfst"}
+    assert "quinn → kwik, sat was left out, because it ran over hq-interop before, over h3 after." in comparison.notes
 
 
 CHANGES: dict[str, tuple[Callable[[Run], Run], str]] = {
@@ -236,34 +237,34 @@ def test_other_conditions_are_refused_by_name_unless_they_are_known(tmp_path: Pa
     assert f"--despite {topic}" in str(refusal.value)
     with pytest.raises(UsageError):
         compare(before, after, despite={"host", "seed", "link", "case"} - {topic})
-    found = compare(before, after, despite={topic})
-    assert found.despite == {topic: [sentence]}
+    comparison = compare(before, after, despite={topic})
+    assert comparison.despite == {topic: [sentence]}
 
 
 def test_another_image_is_what_is_compared_and_is_listed(tmp_path: Path) -> None:
-    def newer(one: Run) -> Run:
-        stack = replace(one.implementations["kwik"], version="1.1", image_id="sha256:feed")
-        return replace(one, implementations={**one.implementations, "kwik": stack})
+    def newer(item: Run) -> Run:
+        stack = replace(item.implementations["kwik"], version="1.1", image_id="sha256:feed")
+        return replace(item, implementations={**item.implementations, "kwik": stack})
 
-    found = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same, change=newer))
-    assert [stack.name for stack in found.stacks if stack.changed] == ["kwik"]
-    assert "kwik: 1.0 image id unknown → 1.1 feed" in report.markdown(found, everything=False)
+    comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same, change=newer))
+    assert [stack.name for stack in comparison.stacks if stack.changed] == ["kwik"]
+    assert "kwik: 1.0 image id unknown → 1.1 feed" in report.markdown(comparison, everything=False)
 
 
 def test_the_reports_agree(tmp_path: Path) -> None:
     cases = {"sat": case("sat", iterations=10), "hs": case("hs", Kind.TEST_CASE)}
     before = folder(tmp_path / "a", same, cases=cases)
-    found = compare(before, folder(tmp_path / "bb", failing("kwik"), cases=cases))
-    text = report.markdown(found, everything=False)
+    comparison = compare(before, folder(tmp_path / "bb", failing("kwik"), cases=cases))
+    text = report.markdown(comparison, everything=False)
     table = [line for line in text.splitlines() if line.startswith("| ▼")]
-    worse = found.states().count(State.WORSE)
+    worse = comparison.states().count(State.WORSE)
     assert len(table) == worse == 4
     assert "timeout: none \\| &lt;b>" in text
     assert len({line.replace("\\|", "").count("|") for line in table}) == 1
     console = Console(width=200, record=True, file=StringIO())
-    console.print(report.renderable(found, everything=False))
+    console.print(report.renderable(comparison, everything=False))
     assert console.export_text().count("▼ worse") == worse
-    data = json.loads(report.document(found))
+    data = json.loads(report.document(comparison))
     assert [one["state"] for one in data["verdicts"]].count("worse") == 2
     assert data["exit_code"] == 1
 
@@ -288,14 +289,14 @@ def test_changes_below_the_least_that_was_asked_for_are_not_reported(
     tmp_path: Path, least: float, state: State
 ) -> None:
     before, after = folder(tmp_path / "a", same), folder(tmp_path / "b", slower("kwik", 0.9))
-    found = compare(before, after, least=least)
-    changed = [one for one in found.numbers if one.server == "kwik" and one.metric == "goodput"]
+    comparison = compare(before, after, least=least)
+    changed = [one for one in comparison.numbers if one.server == "kwik" and one.metric == "goodput"]
     assert [one.state for one in changed] == [state, state]
     assert all(one.relative == pytest.approx(0.1, abs=0.02) for one in changed)
-    assert found.exit_code == (1 if state is State.WORSE else 0)
-    shown = [row for row in report.rows(found, everything=False) if row.fields[0].endswith("kwik")]
+    assert comparison.exit_code == (1 if state is State.WORSE else 0)
+    shown = [row for row in report.rows(comparison, everything=False) if row.fields[0].endswith("kwik")]
     assert bool(shown) is (state is State.WORSE)
-    assert ("changes of less than 15 % left out" in report.sentence(found)) is (least == 0.15)
+    assert ("changes of less than 15 % left out" in report.sentence(comparison)) is (least == 0.15)
 
 
 def test_a_ratio_changes_by_points(tmp_path: Path) -> None:
@@ -306,8 +307,8 @@ def test_a_ratio_changes_by_points(tmp_path: Path) -> None:
 
     before, after = folder(tmp_path / "a", same), folder(tmp_path / "b", lossy)
     for least, worse in ((0.02, 2), (0.05, 0)):
-        found = compare(before, after, least=least)
-        ratios = [one for one in found.numbers if one.metric == "retransmission_ratio"]
+        comparison = compare(before, after, least=least)
+        ratios = [one for one in comparison.numbers if one.metric == "retransmission_ratio"]
         assert sum(one.state is State.WORSE for one in ratios) == worse
 
 

@@ -29,11 +29,11 @@ def nights(path: Path, number: int, change_at: int) -> list[RunFolder]:
 
 
 def test_a_change_is_found_in_the_night_it_happened_and_nowhere_else(tmp_path: Path) -> None:
-    found = history(nights(tmp_path, 16, change_at=9))
-    changed = {(one.server, one.change.run) for one in found.trends if one.change}
+    cells = history(nights(tmp_path, 16, change_at=9))
+    changed = {(one.server, one.change.run) for one in cells.trends if one.change}
     assert changed == {("kwik", "night-09")}
-    assert all(len(one.medians) == 16 for one in found.trends)
-    assert all(str(one.attempts) == "32/32" and one.flips == 0 for one in found.trends)
+    assert all(len(one.medians) == 16 for one in cells.trends)
+    assert all(str(one.attempts) == "32/32" and one.flips == 0 for one in cells.trends)
 
 
 def test_nights_of_chance_show_no_change() -> None:
@@ -76,8 +76,8 @@ def test_flaky_cells_have_their_rate_and_flips(tmp_path: Path) -> None:
 
 def test_runs_under_other_conditions_are_left_out_by_name(tmp_path: Path) -> None:
     other = folder(tmp_path / "old", same, change=lambda one: replace(one, started_unix_s=1.0, host={"cores": "64"}))
-    found = history([other, folder(tmp_path / "new", same)])
-    assert found.runs == ("new",)
-    assert found.left_out[0][0] == "old"
+    cells = history([other, folder(tmp_path / "new", same)])
+    assert cells.runs == ("new",)
+    assert cells.left_out[0][0] == "old"
     with pytest.raises(UsageError):
         history([])

@@ -64,9 +64,9 @@ def test_captures_of_two_clocks_measure_as_with_one(
     _, uncorrected = _judged(catalog, artifacts, None)
     assert uncorrected.one_way_delay_median != pytest.approx(wanted.one_way_delay_median, abs=0.01)
     clock = replace(alike, offset=offset, drift=drift, at=at)
-    result, found = _judged(catalog, artifacts, clock)
+    result, outcome = _judged(catalog, artifacts, clock)
     assert result.outcome is truth.outcome
-    assert found.one_way_delay_median == pytest.approx(wanted.one_way_delay_median, abs=1e-5)
-    assert found.goodput == pytest.approx(wanted.goodput, rel=1e-3)
-    assert found.first_flight_packets == wanted.first_flight_packets
-    assert found.spurious_bytes == wanted.spurious_bytes
+    assert outcome.one_way_delay_median == pytest.approx(wanted.one_way_delay_median, abs=1e-5)
+    assert outcome.goodput == pytest.approx(wanted.goodput, rel=1e-3)
+    assert outcome.first_flight_packets == wanted.first_flight_packets
+    assert outcome.spurious_bytes == wanted.spurious_bytes

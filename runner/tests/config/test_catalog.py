@@ -15,7 +15,7 @@ from runner.config.catalog import (
     load_middleboxes,
 )
 from runner.errors import SetupError, UsageError
-from runner.lanes.lane_job import KERNEL_CONTROLLERS
+from runner.model.beside import KERNEL_CONTROLLERS
 from runner.model.implementation import Role
 from runner.model.knob import Knob
 from runner.model.run import ClientKind
@@ -48,10 +48,10 @@ def test_stacks_that_are_built_come_first(tmp_path: Path) -> None:
 
 def test_a_file_adds_stacks_to_the_list_and_replaces_those_that_it_names(tmp_path: Path) -> None:
     catalogue = _catalogue(tmp_path / "i.json", mine={"url": "https://example.org"}, quinn={"url": "https://fork.org"})
-    own = load_implementations()
-    assert set(catalogue.implementations) == {*own, "mine"}
-    assert catalogue.implementations["quinn"].url == "https://fork.org" != own["quinn"].url
-    assert catalogue.implementations["quic-go"] == own["quic-go"]
+    shipped = load_implementations()
+    assert set(catalogue.implementations) == {*shipped, "mine"}
+    assert catalogue.implementations["quinn"].url == "https://fork.org" != shipped["quinn"].url
+    assert catalogue.implementations["quic-go"] == shipped["quic-go"]
 
 
 def test_absent_stack_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
@@ -186,18 +186,18 @@ def test_a_knob_takes_what_it_says(form: str, read: dict[str, str], refused: lis
 def test_knobs_take_what_their_images_take() -> None:
     knobs = load_knobs()
     go = (ROOT / "implementations/_carrier/source/options.go").read_text()
-    rust = (ROOT / "implementations/path-tcp-over-quic-quinn/source/src/transport.rs").read_text()
-    said = dict(re.findall(r'^\t(\w+) += "?([\w ,]+?)"? +//', go, re.MULTILINE))
+    rust = (ROOT / "implementations/middlebox-tcp-over-quic-quinn/source/src/transport.rs").read_text()
+    text = dict(re.findall(r'^\t(\w+) += "?([\w ,]+?)"? +//', go, re.MULTILINE))
     for path in ("qpep", "quic-pep"):
-        assert set(knobs[path]["CCA"].words) == set(said["controllers"].split(", "))
-        assert set(knobs[path]["SLOW_START"].words) == set(said["slowStarts"].split(", "))
+        assert set(knobs[path]["CCA"].words) == set(text["controllers"].split(", "))
+        assert set(knobs[path]["SLOW_START"].words) == set(text["slowStarts"].split(", "))
         assert (knobs[path]["PACKET_SIZE"].low, knobs[path]["PACKET_SIZE"].high) == (
-            said["minPacketSize"],
-            said["maxPacketSize"],
+            text["minPacketSize"],
+            text["maxPacketSize"],
         )
         assert (knobs[path]["IW"].high, knobs[path]["FLOWS"].high) == (
-            said["maxWindow"].replace("_", ""),
-            said["maxFlows"],
+            text["maxWindow"].replace("_", ""),
+            text["maxFlows"],
         )
     assert set(knobs["tcp-over-quic-quinn"]["CCA"].words) == set(re.findall(r'Controller { name: "(\w+)"', rust))
     assert knobs["pep-split"]["CCA"].words == KERNEL_CONTROLLERS

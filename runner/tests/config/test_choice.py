@@ -1,4 +1,4 @@
-"""Names of cases, middleboxes, links, sizes and losses → what a new run gets, and what a stored one is asked."""
+"""Names of cases, middleboxes, links, sizes and losses → the jobs of a new run, and of a stored run."""
 
 import re
 import shutil
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runner.config.catalog import ROOT, load_catalog
 from runner.config.choice import Choice, choose
 from runner.config.options import MatrixOptions
+from runner.config.questions import Question
 from runner.errors import UsageError
 from runner.inputs import page as reference_page
 from runner.inputs.loads import load, served
@@ -90,7 +91,7 @@ def test_sizes_and_losses_make_cases() -> None:
 
 def test_a_larger_file_has_more_time() -> None:
     records = _choose(cases=("goodput",), sizes=("5000000,104857600",)).records
-    assert [one.timeout for one in records.values()] == [60, 600]
+    assert [record.timeout for record in records.values()] == [60, 600]
 
 
 def test_the_sweeps_are_those_of_the_paper() -> None:
@@ -120,7 +121,7 @@ def test_names_of_cases_are_not_rounded(options: dict[str, tuple[str, ...]], nam
     losses=st.lists(st.floats(0, 1, exclude_min=True), min_size=1, max_size=4, unique=True),
 )
 def test_no_two_cases_share_a_name(sizes: list[int], losses: list[float]) -> None:
-    cases = _cases(sizes=tuple(str(one) for one in sizes), losses=tuple(repr(one) for one in losses))
+    cases = _cases(sizes=tuple(str(value) for value in sizes), losses=tuple(repr(value) for value in losses))
     assert len(cases) == len(sizes) * len(losses)
 
 
@@ -136,7 +137,7 @@ def test_a_warm_case_has_a_name_and_time_of_its_own() -> None:
     assert (cold.name, warm.name) == ("page", "page+warm")
     assert warm.timeout == 2 * cold.timeout
     environments = [load(case, 1).environment for case in (cold, warm)]
-    assert ["WARM" in one for one in environments] == [False, True]
+    assert ["WARM" in environment for environment in environments] == [False, True]
     assert environments[0]["TIMEOUT"] == environments[1]["TIMEOUT"]
 
 
@@ -193,10 +194,10 @@ def test_a_name_of_a_stack_and_of_a_middlebox_means_the_selected_one() -> None:
         ({"cases": ("pages",)}, "--case: there is no case 'pages'. Did you mean page?"),
         ({"links": ("geos",)}, "--link: there is no link 'geos'. Did you mean geo?"),
         ({"losses": ("2",)}, "--loss: '2' is no number from 0 to 1"),
-        ({"losses": ("0,all",)}, "--loss 0,all: all stands alone."),
+        ({"losses": ("0,all",)}, "--loss 0,all: write all without other values."),
         ({"losses": ("",)}, "--loss has no value: write --loss 0,0.001,0.01, or all."),
         ({"sizes": ("",)}, "--size has no value: write --size 500000,2000000 (bytes), or all."),
-        ({"sizes": ("500000", "all")}, "--size 500000,all: all stands alone."),
+        ({"sizes": ("500000", "all")}, "--size 500000,all: write all without other values."),
         ({"sizes": ("5000",), "cases": ("page,page-h2",)}, "--size is for measurements of one file, not for page"),
         ({"sizes": ("5000",), "cases": ("handshake",)}, "--size is for measurements of one file, not for handshake"),
         ({"warm": True, "cases": ("sat",)}, "--warm is for downloads and page loads, not for sat"),
@@ -277,10 +278,10 @@ def test_a_page_of_several_origins_asks_each_for_its_share() -> None:
     (case,) = _choose(cases=("page-origins",)).records.values()
     document = served(case, 7)[0].content().decode()
     assert len(document) == reference_page.DOCUMENT
-    asked = re.findall(r'(?:src|href)="(?:https://server4:(\d+)/)?[0-9a-f]{8}-', document)
-    assert len(asked) == 74
-    assert set(asked) == {"", *(str(port) for port in range(8441, 8452))}
-    assert max(asked.count(port) for port in asked) == 7
+    requested = re.findall(r'(?:src|href)="(?:https://server4:(\d+)/)?[0-9a-f]{8}-', document)
+    assert len(requested) == 74
+    assert set(requested) == {"", *(str(port) for port in range(8441, 8452))}
+    assert max(requested.count(port) for port in requested) == 7
 
 
 def test_a_changing_link_changes_both_ways_at_once() -> None:
@@ -329,3 +330,81 @@ def test_a_stored_run_keeps_the_links_that_were_written(tmp_path: Path) -> None:
 
 def test_every_declared_link_becomes_a_record_with_its_name() -> None:
     assert {name: link.record().name for name, link in LINKS.items()} == {name: name for name in LINKS}
+
+
+def test_a_flow_beside_makes_another_question_and_none_leaves_no_trace(tmp_path: Path) -> None:
+    chosen = _choose(cases=("goodput,crosstraffic",), besides=("none,tcp-bbr,picoquic",), links=("sat",))
+    names = ("goodput@sat", "goodput+tcp-bbr@sat", "goodput+picoquic@sat")
+    others = ("crosstraffic@sat", "crosstraffic+tcp-bbr@sat", "crosstraffic+picoquic@sat")
+    assert set(chosen.records) == {*names, *others}
+    assert [chosen.records[name].beside for name in names] == ["", "tcp-bbr", "picoquic"]
+    assert [chosen.records[name].beside for name in others] == ["tcp-cubic", "tcp-bbr", "picoquic"]
+    assert chosen.records["goodput+tcp-bbr@sat"].title == "goodput+tcp-bbr"
+    assert chosen.records["crosstraffic@sat"].title == "crosstraffic"
+    assert _choose(cases=("goodput",), besides=("none",)).records == _choose(cases=("goodput",)).records
+    run = _run(chosen, tmp_path / "night")
+    assert {"nginx+h1", "curl+h1", "picoquic"} <= set(run.implementations)
+    assert {Question.of(record) for record in run.cases.values()} == {
+        Question(declared=case, link="sat", beside=beside)
+        for case in ("goodput", "crosstraffic")
+        for beside in ("", "tcp-bbr", "picoquic")
+    }
+    again = choose(MatrixOptions(cases=("goodput",), besides=("tcp-reno",)), CATALOG, run)
+    assert "goodput+tcp-reno@sat" in again.records
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"cases": ("handshake",), "besides": ("tcp-bbr",)},
+            "--beside is for measurements of stacks, not for handshake",
+        ),
+        ({"cases": ("crosstraffic",), "vias": ("openvpn",)}, "a middlebox would carry the flow beside too"),
+        ({"cases": ("goodput",), "besides": ("nginx",)}, "--beside: there is no flow 'nginx'"),
+        ({"cases": ("goodput",), "besides": ("tcp-cubik",)}, "Did you mean tcp-cubic?"),
+    ],
+)
+def test_what_no_flow_beside_can_be_is_one_sentence(options: dict[str, tuple[str, ...]], sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        _choose(servers=("quinn",), clients=("quinn",), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "description"),
+    [
+        (
+            {"cases": ("goodput",)},
+            "10 MiB on the public runner's link: 10 Mbit/s both ways, 30 ms RTT.",
+        ),
+        (
+            {"cases": ("goodput",), "sizes": ("2000000",), "links": ("geo",)},
+            "2 MB over the link geo: 20 Mbit/s forward, 5 Mbit/s return, 580 ms RTT, no loss.",
+        ),
+        (
+            {"cases": ("goodput",), "links": ("satloss",)},
+            "10 MiB over the link satloss: 20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss.",
+        ),
+        (
+            {"cases": ("goodput",), "sizes": ("1048576",), "losses": ("0.02",), "besides": ("tcp-cubic",)},
+            "1 MiB over the link default+loss=0.02: 10 Mbit/s both ways, 30 ms RTT, 2 % loss, beside tcp-cubic.",
+        ),
+        (
+            {"cases": ("handshake",), "links": ("sat",)},
+            "One handshake completes over QUIC version 1, without Retry, and a 1 KiB file arrives. "
+            "Over the link sat: 20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, no loss.",
+        ),
+        (
+            {"cases": ("download",), "sizes": ("500000",), "warm": True},
+            "curl downloads one file over HTTP/1.1 in the clear: from its SYN to the last byte. "
+            "It loads everything twice, and only the second time counts. The file has 500 kB.",
+        ),
+    ],
+)
+def test_a_description_says_what_runs(options: dict[str, object], description: str) -> None:
+    (record,) = _choose(**options).records.values()
+    assert record.description == description
+
+
+def test_without_a_name_no_case_has_a_flow_beside() -> None:
+    assert not any(record.beside for record in _choose().records.values())

@@ -69,27 +69,27 @@ def test_the_example_is_right() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda one: one["forward"].pop("delay"), "forward.delay' is missing."),
-        (lambda one: one["forward"].update(dela=1), "forward.dela' is not known: did you mean delay?"),
+        (lambda link: link["forward"].pop("delay"), "forward.delay' is missing."),
+        (lambda link: link["forward"].update(dela=1), "forward.dela' is not known: did you mean delay?"),
         (
-            lambda one: one["forward"]["impairments"].update(jiter=1),
+            lambda link: link["forward"]["impairments"].update(jiter=1),
             "forward.impairments.jiter' is not known: did you mean jitter?",
         ),
-        (lambda one: one["forward"]["impairments"].update(jitter=100), "jitter is 0 to 60 (seconds), not 100."),
-        (lambda one: one["forward"]["impairments"].update(loss_list=[[3, 2]]), "loss_list has the first and the last"),
-        (lambda one: one["forward"].update(queue={"bdp": 1, "packets": 3}), "exactly one of them, above 0."),
-        (lambda one: one["forward"].update(queue=5), "forward.queue' is 5: write an object"),
-        (lambda one: one["forward"].update(data_rate="20M"), 'is "20M": write a whole number, without quotes'),
-        (lambda one: one["forward"].update(data_rate=2e12), "a data rate is 1000 to 10000000000 bit/s"),
-        (lambda one: one["impairments"].update(rebinding={"what": "x", "first": 1}), "a NAT changes the client's"),
-        (lambda one: one["impairments"]["outage"].update(durtion=3), "did you mean duration?"),
-        (lambda one: one["forward"].update(queue={"bdp": 1e9}), "a queue has at most 1000000 packets"),
+        (lambda link: link["forward"]["impairments"].update(jitter=100), "jitter is 0 to 60 (seconds), not 100."),
+        (lambda link: link["forward"]["impairments"].update(loss_list=[[3, 2]]), "loss_list has the first and the"),
+        (lambda link: link["forward"].update(queue={"bdp": 1, "packets": 3}), "exactly one of them, above 0."),
+        (lambda link: link["forward"].update(queue=5), "forward.queue' is 5: write an object"),
+        (lambda link: link["forward"].update(data_rate="20M"), 'is "20M": write a whole number, without quotes'),
+        (lambda link: link["forward"].update(data_rate=2e12), "a data rate is 1000 to 10000000000 bit/s"),
+        (lambda link: link["impairments"].update(rebinding={"what": "x", "first": 1}), "a NAT changes the client's"),
+        (lambda link: link["impairments"]["outage"].update(durtion=3), "did you mean duration?"),
+        (lambda link: link["forward"].update(queue={"bdp": 1e9}), "a queue has at most 1000000 packets"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(tmp_path: Path, change: Change, sentence: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         load_emulated_links(_file(tmp_path, change))
-    assert sentence in str(told.value) and "emulated-links.json, " in str(told.value)
+    assert sentence in str(caught.value) and "emulated-links.json, " in str(caught.value)
 
 
 def test_the_schema_knows_every_impairment() -> None:

@@ -64,7 +64,7 @@ def test_without_a_queue_there_is_one_bdp() -> None:
         ("rate=10M/2M/1M,delay=1ms", "rate has one value, or FORWARD/RETURN"),
         ("rate=10,delay=1ms", "a data rate is 1000 to 10000000000 bit/s, not 10"),
         ("rate=1G,delay=100s", "a delay is 0 to 60 seconds, one way, not 100"),
-        ("rate=1G,delay=1s,delay=2s", "'delay' stands twice"),
+        ("rate=1G,delay=1s,delay=2s", "'delay' is given twice"),
         ("name=A B,rate=10M,delay=1ms", "write one name in small letters"),
         ("name=a,rate=1M,delay=1ms;name=b,rate=1M,delay=1ms", "write one name"),
         ("rate=1M,delay=1ms;rate=1M,delay=1ms;rate=1M,delay=1ms", "one segment, or two"),
@@ -75,9 +75,9 @@ def test_without_a_queue_there_is_one_bdp() -> None:
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_link(text)
-    assert str(told.value).startswith(f"--link '{text}': ") and sentence in str(told.value)
+    assert str(caught.value).startswith(f"--link '{text}': ") and sentence in str(caught.value)
 
 
 @given(st.text(max_size=60))
@@ -104,8 +104,8 @@ def _parameters(link: Link) -> str:
 
 
 @given(_VALUES, _VALUES)
-def test_two_links_have_two_names_which_can_be_folders(one: dict[str, int], other: dict[str, int]) -> None:
-    first, second = parse_link(_text(one)), parse_link(_text(other))
+def test_two_links_have_two_names_which_can_be_folders(values: dict[str, int], other: dict[str, int]) -> None:
+    first, second = parse_link(_text(values)), parse_link(_text(other))
     assert name_problem(first.name) is None and not set(first.name) & set("%,=+@_/ ")
     assert first.name != second.name or _parameters(first) == _parameters(second)
 

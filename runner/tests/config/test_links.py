@@ -111,9 +111,9 @@ def _link(**more: object) -> Change:
         (_link(udp_port=57833), "both 57833"),
         (_link(server_addresses=["roof"]), "'roof' is not an IP address"),
         (_link(families=[6], server_addresses=["192.0.2.1"]), "no address of its families: add one of IPv6"),
-        (_link(interface="eth 1"), "interface 'eth 1' is none: write its name in `ip link`"),
+        (_link(interface="eth 1"), "interface 'eth 1' is no interface name: copy it from `ip link`"),
         (_link(server_interface="a" * 16), "server_interface"),
-        (_link(abbreviation="a,b"), "abbreviation 'a,b' is none"),
+        (_link(abbreviation="a,b"), "abbreviation 'a,b' is not valid"),
         (_link(quiet_hours=["22:00-10:00", "09:00-22:00"]), "quiet_hours are the whole day"),
         (_link(quiet_hours=["18-23"]), "'18-23' is not a span"),
         (_link(budget_per_day=10, budget_per_month=9), "larger than budget_per_month"),
@@ -129,7 +129,7 @@ def test_a_mistake_is_one_sentence_that_names_the_place(tmp_path: Path, change: 
 
 
 def _types(field: dict[str, Any]) -> set[str]:
-    return {one["type"] for one in (field, field.get("items", {}), *field.get("anyOf", ())) if "type" in one}
+    return {choice["type"] for choice in (field, field.get("items", {}), *field.get("anyOf", ())) if "type" in choice}
 
 
 FIELDS = {name: _types(field) for name, field in links_schema()["$defs"]["_Link"]["properties"].items()}
@@ -173,7 +173,7 @@ def test_a_real_link_is_not_called_as_an_emulated_one(tmp_path: Path) -> None:
     links = str(_file(tmp_path / "links.json", renamed))
     both = [bentpipe("plan", "--link", name, "--links", links) for name in ("geo", "astra")]
     assert "links.json, link 'geo': that is the name of an emulated link: give it another name." in both[1].stderr
-    assert [one.returncode for one in both] == [0, 2]
+    assert [process.returncode for process in both] == [0, 2]
 
 
 def test_a_missing_file_and_one_that_is_not_json(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_name_that_stands_twice_is_told_and_a_byte_order_mark_is_not(tmp_path:
     path = tmp_path / "links.json"
     text = json.dumps(GOOD)
     path.write_text(text.replace('"astra": {', '"roof2": {'))
-    with pytest.raises(UsageError, match=r"links\.json: 'roof2' stands 2 times in one object"):
+    with pytest.raises(UsageError, match=r"links\.json: 'roof2' appears 2 times in one object"):
         load_links(path)
     path.write_text(text, "utf-8-sig")
     assert set(load_links(path)) == {"astra", "roof2"}

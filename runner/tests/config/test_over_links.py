@@ -1,4 +1,4 @@
-"""Which case runs over which link."""
+"""Cases over real links."""
 
 from dataclasses import replace
 
@@ -63,5 +63,5 @@ def test_the_record_knows_the_link_again_without_its_secrets(catalog: Catalog) -
     text = str(record)
     assert not any(secret in text for secret in ("ssh-ed25519", "192.0.2.1", "AAAA"))
     assert declaration(catalog.cases, record) is not None
-    own = over_real(known, (SKY,), ())["sky"]
-    assert declaration(catalog.cases, own) is not None and declaration({}, replace(own, link=record.link)) is not None
+    case = over_real(known, (SKY,), ())["sky"]
+    assert declaration(catalog.cases, case) is not None and declaration({}, replace(case, link=record.link)) is not None

@@ -63,7 +63,7 @@ def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
     ],
 )
 def test_values_between_slashes_are_a_variant_each(catalog: Catalog, text: str, names: list[str]) -> None:
-    assert [one.name.partition("~")[0] for one in _parse([text], catalog).stacks] == names
+    assert [stack.name.partition("~")[0] for stack in _parse([text], catalog).stacks] == names
 
 
 def test_a_sweep_with_a_value_missing_is_refused(catalog: Catalog) -> None:
@@ -112,7 +112,10 @@ def test_any_printable_text_survives_quoting_and_makes_a_safe_name(catalog: Cata
         ("fast:IW=ten", "IW is a number of packets, 1 to 10000, not 'ten'"),
         ("fast:IW=0", "IW is a number of packets, 1 to 10000, not '0'"),
         ("fast:ACK_FREQUENCY=9999", "1 to 1000, not '9999'"),
-        ("fast:CCA=bbrr", "can't be asked for congestion controller 'bbrr'. Did you mean bbr? Choices: cubic, bbr."),
+        (
+            "fast:CCA=bbrr",
+            "has no congestion controller 'bbrr' that can be set. Did you mean bbr? Choices: cubic, bbr.",
+        ),
         ("fixed:CCA=cubic", "Choices: newreno."),
         ("fast:SERVER_PARAMS=a\tb", "can't be printed"),
     ],
@@ -136,8 +139,8 @@ def placed(
     catalog: Catalog, *texts: str, servers: str = "fast,fixed", clients: str = "fast"
 ) -> tuple[Catalog, tuple[str, ...], tuple[str, ...]]:
     selection = select(catalog, servers=(servers,), clients=(clients,), cases=("sat",), iterations=1)
-    found = place(catalog, selection, _parse(texts, catalog))
-    return found.catalog, found.selection.servers, found.selection.clients
+    outcome_now = place(catalog, selection, _parse(texts, catalog))
+    return outcome_now.catalog, outcome_now.selection.servers, outcome_now.selection.clients
 
 
 def test_a_variant_stands_beside_its_stack_in_the_roles_in_which_that_was_selected(catalog: Catalog) -> None:
@@ -165,12 +168,12 @@ def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -
 
 def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_path: Path) -> None:
     selection = select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
-    asked = _parse(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog)
-    found = place(catalog, selection, asked)
+    requested = _parse(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog)
+    outcome_now = place(catalog, selection, requested)
     run = runs.new_run(
         tmp_path / "run",
-        found.catalog,
-        found.selection,
+        outcome_now.catalog,
+        outcome_now.selection,
         seed=1,
         shuffled=False,
         image_ids={"fast": "sha256:1"},
@@ -181,8 +184,8 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     assert stored.implementations["fast+cca=bbr+iw=32"].image_id == "sha256:1"
     again = with_variants_of(catalog, stored)
     resumed = select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
-    assert resumed == found.selection
-    assert again.implementations == found.catalog.implementations
+    assert resumed == outcome_now.selection
+    assert again.implementations == outcome_now.catalog.implementations
     assert runs.extend_run(folder, run) == stored
 
 
@@ -191,9 +194,15 @@ def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: 
         selection = select(
             catalog, servers=("fast,fixed",), clients=("stranger",), cases=("sat",), iterations=iterations
         )
-        found = place(catalog, selection, _parse(texts, catalog))
+        outcome_now = place(catalog, selection, _parse(texts, catalog))
         return runs.new_run(
-            tmp_path / "run", found.catalog, found.selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0
+            tmp_path / "run",
+            outcome_now.catalog,
+            outcome_now.selection,
+            seed=1,
+            shuffled=False,
+            image_ids={},
+            timeout_scale=1.0,
         )
 
     stored = plan(2)
@@ -207,8 +216,8 @@ def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: 
 
 
 def test_each_role_gets_its_own_variables() -> None:
-    asked = dict.fromkeys(PARAMETERS, "1")
-    client = environment(Role.CLIENT, testcase="transfer", asked=asked)
-    server = environment(Role.SERVER, testcase="transfer", asked=asked)
-    assert {"CCA", "IW", "ACK_FREQUENCY", "CLIENT_PARAMS"} == set(asked) & set(client)
-    assert {"CCA", "IW", "ACK_FREQUENCY", "SERVER_PARAMS"} == set(asked) & set(server)
+    requested = dict.fromkeys(PARAMETERS, "1")
+    client = environment(Role.CLIENT, testcase="transfer", parameters=requested)
+    server = environment(Role.SERVER, testcase="transfer", parameters=requested)
+    assert {"CCA", "IW", "ACK_FREQUENCY", "CLIENT_PARAMS"} == set(requested) & set(client)
+    assert {"CCA", "IW", "ACK_FREQUENCY", "SERVER_PARAMS"} == set(requested) & set(server)

@@ -27,9 +27,9 @@ def test_a_segment_that_came_before_does_not_move_the_end(tmp_path: Path) -> Non
     packets = connection(CLIENT, SERVER, initials=(7, 9), request=b"GET", response=b"x" * 3000)
     packets += [packets[3]]
     _, read = read_packets(write_capture(tmp_path / "a.pcap", packets))
-    found = exchange(read, *ENDS)
-    assert (found.answered, found.first, found.last) == (0.1, 0.3, 0.5)
-    assert found.bytes == sum(len(packet.ip()) for packet in packets)
+    outcome = exchange(read, *ENDS)
+    assert (outcome.answered, outcome.first, outcome.last) == (0.1, 0.3, 0.5)
+    assert outcome.bytes == sum(len(packet.ip()) for packet in packets)
 
 
 def test_a_segment_that_fills_a_hole_is_the_end(tmp_path: Path) -> None:

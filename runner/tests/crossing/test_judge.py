@@ -54,8 +54,8 @@ def _bare(
 def _sealed() -> list[Sent]:
     """The same packets in a tunnel, with every byte changed."""
     return [
-        Sent(source=TERMINAL, destination=GATEWAY, ports=(5000, 5000), payload=bytes(0xA5 ^ byte for byte in one.ip()))
-        for one in _bare()
+        Sent(source=TERMINAL, destination=GATEWAY, ports=(5000, 5000), payload=bytes(0xA5 ^ byte for byte in item.ip()))
+        for item in _bare()
     ]
 
 
@@ -232,8 +232,8 @@ def test_a_time_out_has_failed(judged: Make) -> None:
 
 
 def test_a_harness_that_stumbled_is_an_error(judged: Make) -> None:
-    result = judged(PLAIN, error={"code": "path-not-ready", "message": "The gateway box ended."})
-    assert (result.outcome, _codes(result)) == (Outcome.ERROR, ["path-not-ready"])
+    result = judged(PLAIN, error={"code": "box-not-ready", "message": "The gateway box ended."})
+    assert (result.outcome, _codes(result)) == (Outcome.ERROR, ["box-not-ready"])
 
 
 def test_two_clocks_that_contradict_each_other_are_an_error(judged: Make) -> None:
@@ -244,8 +244,8 @@ def test_two_clocks_that_contradict_each_other_are_an_error(judged: Make) -> Non
 def test_a_middlebox_that_a_lossy_link_keeps_from_starting_has_failed(
     judged: Make, case: str, outcome: Outcome
 ) -> None:
-    result = judged(VPN, case=case, error={"code": "path-not-ready", "message": "The gateway was not ready."})
-    assert (result.outcome, _codes(result)) == (outcome, ["path-not-ready"])
+    result = judged(VPN, case=case, error={"code": "box-not-ready", "message": "The gateway was not ready."})
+    assert (result.outcome, _codes(result)) == (outcome, ["box-not-ready"])
 
 
 def test_a_client_to_which_nothing_came_has_failed_whatever_the_middlebox(judged: Make) -> None:

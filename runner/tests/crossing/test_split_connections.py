@@ -23,8 +23,8 @@ def _run(*arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
 
 
 def _built(image: str, made_by: str) -> None:
-    found = subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False)
-    if found.returncode != 0:
+    outcome = subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False)
+    if outcome.returncode != 0:
         pytest.skip(f"{image} isn't built; ./bentpipe build {made_by} makes it")
 
 
@@ -44,7 +44,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("path", "image", "variables"),
     [
-        ("tcp-over-quic-quinn", "bentpipe/path-tcp-over-quic-quinn", ()),
+        ("tcp-over-quic-quinn", "bentpipe/middlebox-tcp-over-quic-quinn", ()),
         # In place of 300 s and 100 s: what the tests wait for.
         ("qpep", "bentpipe/qpep", ("-e", "IDLE_TIMEOUT=30s", "-e", "KEEP_ALIVE=10s")),
     ],

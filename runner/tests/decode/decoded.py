@@ -43,7 +43,7 @@ def undecrypted(trace: Trace) -> list[str]:
 
 
 def contents(trace: Trace) -> list[tuple[Any, ...]]:
-    """What was sent, without the row numbers, which depend on what else is in a capture."""
+    """The sent content, without row numbers, which depend on the rest of a capture."""
     names = ("time_ns", "sender", "stream_id", "offset", "length", "fin", "packet_number")
     return sorted(zip(*(trace.stream_frames[name].to_pylist() for name in names), strict=True))
 

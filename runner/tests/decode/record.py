@@ -48,10 +48,10 @@ def main() -> None:
     }
     cases["keyupdate"] = replace(cases["keyupdate"], wire_names={"client": "keyupdate", "server": "transfer"})
     cases["owngeneration"] = replace(cases["transfer"], name="owngeneration", file_sizes=(OWN_KEY_UPDATE,))
-    wanted = [(stack, "transfer") for stack in STACKS]
-    wanted += [(stack, "keyupdate") for stack in ("quinn", "aioquic")]
-    wanted += [("aioquic", "v2"), ("aioquic", "versionnegotiation"), ("quic-go", "owngeneration")]
-    jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in wanted)
+    pairs = [(stack, "transfer") for stack in STACKS]
+    pairs += [(stack, "keyupdate") for stack in ("quinn", "aioquic")]
+    pairs += [("aioquic", "v2"), ("aioquic", "versionnegotiation"), ("quic-go", "owngeneration")]
+    jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in pairs)
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     run = runs.new_run(

@@ -25,7 +25,7 @@ class Record:
 
     @property
     def payload(self) -> bytes:
-        """Of the UDP datagram in an Ethernet frame with an IPv4 header without options."""
+        """The payload of the UDP datagram in an Ethernet frame with an IPv4 header without options."""
         return self.frame[_ETHERNET_HEADER + 28 :]
 
     def with_payload(self, payload: bytes) -> "Record":

@@ -145,7 +145,7 @@ def test_truncated_file_is_read_to_its_last_whole_record(
         write_pcapng(path, records, [Interface(rewrite.ETHERNET, rewrite.ethernet)])
     else:
         write_pcap(path, records)
-    data, seen = path.read_bytes(), set()
+    data, lengths = path.read_bytes(), set()
     for size in range(40, len(data), 211):
         path.write_bytes(data[:size])
         trace = decode_capture(path, key_logs(CAPTURE))
@@ -153,8 +153,8 @@ def test_truncated_file_is_read_to_its_last_whole_record(
         assert times == whole.datagrams["time_ns"].to_pylist()[: len(times)]
         assert trace.meta.truncated is True
         assert next(each for each in trace.checks if each.name == "truncated_capture").holds is False
-        seen.add(len(times))
-    assert len(seen) > len(records) // 2
+        lengths.add(len(times))
+    assert len(lengths) > len(records) // 2
 
 
 def test_fragments_are_counted_and_not_reassembled(tmp_path: Path, records: list[Record]) -> None:

@@ -1,4 +1,4 @@
-"""What the decoder makes of the features of QUIC, and of what captures do to packets."""
+"""The decoder on features of QUIC, and on packets that captures changed."""
 
 import random
 from dataclasses import replace
@@ -142,7 +142,7 @@ def test_json_counts() -> None:
     assert len(bytes.fromhex(report["connections"][0]["client_random"])) == 32
 
 
-# What captures do to packets
+# Changes of packets by captures
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -1,4 +1,4 @@
-"""What the decoder makes of many connections in one capture, and of those that move."""
+"""The decoder on many connections in one capture, and on migrating connections."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -67,7 +67,7 @@ def test_nat_rebinding(tmp_path: Path, name: str) -> None:
 
 
 def test_a_preferred_address_is_quic_without_the_fixed_bit_too(tmp_path: Path) -> None:
-    """RFC 9287: the bit may be 0 in any packet, and the other port is none of QUIC's."""
+    """RFC 9287: the bit may be 0 in any packet, and the other port is not a port of QUIC."""
     capture = shared("misbehaving_aioquic/connectionmigration")
     whole = decode(capture)
     file, data = open_capture(capture)

@@ -1,4 +1,4 @@
-"""What the decoder makes of traces and key logs with parts missing."""
+"""The decoder on captures and key logs with missing parts."""
 
 from pathlib import Path
 

@@ -150,9 +150,9 @@ def test_the_search_for_lost_keys_ends_with_its_budget(tmp_path: Path, monkeypat
     search = KeyRing.search
 
     def counted(ring: KeyRing, *arguments: int) -> object:
-        found = search(ring, *arguments)  # type: ignore[arg-type]
-        spent.append(found[1])
-        return found
+        result = search(ring, *arguments)  # type: ignore[arg-type]
+        spent.append(result[1])
+        return result
 
     monkeypatch.setattr(KeyRing, "search", counted)
     monkeypatch.setattr(rescue, "_ATTEMPTS", 500)

@@ -1,6 +1,6 @@
 """CRYPTO data in any order, and TLS messages with anything in them."""
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.decode.handshake import (
@@ -12,6 +12,7 @@ from runner.decode.handshake import (
 from runner.decode.transport_parameters import parse_transport_parameters
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     bodies=st.lists(st.binary(max_size=60), min_size=1, max_size=5),
     cuts=st.lists(st.tuples(st.integers(0, 300), st.integers(1, 90)), max_size=30),
@@ -27,6 +28,12 @@ def test_messages_come_out_in_order(bodies: list[bytes], cuts: list[tuple[int, i
         messages += stream.feed(offset, piece)
     assert messages == list(enumerate(bodies))
     assert all(stream.feed(offset, piece) == [] for offset, piece in pieces)
+
+
+def test_frames_without_data_behind_a_gap_change_nothing() -> None:
+    stream = CryptoStream()
+    assert stream.feed(8, b"") == []
+    assert stream.feed(0, bytes((8, 0, 0, 4)) + b"abcd" + bytes((8, 0, 0, 0))) == [(8, b"abcd"), (8, b"")]
 
 
 def test_forged_offsets_are_not_kept() -> None:
@@ -56,7 +63,7 @@ def test_transport_parameters() -> None:
         + bytes.fromhex("0a 01 40")  # a value that contradicts its length is left out
         + bytes.fromhex("01 05 00")  # cut off
     )
-    assert parse_transport_parameters(data) == {
+    assert parse_transport_parameters(data).values == {
         "initial_max_data": 0x100000,
         "disable_active_migration": True,
         "preferred_address": {

@@ -1,4 +1,4 @@
-"""QUIC that is easily overlooked: seen, or told."""
+"""QUIC packets that are easily overlooked are decoded, or reported."""
 
 import struct
 from dataclasses import replace
@@ -24,7 +24,7 @@ def _ported(record: Record, port: int) -> Record:
 
 
 def _without_fixed_bit(record: Record) -> Record:
-    """As an endpoint that greases it sends its short headers (RFC 9287); it is no part of what AEAD protects here."""
+    """Short headers with the greased bit (RFC 9287). AEAD doesn't protect the bit in this test."""
     first = record.payload[0]
     return record if first & 0x80 else record.with_payload(bytes((first & 0xBF,)) + record.payload[1:])
 
@@ -70,7 +70,7 @@ def test_decode_says_what_it_skipped(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["decode", str(capture)])
     assert "3 UDP packets not read: no QUIC packets on these addresses and ports." in shown.output
     empty = write_pcap(tmp_path / "empty.pcap", [])
-    assert "holds no UDP packet in 0 records" in CliRunner().invoke(main, ["decode", str(empty)]).output
+    assert "have no UDP packet" in CliRunner().invoke(main, ["decode", str(empty)]).output
 
 
 def _negotiated(time_ns: int, dcid: bytes) -> list[Record]:

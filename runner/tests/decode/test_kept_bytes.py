@@ -50,7 +50,7 @@ def test_the_head_ends_in_the_middle_of_a_frame(stream: int, head: int, before_t
     assert rows.heads == ({0: b"content"[:before_the_end]} if before_the_end else {})
 
 
-@pytest.mark.parametrize(("recording", "said"), [("zerortt", [False, True]), ("resumption", [False, False])])
-def test_the_servers_word_on_early_data(recording: str, said: list[bool]) -> None:
+@pytest.mark.parametrize(("recording", "accepted"), [("zerortt", [False, True]), ("resumption", [False, False])])
+def test_the_servers_word_on_early_data(recording: str, accepted: list[bool]) -> None:
     table = _decoded(f"quic-go_quinn/{recording}").connections
-    assert table["early_data_accepted"].to_pylist() == said
+    assert table["early_data_accepted"].to_pylist() == accepted

@@ -36,20 +36,20 @@ def records(path: Path) -> list[tuple[int, int, bytes, int]]:
         time, link_type, start, end, length = record
         return time, link_type, file.data[start:end], length
 
-    found = [content(record) for record in file.records()]
+    contents = [content(record) for record in file.records()]
     assert not file.truncated
-    return found
+    return contents
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_tshark_decrypts_it_without_a_key_log(tmp_path: Path, side: str) -> None:
     plain = capture(tmp_path, side)
     assert frames_with_data(plain) == []
-    told = frames_with_data(plain, "-o", f"tls.keylog_file:{KEYS[0]}")
+    text = frames_with_data(plain, "-o", f"tls.keylog_file:{KEYS[0]}")
     before = records(plain)
     made = embed_secrets(plain, KEYS)
     assert (made.name, plain.exists()) == (f"{side}.pcapng", False)
-    assert frames_with_data(made) == told != []
+    assert frames_with_data(made) == text != []
     assert records(made) == before
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
 

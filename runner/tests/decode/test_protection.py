@@ -1,5 +1,8 @@
 """Packet protection against the vectors of RFC 9000, RFC 9001 and RFC 9369."""
 
+import hmac
+from random import Random
+
 import pytest
 
 from runner.decode.connection import KeyRing
@@ -7,10 +10,12 @@ from runner.decode.frames import FrameRows, parse_frames
 from runner.decode.handshake import parse_client_hello
 from runner.decode.packets import PacketType, parse_long_header
 from runner.decode.protection import (
+    AES_256,
     CHACHA20,
     VERSION_1,
     VERSION_2,
     Protection,
+    Suite,
     initial_protection,
     reconstruct,
     retry_tag_is_valid,
@@ -101,3 +106,11 @@ def test_packet_numbers_near_the_largest_are_reconstructed(size: int, largest: i
 
 def test_malformed_client_hello() -> None:
     assert parse_client_hello(b"\x03\x03" + bytes(10)) is None
+
+
+@pytest.mark.parametrize("suite", [CHACHA20, AES_256], ids=lambda suite: suite.name)
+def test_hmac_gives_what_the_standard_library_gives(suite: Suite) -> None:
+    rng = Random(1)
+    for length in (0, 1, 20, suite.hash.length, suite.hash.block_length - 1, suite.hash.block_length):
+        key, message = rng.randbytes(length), rng.randbytes(rng.randrange(200))
+        assert suite.hash.hmac(key, message) == hmac.digest(key, message, suite.hash.new(b"").name)

@@ -45,18 +45,18 @@ def test_several_files_and_http3() -> None:
 
 def test_wrong_sizes_break() -> None:
     client_side, server_side = job("quic-go_quic-go/lossy")
-    found = broken(job_checks(client_side, server_side, [SIZE + 1]))
-    assert found == {"stream_bytes": SIZE, "fin_offsets": 0}
-    found = broken(job_checks(client_side, server_side, [SIZE // 2, SIZE // 2]))
-    assert found == {"fin_offsets": 0}
+    names = broken(job_checks(client_side, server_side, [SIZE + 1]))
+    assert names == {"stream_bytes": SIZE, "fin_offsets": 0}
+    names = broken(job_checks(client_side, server_side, [SIZE // 2, SIZE // 2]))
+    assert names == {"fin_offsets": 0}
 
 
 def test_swapped_vantage_points_break() -> None:
-    """What the link lost looks then like packets that nobody sent."""
+    """Packets that the link lost then look like packets that were never sent."""
     client_side, server_side = job("quic-go_quic-go/lossy")
-    found = broken(job_checks(server_side, client_side, None))
-    assert found.keys() == {"arrived_at_client_never_sent", "arrived_at_server_never_sent"}
-    assert all(found.values())
+    names = broken(job_checks(server_side, client_side, None))
+    assert names.keys() == {"arrived_at_client_never_sent", "arrived_at_server_never_sent"}
+    assert all(names.values())
 
 
 def test_kernel_drops_are_unknown_unless_said() -> None:
@@ -70,12 +70,12 @@ def test_unique_bytes_are_counted_once() -> None:
     client_side, server_side = job("quinn_quinn/lossy")
     for trace in (client_side, server_side):
         frames = trace.stream_frames.filter(pc.equal(trace.stream_frames["sender"], SERVER))
-        seen: set[tuple[int, int]] = set()
+        counted: set[tuple[int, int]] = set()
         for stream, offset, length in zip(
             *(frames[name].to_pylist() for name in ("stream_id", "offset", "length")), strict=True
         ):
-            seen.update((stream, byte) for byte in range(offset, offset + length))
-        assert sum(unique_bytes_by_stream(frames).values()) == len(seen) == SIZE
+            counted.update((stream, byte) for byte in range(offset, offset + length))
+        assert sum(unique_bytes_by_stream(frames).values()) == len(counted) == SIZE
     sent = server_side.stream_frames.filter(pc.equal(server_side.stream_frames["sender"], SERVER))
     assert pc.sum(sent["length"]).as_py() > SIZE, "nothing was retransmitted"
     assert final_sizes(server_side, SERVER) == [SIZE]

@@ -1,4 +1,4 @@
-"""What tshark reads in a capture, as plain tuples: the first oracle of the decoder."""
+"""tshark's view of a capture, as plain tuples: the first oracle of the decoder."""
 
 import shutil
 import subprocess

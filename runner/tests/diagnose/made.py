@@ -293,12 +293,12 @@ class Made:
         cause = self.cause
         parameters = {"initial_max_data": cause.receive_window, "initial_max_stream_data_bidi_local": 1 << 40}
         row = connection(client_transport_parameters=json.dumps(parameters), alpn="hq-interop")
-        client, server = (trace(sorted(side, key=lambda one: one.time), row) for side in (self.far, self.near))
+        client, server = (trace(sorted(side, key=lambda packet: packet.time), row) for side in (self.far, self.near))
         forward = LinkParameters(data_rate=cause.data_rate, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
         back = LinkParameters(data_rate=2_000_000, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
         if cause.advertised:
             forward = LinkParameters(data_rate=cause.advertised, delay=0.0, queue_packets=0, loss=0.0)
             back = LinkParameters(data_rate=cause.advertised // 4, delay=0.0, queue_packets=0, loss=0.0)
-        found = facts(client, server)
-        numbers = sample(client, server, found, file_sizes=(cause.size,), forward=forward, return_=back)
-        return explain(Transfer(Recording(client, server)), found, numbers, forward=forward, return_=back)
+        trace_facts = facts(client, server)
+        numbers = sample(client, server, trace_facts, file_sizes=(cause.size,), forward=forward, return_=back)
+        return explain(Transfer(Recording(client, server)), trace_facts, numbers, forward=forward, return_=back)

@@ -35,20 +35,20 @@ CAUSES = {
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_cause_leads_to_its_diagnosis_and_to_no_other(name: str) -> None:
     cause, codes = CAUSES[name]
-    found = Made(cause).explained()
-    assert {one.code for one in found.diagnoses} == codes
-    for one in found.diagnoses:
-        assert 0 <= one.start < one.end <= found.spans[-1].end + 1
-        assert one.sentence.endswith(".")
-    assert sum(found.limits.values()) == pytest.approx(1.0)
-    assert "unknown" not in found.limits
+    explanation = Made(cause).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == codes
+    for diagnosis in explanation.diagnoses:
+        assert 0 <= diagnosis.start < diagnosis.end <= explanation.spans[-1].end + 1
+        assert diagnosis.sentence.endswith(".")
+    assert sum(explanation.limits.values()) == pytest.approx(1.0)
+    assert "unknown" not in explanation.limits
 
 
 def test_bursts_and_held_datagrams_are_found_beside_what_they_lead_to() -> None:
     bursts = Made(Cause(burst=True, initial_window=60_000, cap=150_000)).explained()
-    assert "bursts" in {one.code for one in bursts.diagnoses}
+    assert "bursts" in {diagnosis.code for diagnosis in bursts.diagnoses}
     held = Made(replace(CLEAN, held=20)).explained()
-    assert "out-of-order" in {one.code for one in held.diagnoses} <= {"out-of-order", "window-after-loss"}
+    assert "out-of-order" in {diagnosis.code for diagnosis in held.diagnoses} <= {"out-of-order", "window-after-loss"}
 
 
 def test_the_limit_is_the_one_that_was_set() -> None:
@@ -67,30 +67,30 @@ def test_the_limit_is_the_one_that_was_set() -> None:
 
 
 def test_a_link_that_delivers_less_than_its_contract_is_full_all_the_same() -> None:
-    found = Made(replace(CLEAN, size=4_000_000, advertised=24_000_000)).explained()
-    assert not found.diagnoses
-    assert found.limits[Limit.LINK] > 0.6
+    explanation = Made(replace(CLEAN, size=4_000_000, advertised=24_000_000)).explained()
+    assert not explanation.diagnoses
+    assert explanation.limits[Limit.LINK] > 0.6
 
 
 @pytest.mark.parametrize("name", ["clean", "receive window", "slow start capped", "losses", "an ACK for each"])
 def test_what_a_contract_advertises_changes_nothing(name: str) -> None:
-    found = [Made(replace(CAUSES[name][0], advertised=rate)).explained() for rate in (1_000_000, 90_000_000)]
-    assert found[0].spans == found[1].spans
-    assert found[0].diagnoses == found[1].diagnoses
+    explanations = [Made(replace(CAUSES[name][0], advertised=rate)).explained() for rate in (1_000_000, 90_000_000)]
+    assert explanations[0].spans == explanations[1].spans
+    assert explanations[0].diagnoses == explanations[1].diagnoses
 
 
 @pytest.mark.parametrize("advertised", [400_000, 40_000_000])
 def test_a_real_return_link_is_full_where_acks_wait(advertised: int) -> None:
     dense = replace(CLEAN, ack_every=1, ack_size=200, advertised=advertised)
-    assert not {one.code for one in Made(dense).explained().diagnoses}
+    assert not {diagnosis.code for diagnosis in Made(dense).explained().diagnoses}
     full = Made(replace(dense, back_rate=600_000)).explained()
-    assert {one.code for one in full.diagnoses} == {"dense-acks", "return-link-full"}
+    assert {diagnosis.code for diagnosis in full.diagnoses} == {"dense-acks", "return-link-full"}
 
 
 def test_an_application_that_writes_a_little_often_is_told_from_a_small_window() -> None:
-    found = Made(replace(CLEAN, initial_window=100_000, writes=(4_000, 0.01))).explained()
-    assert {one.code for one in found.diagnoses} == {"application-idle"}
-    assert found.limits[Limit.APPLICATION] > 0.6
+    explanation = Made(replace(CLEAN, initial_window=100_000, writes=(4_000, 0.01))).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"application-idle"}
+    assert explanation.limits[Limit.APPLICATION] > 0.6
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,17 @@ def test_an_application_that_writes_a_little_often_is_told_from_a_small_window()
     ],
 )
 def test_writes_are_seen_whatever_their_size(cause: Cause) -> None:
-    found = Made(cause).explained()
-    assert {one.code for one in found.diagnoses} == {"application-idle"}
-    assert found.limits[Limit.APPLICATION] > 0.6
+    explanation = Made(cause).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"application-idle"}
+    assert explanation.limits[Limit.APPLICATION] > 0.6
 
 
 def test_datagrams_that_the_stack_takes_for_full_are_no_writes() -> None:
     # It fills 1250 B, although a probe of 1400 B passed; a packet with an ACK holds fewer stream bytes.
     small = Cause(packet=1250, probe=1_400, with_ack=20, cap=14_000, size=400_000)
-    found = Made(small).explained()
-    assert {one.code for one in found.diagnoses} == {"window-never-grew"}
-    assert Limit.APPLICATION not in found.limits or found.limits[Limit.APPLICATION] < 0.05
+    explanation = Made(small).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"window-never-grew"}
+    assert Limit.APPLICATION not in explanation.limits or explanation.limits[Limit.APPLICATION] < 0.05
 
 
 @pytest.mark.parametrize(
@@ -137,29 +137,29 @@ def test_datagrams_that_the_stack_takes_for_full_are_no_writes() -> None:
     ],
 )
 def test_short_datagrams_of_a_window_that_is_full_are_no_idle_application(cause: Cause) -> None:
-    found = Made(cause).explained()
-    assert {one.code for one in found.diagnoses} == {"slow-start-left-early"}
-    assert found.limits[Limit.CONGESTION_WINDOW] > 0.7
+    explanation = Made(cause).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"slow-start-left-early"}
+    assert explanation.limits[Limit.CONGESTION_WINDOW] > 0.7
 
 
 def test_small_datagrams_are_the_stacks_own_where_an_ack_lets_them_go() -> None:
-    found = Made(Cause(packet=700, probe=1_400, with_ack=20, cap=200_000)).explained()
-    assert {one.code for one in found.diagnoses} == {"small-datagrams"}
+    explanation = Made(Cause(packet=700, probe=1_400, with_ack=20, cap=200_000)).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"small-datagrams"}
 
 
 @pytest.mark.parametrize(("packets", "told"), [(10, False), (20, True)])
 def test_a_burst_of_an_initial_window_is_allowed(packets: int, *, told: bool) -> None:
     window = packets * 1_400
-    found = Made(Cause(burst=True, initial_window=window, cap=window, size=400_000)).explained()
-    assert ("bursts" in {one.code for one in found.diagnoses}) is told
+    explanation = Made(Cause(burst=True, initial_window=window, cap=window, size=400_000)).explained()
+    assert ("bursts" in {diagnosis.code for diagnosis in explanation.diagnoses}) is told
 
 
 def test_a_window_that_a_needless_repeat_lowered_did_not_leave_slow_start_early() -> None:
     calm = Cause(initial_window=40_000, cap=80_000)
-    assert "slow-start-left-early" in {one.code for one in Made(calm).explained().diagnoses}
+    assert "slow-start-left-early" in {diagnosis.code for diagnosis in Made(calm).explained().diagnoses}
     for repeated in (30, 100):
         repeats = replace(calm, late=partial(eq, repeated))
-        codes = {one.code for one in Made(repeats).explained().diagnoses}
+        codes = {diagnosis.code for diagnosis in Made(repeats).explained().diagnoses}
         assert not codes & {"slow-start-left-early", "window-never-grew"}
 
 

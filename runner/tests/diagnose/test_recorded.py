@@ -20,20 +20,20 @@ from runner.trace.vantage import Recording
 from runner.validation.causes import Labelled, recorded
 from runner.validation.labelled import case_of
 
-RECORDED = {one.name: one for one in recorded()}
+RECORDED = {recording.name: recording for recording in recorded()}
 
 
 @cache
 def explanation(name: str) -> Explanation:
     artifacts, record = artifacts_of(RECORDED[name]), case_of(RECORDED[name]).record()
     client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
-    found = facts(client, server)
-    numbers = measured(client, server, found, record)
-    return explained(client, server, found, numbers, record=record, truth=load_truth(artifacts.link_truth))
+    trace_facts = facts(client, server)
+    numbers = measured(client, server, trace_facts, record)
+    return explained(client, server, trace_facts, numbers, record=record, truth=load_truth(artifacts.link_truth))
 
 
 def codes(name: str) -> set[str]:
-    return {one.code for one in explanation(name).diagnoses}
+    return {diagnosis.code for diagnosis in explanation(name).diagnoses}
 
 
 @cache
@@ -43,24 +43,24 @@ def departures(name: str, sender: str) -> dict[int, list[float]]:
     recording = Recording(load_tables(artifacts.client_tables), load_tables(artifacts.server_tables))
     near = recording.near(code)
     assert near is not None and recording.origin_ns is not None
-    found = defaultdict(list)
+    times = defaultdict(list)
     for row in np.flatnonzero(near.packets["sender"] == code):
         time = (int(near.packet_time[row]) - recording.origin_ns) / 1e9
-        found[int(near.packets["packet_number"][row])].append(time)
-    return found
+        times[int(near.packets["packet_number"][row])].append(time)
+    return times
 
 
-@pytest.mark.parametrize("one", RECORDED.values(), ids=RECORDED)
-def test_a_set_cause_is_found_and_nothing_else(one: Labelled) -> None:
-    found, record = explanation(one.name), case_of(one).record()
+@pytest.mark.parametrize("label", RECORDED.values(), ids=RECORDED)
+def test_a_set_cause_is_found_and_nothing_else(label: Labelled) -> None:
+    explained_, record = explanation(label.name), case_of(label).record()
     slack = 2 * (record.forward.delay + record.return_.delay)  # on the way, and behind a queue
-    assert one.expected <= codes(one.name) <= one.expected | one.allowed
-    assert found.limits.get("unknown", 0.0) < 0.1
-    for diagnosis in found.diagnoses:
-        assert found.spans[0].start <= diagnosis.start <= diagnosis.end
+    assert label.expected <= codes(label.name) <= label.expected | label.allowed
+    assert explained_.limits.get("unknown", 0.0) < 0.1
+    for diagnosis in explained_.diagnoses:
+        assert explained_.spans[0].start <= diagnosis.start <= diagnosis.end
         assert diagnosis.section
         assert diagnosis.packets
-        sent = departures(one.name, diagnosis.vantage)
+        sent = departures(label.name, diagnosis.vantage)
         for number in diagnosis.packets:
             assert any(diagnosis.start - slack <= time <= diagnosis.end + slack for time in sent[number]), diagnosis
         assert re.search(r"\d", diagnosis.sentence)
@@ -69,7 +69,7 @@ def test_a_set_cause_is_found_and_nothing_else(one: Labelled) -> None:
 def test_every_code_has_a_recording_with_it_and_one_without() -> None:
     source = "".join(path.read_text() for path in Path(detectors.__path__[0]).glob("*.py"))
     known = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source)) | {"bursts", "outage"}
-    expected = {code for one in RECORDED.values() for code in one.expected}
+    expected = {code for value in RECORDED.values() for code in value.expected}
     assert known == expected
     for code in known:
         assert any(code in codes(name) for name in RECORDED)

@@ -16,7 +16,7 @@ from runner.validation.labelled_virtual import make
 
 PACKAGE = Path(diagnose.__file__).parent
 ROW = re.compile(r"^\| §(5\.6\.[\d.]+).*\| `([a-z-]+)` \| (?:`([a-z-]+)` )?\|$", re.MULTILINE)
-ROWS = [found.groups() for found in ROW.finditer((PACKAGE / "README.md").read_text())]
+ROWS = [row.groups() for row in ROW.finditer((PACKAGE / "README.md").read_text())]
 
 
 @pytest.mark.parametrize(("name", "code"), [(name, code) for _, name, code in ROWS if code != CELL])
@@ -35,7 +35,7 @@ def test_every_pattern_that_a_detector_is_about_is_in_the_table() -> None:
     assert len(ROWS) >= 18
     assert cited <= {section for section, _, _ in ROWS}
     assert {name for _, name, code in ROWS if code == CELL} == {"sometimes-slow"}
-    assert any(one.name.startswith("sometimes-slow") and CELL in one.expected for one in labelled())
+    assert any(label.name.startswith("sometimes-slow") and CELL in label.expected for label in labelled())
 
 
 @pytest.mark.slow
@@ -44,8 +44,8 @@ def test_iterations_of_which_some_stay_slow_are_told_apart(tmp_path: Path) -> No
     make(tmp_path / "run", tuple(replace(RECORDED[name], iterations=4) for name in ("clean", "never-grows")))
     folder = RunFolder.open(tmp_path / "run")
     numbers = [explained[1] for job in folder.run.order if (explained := explain_again(folder, job)) is not None]
-    goodputs = [one.goodput for one in numbers if one.goodput]
-    found = two_modes(goodputs)
-    assert found is not None
-    assert (found.lower, found.upper) == (4, 4)
+    goodputs = [number.goodput for number in numbers if number.goodput]
+    modes = two_modes(goodputs)
+    assert modes is not None
+    assert (modes.lower, modes.upper) == (4, 4)
     assert two_modes([*goodputs[:4], *goodputs[:4]]) is None

@@ -108,9 +108,9 @@ def of_frames(rng: Random, seed: Seed) -> Captures:
     packet = rng.choice(seed.opened[side])
     twin = next(
         (
-            one
-            for one in seed.opened[1 - side]
-            if (one.number, one.plain, one.first) == (packet.number, packet.plain, packet.first)
+            item
+            for item in seed.opened[1 - side]
+            if (item.number, item.plain, item.first) == (packet.number, packet.plain, packet.first)
         ),
         None,
     )
@@ -118,8 +118,8 @@ def of_frames(rng: Random, seed: Seed) -> Captures:
         return Captures(_resealed(rng, seed.captures[0], seed.opened[0]), None, seed.keys)
     plain = payload(rng, packet.plain)
     both = [bytearray(data) for data in seed.captures]
-    for at, one in ((side, packet), (1 - side, twin)):
-        both[at][one.start : one.end] = one.sealed(seed.captures[at], plain)
+    for at, item in ((side, packet), (1 - side, twin)):
+        both[at][item.start : item.end] = item.sealed(seed.captures[at], plain)
     return Captures(bytes(both[0]), bytes(both[1]), seed.keys)
 
 

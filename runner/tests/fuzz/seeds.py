@@ -13,11 +13,12 @@ from runner.decode import Trace, decode_capture
 from runner.decode.capture import capture_of, open_capture
 from runner.decode.connection import Connection, KeyRing
 from runner.decode.decoder import Decoder
+from runner.decode.file_bytes import Data
 from runner.decode.keylog import APPLICATION, Session, read_key_logs
 from runner.decode.network import read_datagrams
 from runner.decode.packets import LongHeader, PacketType, parse_long_header
 from runner.decode.protection import Protection, candidates
-from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDEX, NUMBER, PACKET_COLUMNS, SENDER, TYPE
+from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDEX, NUMBER, SENDER, TYPE
 from runner.judge.disturbance import load_truth
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import LinkTruth
@@ -122,13 +123,13 @@ def _datagrams(data: bytes) -> list[bytes]:
 
 def records(data: bytes) -> list[tuple[bytes, bytes]]:
     """The records of a pcap file of this host's byte order: header and frame."""
-    found, position = [], PCAP_HEADER
+    collected, position = [], PCAP_HEADER
     while position + RECORD_HEADER <= len(data):
         size = int.from_bytes(data[position + 8 : position + 12], "little")
         start = position + RECORD_HEADER
-        found.append((data[position:start], data[start : start + size]))
+        collected.append((data[position:start], data[start : start + size]))
         position = start + size
-    return found
+    return collected
 
 
 def _seed(name: str, paths: tuple[Path, Path] | None = None) -> Seed:
@@ -166,16 +167,12 @@ def _open(capture: Path, key_logs: tuple[Path, ...]) -> Iterator[Sealed]:
     datagrams, sessions = read_datagrams(file), read_key_logs(key_logs)
     decoder = Decoder(datagrams, sessions)
     decoder.run(list(range(len(datagrams.start))))
-    flat = decoder.rows.packets
-    rows = sorted(
-        (flat[at : at + PACKET_COLUMNS] for at in range(0, len(flat), PACKET_COLUMNS)),
-        key=lambda row: (row[DATAGRAM], row[INDEX]),
-    )
-    position = 0
+    rows = sorted(decoder.rows.packets.matrix().tolist(), key=lambda row: (row[DATAGRAM], row[INDEX]))
+    starts, ends, position = datagrams.start.tolist(), datagrams.end.tolist(), 0
     for row in rows:
         if row[INDEX] == 0:
-            position = datagrams.start[row[DATAGRAM]]
-        end = datagrams.end[row[DATAGRAM]]
+            position = starts[row[DATAGRAM]]
+        end = ends[row[DATAGRAM]]
         header = parse_long_header(file.data, position, end) if file.data[position] & 0x80 else None
         if row[DECRYPTED] and row[NUMBER] >= 0:
             connection = decoder.registry.connections[row[CONNECTION]]
@@ -195,14 +192,14 @@ def _protections(
             return connection.initial_options(header.version, row[SENDER])
         return side.handshake if row[TYPE] == PacketType.HANDSHAKE else side.early
     secrets = sessions.get(connection.client_random or b"", {}).get(APPLICATION[row[SENDER]], ())
-    found = candidates(secrets, connection.version or 0, connection.suite)
+    outcome = candidates(secrets, connection.version or 0, connection.suite)
     for _ in range(row[GENERATION]):
-        found = [protection.next_generation() for protection in found]
-    return found
+        outcome = [protection.next_generation() for protection in outcome]
+    return outcome
 
 
 def _unseal(
-    data: bytes,
+    data: Data,
     start: int,
     header: LongHeader | None,
     end: int,

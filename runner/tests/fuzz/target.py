@@ -18,10 +18,9 @@ from runner.decode import Trace, decode_capture, job_checks, rescue
 from runner.decode import to_json as trace_to_json
 from runner.decode.capture import capture_of
 from runner.decode.decode import decode_datagrams
-from runner.decode.frames import ACK_COLUMNS, FRAME_NAMES, OTHER_COLUMNS, STREAM_COLUMNS
+from runner.decode.frames import FRAME_NAMES
 from runner.decode.keylog import read_key_logs
 from runner.decode.network import read_datagrams
-from runner.decode.rows import PACKET_COLUMNS
 from runner.decode.schema import PACKET_TYPES, SPACES, TABLES
 from runner.diagnose.transfer_diagnoses import explained
 from runner.errors import CaptureError
@@ -113,24 +112,28 @@ class Target:
     def _deep(self, seed: Seed, client: Trace | None, server: Trace | None) -> None:
         """Facts, numbers, plots, diagnoses, invariants, every check of every case."""
         self._count("deep")
-        found = facts(client, server)
+        recorded_facts = facts(client, server)
         record = _catalog().cases["handshake"].record()
         sizes = tuple(file.size for file in seed.evidence.files)
         link = {"forward": record.forward, "return_": record.return_}
-        numbers = sample(client, server, found, file_sizes=sizes, **link)
-        drawn = series(client, server, found, numbers, file_sizes=sizes, **link)
+        numbers = sample(client, server, recorded_facts, file_sizes=sizes, **link)
+        drawn = series(client, server, recorded_facts, numbers, file_sizes=sizes, **link)
         json.dumps(drawn, allow_nan=False)
         if client is not None and server is not None:
-            why = explained(client, server, found, numbers, record=record, truth=seed.truth)
+            why = explained(client, server, recorded_facts, numbers, record=record, truth=seed.truth)
             assert all(isfinite(one.start) and isfinite(one.end) for one in why.diagnoses)
             job_checks(client, server, sizes)
-        readings(Artifacts(seed.folder), seed.evidence, found, numbers)
+        readings(Artifacts(seed.folder), seed.evidence, recorded_facts, numbers)
         for case in _catalog().cases.values():
             context = CaseEvidence(
-                facts=found, evidence=seed.evidence, case=case.record(), truth=seed.truth, protocol="hq-interop"
+                facts=recorded_facts,
+                evidence=seed.evidence,
+                case=case.record(),
+                truth=seed.truth,
+                protocol="hq-interop",
             )
             # The judge asks no check about a recording without a connection.
-            for check in (*case.preconditions, *case.capabilities, *case.checks) if found.connections else ():
+            for check in (*case.preconditions, *case.capabilities, *case.checks) if recorded_facts.connections else ():
                 for finding in check(context):
                     json.dumps((finding.actual, finding.expected, finding.places, finding.times), allow_nan=False)
 
@@ -161,8 +164,8 @@ class Target:
         role = rng.choice(("client", "server"))
         (folder / role / "qlog").mkdir(parents=True, exist_ok=True)
         (folder / role / "qlog" / "any.sqlog").write_bytes(mutations.of_qlog(rng, rng.choice(qlogs())))
-        asked = rng.choice(({}, {"CCA": "cubic", "IW": "10", "ACK_FREQUENCY": "4"}))
-        endpoint = replace(seed.evidence.server, environment={**seed.evidence.server.environment, **asked})
+        requested = rng.choice(({}, {"CCA": "cubic", "IW": "10", "ACK_FREQUENCY": "4"}))
+        endpoint = replace(seed.evidence.server, environment={**seed.evidence.server.environment, **requested})
         readings(Artifacts(folder), replace(seed.evidence, client=endpoint, server=endpoint), None, None)
         window = congestion_window(folder / role / "qlog", rng.choice((0, round(seed.evidence.started_unix_s * 1e9))))
         if window is not None:
@@ -188,13 +191,8 @@ def _rows(made: mutations.Captures) -> None:
     datagrams = read_datagrams(file)
     decoder, _ = decode_datagrams(datagrams, read_key_logs((), (made.keys, *file.secrets)))
     frames = decoder.rows.frames
-    for flat, width in (
-        (decoder.rows.packets, PACKET_COLUMNS),
-        (frames.streams, STREAM_COLUMNS),
-        (frames.acks, ACK_COLUMNS),
-        (frames.others, OTHER_COLUMNS),
-    ):
-        np.array(flat, dtype=np.int64).reshape(-1, width)
+    for rows in (decoder.rows.packets, frames.streams, frames.acks, frames.ranges, frames.others):
+        rows.settle()
 
 
 def _changed_table(rng: Random, table: pa.Table, schema: pa.Schema) -> pa.Table:

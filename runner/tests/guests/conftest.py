@@ -1,4 +1,4 @@
-"""Guests of this host's engine, where the endpoint image of a stranger runs as in lanes."""
+"""Guests of this host's engine, in which an untrusted endpoint image runs as in lanes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,7 @@ from docker.errors import ImageNotFound
 from runner.campaign.clocks import EPOCH
 from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
+from runner.guests.house import IMAGE
 from runner.tests.lanes.conftest import ask, engine, stranger
 
 __all__ = ["ask", "engine", "stranger"]
@@ -19,9 +20,9 @@ __all__ = ["ask", "engine", "stranger"]
 def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
     """In the place of lanes: the tests of hostile images are the same."""
     try:
-        engine.images.get("bentpipe/guest")
+        engine.images.get(IMAGE)
     except ImageNotFound:
-        pytest.skip("the image bentpipe/guest is not built: `./bentpipe demo --clock virtual` builds it in minutes")
+        pytest.skip(f"the image {IMAGE} is not built: `./bentpipe demo --clock virtual` builds it in minutes")
     scratch: Path = tmp_path_factory.mktemp("guests")
     for folder in (scratch, *scratch.parents[:2]):
         folder.chmod(0o755)  # guests run as another user when root runs the tests

@@ -1,6 +1,7 @@
-"""What a guest is told and what it reports, without a guest."""
+"""The description and the report of a guest, without a guest."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,15 @@ from runner.campaign import clocks
 from runner.compare.conditions import differences, refuse
 from runner.config.catalog import Catalog
 from runner.errors import LaneError, UsageError
-from runner.guests.description import Description, describe_pair
+from runner.guests.description import Description, describe_job
 from runner.guests.disks import Disk, owner
 from runner.guests.reading import read_report
 from runner.inputs import inputs
+from runner.lanes.network import network_script
 from runner.lanes.request import EndpointSpec, LaneJob
 from runner.model.job import Job
 from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.middlebox import BOXES, Middlebox
 from runner.model.run import Run
 from runner.model.topology import Topology
 from runner.plan.runs import extend_run
@@ -28,12 +31,12 @@ GROUPS = "root:x:0:\nstaff:x:50:\n"
 
 def records(content: bytes) -> list[tuple[str, tuple[str, ...]]]:
     words = content.decode().split("\0")[:-1]
-    found = []
+    collected = []
     while words:
         name, count = words[0], int(words[1])
-        found.append((name, tuple(words[2 : 2 + count])))
+        collected.append((name, tuple(words[2 : 2 + count])))
         words = words[2 + count :]
-    return found
+    return collected
 
 
 def job(*, seed: int = 3) -> LaneJob:
@@ -55,28 +58,82 @@ def described(*, seed: int = 3) -> list[tuple[str, tuple[str, ...]]]:
         return Disk(path=Path(f"/disks/{name}.erofs"), command=(f"/{name}",), environment={"PATH": "/bin"}, user=101)
 
     disks = {role: disk(role) for role in ("client", "server", "sim")}
-    return records(describe_pair(job(seed=seed), disks, "/disks"))
+    return records(describe_job(job(seed=seed), disks, "/disks"))
 
 
 def test_a_pair_gets_the_world_of_a_lane() -> None:
-    found = described()
-    names = [name for name, _ in found]
+    outcome = described()
+    names = [name for name, _ in outcome]
     assert names.count("cable") == 2 and names.count("namespace") == 3 and names.count("capture") == 2
-    processes = {fields[0]: fields for name, fields in found if name == "process"}
+    processes = {fields[0]: fields for name, fields in outcome if name == "process"}
     assert processes["client"][:4] == ("client", "client", "client", "101")
     assert "CLIENT_PARAMS=a\nb c" in processes["client"], "free text keeps its lines"
     assert "ROLE=server" in processes["server"]
     assert json.loads(processes["sim"][-1])["ready_port"] == 57832
-    hosts = next(fields[2] for name, fields in found if name == "file" and fields[:2] == ("client", "/etc/hosts"))
+    hosts = next(fields[2] for name, fields in outcome if name == "file" and fields[:2] == ("client", "/etc/hosts"))
     assert "193.167.100.100\tserver4\n" in hosts and "fd00:cafe:cafe:100::100\tserver46\n" in hosts
-    settings = {fields[0]: fields[1] for name, fields in found if name == "set"}
+    settings = {fields[0]: fields[1] for name, fields in outcome if name == "set"}
     assert float(settings["timeout"]) == 60
     assert float(settings["one_way_sum"]) == pytest.approx(0.6)
 
 
+def over_boxes() -> list[tuple[str, tuple[str, ...]]]:
+    """A download through qpep over two segments, its TCP controller BBR."""
+    box = Middlebox(name="qpep", image="qpep", url="", version="", poses_as_server=True)
+    spec = EndpointSpec(image="qpep", environment={"CCA": "bbr"})
+    pair = job()
+    requested = replace(
+        pair,
+        topology=Topology(link=LinkRecord(name="two", segments=pair.topology.link.segments * 2), middlebox=box),
+        boxes=dict.fromkeys(BOXES, spec),
+        controllers={"terminal": "bbr", "gateway": "bbr"},
+        server_port=443,
+        own_server=True,
+        lose_all=True,
+    )
+    names = ("client", "server", "sim", "ground", "terminal", "gateway")
+    disks = {name: Disk(path=Path(f"/disks/{name}.erofs"), command=(f"/{name}",), environment={}) for name in names}
+    return records(describe_job(requested, disks, "/disks"))
+
+
+def test_middleboxes_stand_where_they_stand_in_lanes() -> None:
+    outcome = over_boxes()
+    of_kind = {kind: [fields for name, fields in outcome if name == kind] for kind in dict(outcome)}
+    assert len(of_kind["cable"]) == 5 and len(of_kind["capture"]) == 6
+    settings = {fields[0]: fields[1:] for fields in of_kind["namespace"]}
+    forwarding = {role for role, values in settings.items() if "net.ipv4.ip_forward=1" in values}
+    assert forwarding == {"terminal", "gateway"}
+    processes = {fields[0]: fields for fields in of_kind["process"]}
+    assert [processes[role][1] for role in ("terminal", "gateway", "ground")] == ["box", "box", "link"]
+    assert {fields[0] for fields in of_kind["device"]} == {"terminal", "gateway"}
+    binds = {fields[:2] for fields in of_kind["bind"]}
+    assert {("terminal", "/keys"), ("gateway", "/keys"), ("terminal", "/certs"), ("gateway", "/certs")} <= binds
+    assert not {("client", "/keys"), ("server", "/keys")} & binds
+    seeds = [json.loads(processes[role][-1])["seed"] for role in ("sim", "ground")]
+    assert len(set(seeds)) == 2, "two segments lose different packets"
+    assert of_kind["ready"] == [("tcp", "server", "", "443")]
+    assert of_kind["listen"] == [("terminal", "57832")]
+
+
+def test_routes_of_guests_are_those_of_lanes() -> None:
+    """A record has the words of the command that a lane gives to `ip`."""
+    outcome = {fields for name, fields in over_boxes() if name == "route"}
+    assert ("terminal", "change", "193.167.0.0/24", "", "lan0", "bbr") in outcome
+    assert ("gateway", "add", "193.167.100.0/24", "10.66.0.2", "", "bbr") in outcome
+    script = network_script(
+        dict.fromkeys(("client", "terminal", "sim", "gateway", "ground", "server"), 1),
+        {"terminal": "bbr", "gateway": "bbr"},
+        routed=True,
+        ground=True,
+    )
+    for _, how, network, gateway, interface, controller in outcome:
+        where = f"via {gateway}" if gateway else f"dev {interface}"
+        assert f"route {how} {network} {where} congctl {controller}" in script
+
+
 def test_only_the_seed_tells_two_iterations_apart() -> None:
-    one, other = described(seed=3), described(seed=4)
-    different = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+    first, other = described(seed=3), described(seed=4)
+    different = [(a, b) for a, b in zip(first, other, strict=True) if a != b]
     [(before, after)] = different
     [old], [new] = set(before[1]) - set(after[1]), set(after[1]) - set(before[1])
     assert json.loads(new) == json.loads(old) | {"seed": 4}
@@ -110,7 +167,7 @@ def test_a_user_that_the_image_does_not_know(declared: str) -> None:
 
 def test_a_report_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
     report = read_report(
-        "began 100.5\nstage server-ready 0.05\nready 1\nerror link-died The simulator ended.\nerror other no\n"
+        "began 100.5\nstage server-ready 0.05\nready 1\nerror link-died - The simulator ended.\nerror other sim no\n"
         "process client started=1 ended=1 code=137 began=101.0 end=102.5 stopped=0 timed_out=1 flooded=0 printed=9\n"
     )
     assert (report.began, report.ready, report.done) == (100.5, True, None)
@@ -144,7 +201,7 @@ def run_of(clock_name: str, catalog: Catalog | None = None) -> Run:
         implementations={},
         order=(),
     )
-    return clocks.on(run, clock_name)
+    return clocks.with_clock(run, clock_name)
 
 
 def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
@@ -158,11 +215,11 @@ def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
 
 
 def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
-    found = differences(run_of("real", catalog), run_of("virtual", catalog))
-    assert list(found) == ["clock"]
+    differing = differences(run_of("real", catalog), run_of("virtual", catalog))
+    assert list(differing) == ["clock"]
     with pytest.raises(UsageError, match="--despite clock"):
-        refuse(found, frozenset())
-    refuse(found, frozenset({"clock"}))
+        refuse(differing, frozenset())
+    refuse(differing, frozenset({"clock"}))
 
 
 def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:

@@ -1,4 +1,4 @@
-"""Guests that hang, die, panic, take too long or run out of memory: told apart, and never a run that stands still."""
+"""Guests that hang, die, panic, take too long or run out of memory get different errors, and the run continues."""
 
 import os
 import signal
@@ -21,6 +21,8 @@ from runner.units import MIB
 
 pytestmark = pytest.mark.docker
 
+SCRATCH = "guard-of-guests"
+
 RunWith = Callable[[Setting, LaneJob], Evidence]
 
 
@@ -30,7 +32,7 @@ def run_with(lanes: GuestHost, tmp_path_factory: pytest.TempPathFactory) -> RunW
     del lanes
 
     def run(setting: Setting, job: LaneJob) -> Evidence:
-        scratch = tmp_path_factory.mktemp("guard")
+        scratch = tmp_path_factory.mktemp(SCRATCH)
         scratch.chmod(0o755)
         with GuestHost.open("guard", setting, lanes=1, scratch=scratch) as host:
             return host.run(job)
@@ -55,7 +57,7 @@ def at_kernels(do: Callable[[int], None], *, after: float) -> None:
 
 
 def take_memory(pid: int) -> None:
-    """What happens to a kernel when the host has no memory left for it."""
+    """Make a kernel lose its memory, as when the host has none left."""
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
             if entry.stat().st_size > 64 * MIB:
@@ -63,13 +65,14 @@ def take_memory(pid: int) -> None:
 
 
 def kernels() -> list[int]:
-    """Processes whose program is a guest's kernel."""
-    found = []
+    """Processes of guests that these tests have started: others of this host are left alone."""
+    pids = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"/guest/kernel\0"):
-                found.append(int(entry.name))
-    return found
+            ours = entry.name.isdigit() and SCRATCH in str((entry / "cwd").readlink())
+            if ours and (entry / "cmdline").read_bytes().startswith(b"kernel\0"):
+                pids.append(int(entry.name))
+    return pids
 
 
 def test_a_client_out_of_memory_says_so(run_with: RunWith, ask: Ask) -> None:
@@ -95,11 +98,20 @@ def test_a_kernel_that_is_killed_died(run_with: RunWith, ask: Ask) -> None:
     assert another_attempt_helps(evidence.error["code"])
 
 
-def test_a_kernel_whose_memory_is_lost_is_our_error(run_with: RunWith, ask: Ask) -> None:
-    """The moment decides whether the kernel still prints its panic, or dies by SIGBUS without a word."""
-    at_kernels(take_memory, after=0.1)
+@pytest.mark.parametrize("after", [0.1, 0.4])
+def test_a_kernel_whose_memory_is_lost_is_no_panic_of_its_own(run_with: RunWith, ask: Ask, after: float) -> None:
+    """The moment decides whether the kernel prints a panic over SIGBUS, or SIGBUS ends it without a word."""
+    at_kernels(take_memory, after=after)
     evidence = run_with(Setting(epoch=EPOCH, spin_cpu_s=10.0), ask(client="burn", timeout=1000))
-    assert evidence.error["code"] in ("guest-panic", "guest-died")
+    assert evidence.error["code"] == "guest-memory"
+    assert another_attempt_helps(evidence.error["code"])
+
+
+def test_a_kernel_that_faults_panics(run_with: RunWith, ask: Ask) -> None:
+    """SIGSEGV is what a fault of the kernel itself raises."""
+    at_kernels(lambda pid: os.kill(pid, signal.SIGSEGV), after=0.1)
+    evidence = run_with(Setting(epoch=EPOCH, spin_cpu_s=10.0), ask(client="burn", timeout=1000))
+    assert evidence.error["code"] == "guest-panic"
     assert another_attempt_helps(evidence.error["code"])
 
 

@@ -1,6 +1,7 @@
 """Images that hang, die, flood or cheat do so in a guest as in a lane; and what only a guest can do: spin."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,7 +24,9 @@ from runner.tests.lanes.test_hostile import (
     test_an_image_cannot_fill_the_volumes_beforehand,
     test_an_unsupported_case_is_seen_as_such,
     test_files_that_nobody_asked_for_are_listed,
+    test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory,
     test_links_pipes_and_sparse_files_stay_where_they_are,
+    test_packets_in_the_others_name_are_counted_and_are_in_no_capture,
 )
 
 # The same tests, with guests in the place of lanes.
@@ -42,7 +45,9 @@ __all__ = [
     "test_an_image_cannot_fill_the_volumes_beforehand",
     "test_an_unsupported_case_is_seen_as_such",
     "test_files_that_nobody_asked_for_are_listed",
+    "test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory",
     "test_links_pipes_and_sparse_files_stay_where_they_are",
+    "test_packets_in_the_others_name_are_counted_and_are_in_no_capture",
 ]
 
 pytestmark = pytest.mark.docker
@@ -81,7 +86,21 @@ def test_a_client_that_spins_is_named(lanes: GuestHost, ask: Ask) -> None:
 def test_an_image_in_a_guest_reaches_nothing_but_its_link(lanes: GuestHost, ask: Ask) -> None:
     job = ask(client="escape", timeout=20)
     assert lanes.run(job).error == {}
-    assert "reached" not in (job.folder / "client" / "output.log").read_text()
+    printed = (job.folder / "client" / "output.log").read_text()
+    assert "/tmp/memory: Operation not permitted" in printed, "it tried"
+    assert "reached" not in printed
+
+
+def test_guests_that_run_at_once_do_not_reach_each_other(lanes: GuestHost, ask: Ask) -> None:
+    """They have the same addresses. One floods its server; the other gets its files from its own server."""
+    flooding, honest = ask(name="flooding", client="flood-link", timeout=60), ask(name="honest")
+    alone = lanes.run(ask(name="alone"))
+    with ThreadPoolExecutor(2) as pool:
+        flooded, fetched = pool.map(lanes.run, (flooding, honest))
+    assert flooded.flooded
+    assert fetched.error == {} and all(file.equal for file in fetched.files)
+    assert fetched.guest is not None and alone.guest is not None
+    assert fetched.guest.captures == alone.guest.captures
 
 
 def test_what_an_image_sees_of_its_network_is_as_in_lanes(lanes: GuestHost, ask: Ask) -> None:

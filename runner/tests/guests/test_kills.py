@@ -10,6 +10,7 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from runner.config.catalog import ROOT
+from runner.errors import LaneError
 from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
 from runner.guests.house import IMAGE
@@ -23,6 +24,7 @@ _RUNNER = """
 import sys, time
 from pathlib import Path
 from runner.tests.guests.test_kills import RUN, SETTING
+from runner.errors import LaneError
 from runner.guests.deployment import GuestHost
 with GuestHost.open(RUN, SETTING, lanes=1, scratch=Path(sys.argv[1])):
     print("ready", flush=True)
@@ -33,11 +35,11 @@ with GuestHost.open(RUN, SETTING, lanes=1, scratch=Path(sys.argv[1])):
 @pytest.fixture(scope="module")
 def client() -> docker.DockerClient:
     try:
-        found = docker.from_env()
-        found.images.get(IMAGE)
+        outcome = docker.from_env()
+        outcome.images.get(IMAGE)
     except (DockerException, ImageNotFound) as error:
         pytest.skip(f"no engine with {IMAGE}: {error}")
-    return found
+    return outcome
 
 
 def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerClient, tmp_path: Path) -> None:
@@ -55,3 +57,15 @@ def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerCl
     with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path):
         assert len(list(tmp_path.glob("bentpipe-*"))) == 1, "that of the living one"
     assert list(tmp_path.glob("bentpipe-*")) == []
+
+
+def test_a_house_that_is_killed_gets_a_successor(client: docker.DockerClient, tmp_path: Path) -> None:
+    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host:
+        house = host._house
+        houses = [each for each in client.containers.list() if str(each.name).endswith("-house")]
+        (container,) = (each for each in houses if RUN in str(each.labels))
+        container.kill()
+        with pytest.raises(LaneError) as caught:
+            house.execute(["true"])
+        assert caught.value.code == "holder-died"
+        assert house.execute(["cat", "/guest/version"])[1].strip() == house.kernel

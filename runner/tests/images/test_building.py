@@ -42,15 +42,15 @@ def dockerfile(folder: Path, name: str, *lines: str) -> Path:
 @pytest.mark.docker
 def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
     below, other, above = (f"{prefix}-{name}" for name in ("below", "other", "above"))
-    wanted = [
+    required = [
         Image(tag=above, context=dockerfile(tmp_path, "above", f"FROM {below}", f"COPY --from={other} /file /other")),
         Image(tag=below, context=dockerfile(tmp_path, "below", "FROM scratch", "COPY file /file")),
         Image(tag=other, context=dockerfile(tmp_path, "other", "FROM scratch", "COPY file /file")),
     ]
-    assert set(images.states(client, wanted).values()) == {State.MISSING}
+    assert set(images.states(client, required).values()) == {State.MISSING}
 
     events: list[Event] = []
-    first = building.build(client, wanted, report=events.append)
+    first = building.build(client, required, report=events.append)
     built = [event.tag for event in events if event.state is State.BUILT]
     assert sorted(built) == sorted([above, below, other])
     assert built[-1] == above
@@ -59,13 +59,13 @@ def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient,
 
     events.clear()
     begin = time.monotonic()
-    assert building.build(client, wanted, report=events.append) == first
+    assert building.build(client, required, report=events.append) == first
     assert time.monotonic() - begin < 2.0
     assert {event.state for event in events} == {State.CURRENT}
 
     (tmp_path / "below" / "file").write_text(f"{random.getrandbits(64)}\n")
-    assert images.states(client, wanted) == {below: State.STALE, above: State.STALE, other: State.CURRENT}
-    second = building.build(client, wanted, report=events.append)
+    assert images.states(client, required) == {below: State.STALE, above: State.STALE, other: State.CURRENT}
+    second = building.build(client, required, report=events.append)
     assert second[other] == first[other]
     assert second[below] != first[below]
     assert second[above] != first[above]
@@ -98,18 +98,30 @@ def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient
 
 
 @pytest.mark.docker
-def test_a_version_that_a_mirror_dropped_has_a_mend(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
-    said = "E: Version '1:6.14.2-1' for 'ethtool' was not found"
-    context = dockerfile(tmp_path, "gone", "FROM bentpipe/base:trixie", f'RUN echo "{said}" && exit 100')
+def test_a_version_that_a_mirror_dropped_has_a_fix(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
+    text = "E: Version '1:6.14.2-1' for 'ethtool' was not found"
+    context = dockerfile(tmp_path, "gone", "FROM bentpipe/base:trixie", f'RUN echo "{text}" && exit 100')
     with pytest.raises(SetupError) as caught:
         building.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
     assert "put the version that `apt-cache policy ethtool` names there into the Dockerfile" in str(caught.value)
 
 
 @pytest.mark.docker
+def test_a_mirror_without_the_kernel_source_has_a_mend(
+    client: docker.DockerClient, prefix: str, tmp_path: Path
+) -> None:
+    """apt itself prints the error, for a source that no mirror has."""
+    install = "RUN apt-get update -qq && apt-get install -y linux-source-0.1/trixie-backports"
+    context = dockerfile(tmp_path, "gone", "FROM bentpipe/base:trixie", install)
+    with pytest.raises(SetupError) as caught:
+        building.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
+    assert "The mirror has no linux-source-0.1, the kernel source of virtual time: use a mirror" in str(caught.value)
+
+
+@pytest.mark.docker
 def test_failure_leaves_the_work_of_the_others(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
     bad, above, good, worse = (f"{prefix}-{name}" for name in ("bad", "above", "good", "worse"))
-    wanted = [
+    required = [
         Image(tag=bad, context=dockerfile(tmp_path, "bad", "FROM scratch", "COPY absent /file")),
         Image(tag=above, context=dockerfile(tmp_path, "above", f"FROM {bad}", "COPY file /file")),
         Image(tag=worse, context=dockerfile(tmp_path, "worse", "FROM nowhere.invalid/x")),
@@ -117,7 +129,7 @@ def test_failure_leaves_the_work_of_the_others(client: docker.DockerClient, pref
     ]
     events: list[Event] = []
     with pytest.raises(SetupError) as caught:
-        building.build(client, wanted, report=events.append, parallel=1)
+        building.build(client, required, report=events.append, parallel=1)
     last = {event.tag: event.state for event in events}
     assert last == {bad: State.FAILED, above: State.SKIPPED, worse: State.FAILED, good: State.BUILT}
     assert images.held(client, good) is not None

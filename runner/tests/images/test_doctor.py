@@ -17,14 +17,14 @@ from runner.model.check import Check
 
 
 def test_this_host_can_run_jobs() -> None:
-    """Where this fails, no job would run either, and the mend says why."""
+    """When this fails, no job can run either, and the fix says why."""
     setup.require(doctor.examine_host())
 
 
-def test_every_check_has_a_name_of_its_own_and_a_mend() -> None:
+def test_every_check_has_a_name_of_its_own_and_a_fix() -> None:
     checks = doctor.examine_host()
     assert len({check.name for check in checks}) == len(checks)
-    assert all(check.mend.endswith(".") for check in checks)
+    assert all(check.fix.endswith(".") for check in checks)
     assert {"Python", "machine", "veth", "packet sockets", "IPv6", "memory", "cores"} <= {c.name for c in checks}
 
 
@@ -48,12 +48,37 @@ def test_full_disk_is_told_with_what_is_needed(tmp_path: Path) -> None:
     assert str(tmp_path) in check.what
 
 
+@pytest.mark.parametrize(
+    ("driver", "mount", "result"),
+    [
+        ("overlay2", "1 0 8:1 / {} rw shared:1 - xfs /dev/a rw,attr2,prjquota", "have quotas"),
+        ("overlay2", "1 0 8:1 / {} rw shared:1 - xfs /dev/a rw,attr2,noquota", "have no quota"),
+        ("overlay2", "1 0 8:1 / {} rw shared:1 - ext4 /dev/a rw,prjquota", "have no quota"),
+        ("overlayfs", "1 0 8:1 / {} rw shared:1 - ext4 /dev/a rw", "have no quota"),
+        ("zfs", "1 0 8:1 / {} rw shared:1 - zfs tank rw", "have quotas"),
+    ],
+)
+def test_what_bounds_root_file_systems_is_told(tmp_path: Path, driver: str, mount: str, result: str) -> None:
+    others = "2 0 8:2 / / rw shared:1 - xfs /dev/b rw,prjquota\n3 0 8:3 / /other rw shared:1 - xfs /dev/c rw,pquota\n"
+    check = doctor.root_file_systems(driver, tmp_path, others + mount.format(tmp_path))
+    assert check.what.startswith(result)
+    assert check.ok is (result == "have quotas")
+    assert not check.blocks
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_an_engine_beside_which_root_runs_has_root_file_systems_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "overlay2").mkdir()
+    check = doctor.root_file_systems("overlay2", tmp_path, "2 0 8:2 / / rw - ext4 /dev/b rw\n")
+    assert (check.ok, check.what) == (True, "lie in memory of bounded size")
+
+
 def test_advice_does_not_block() -> None:
-    advice = Check(name="cores", ok=False, what="1", mend="Give the machine 2 cores.", blocks=False)
+    advice = Check(name="cores", ok=False, what="1", fix="Give the machine 2 cores.", blocks=False)
     setup.require([advice])
     with pytest.raises(SetupError, match=r"veth: Operation not supported\. Run `sudo modprobe veth`\."):
         setup.require(
-            [advice, Check(name="veth", ok=False, what="Operation not supported", mend="Run `sudo modprobe veth`.")]
+            [advice, Check(name="veth", ok=False, what="Operation not supported", fix="Run `sudo modprobe veth`.")]
         )
 
 
@@ -108,5 +133,5 @@ def test_engine_that_is_away_is_told_and_not_started(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     checks = {check.name: check for check in doctor.examine(load_implementations())}
     assert not checks["Docker Engine"].ok
-    assert "mend DOCKER_HOST" in checks["Docker Engine"].mend
+    assert "fix DOCKER_HOST" in checks["Docker Engine"].fix
     assert not any(name.startswith("images ") for name in checks)

@@ -1,4 +1,4 @@
-"""What a user is told when the engine can't be used. Real sockets, real users without rights."""
+"""The sentences for a user who can't use the engine, with real sockets and real users without rights."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ def _answer(call: Callable[[], object], pipe: Connection) -> None:
 
 
 def as_nobody(call: Callable[[], object]) -> object:
-    """What `call` returns, or the sentence of its SetupError, in a process without root's rights."""
+    """The result of `call`, or the sentence of its SetupError, in a process without root's rights."""
     ours, theirs = get_context("fork").Pipe()
     process = get_context("fork").Process(target=_answer, args=(call, theirs))
     process.start()
@@ -81,13 +81,13 @@ def test_socket_that_a_dead_engine_left_is_silent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1"])
 def test_wrong_docker_host_is_one_sentence_and_installs_nothing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", where)
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(SetupError) as caught:
-        engine.connect(progress=told.append)
+        engine.connect(progress=messages.append)
     assert str(caught.value).startswith(f"No Docker Engine answers at {where} (")
-    assert str(caught.value).endswith("start it, or mend DOCKER_HOST.")
+    assert str(caught.value).endswith("start it, or fix DOCKER_HOST.")
     assert len(str(caught.value).splitlines()) == 1
-    assert told == []
+    assert messages == []
 
 
 def test_docker_host_decides_which_socket_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,22 +100,22 @@ def test_docker_host_decides_which_socket_is_asked(monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_is_installed_without_consent() -> None:
-    told: list[str] = []
+    messages: list[str] = []
 
     def install() -> None:
         engine.install_packages(
-            ["hello"], consent=lambda _: False, progress=told.append, purpose="No greeting is installed."
+            ["hello"], consent=lambda _: False, progress=messages.append, purpose="No greeting is installed."
         )
 
     with pytest.raises(SetupError, match="run `sudo apt-get install hello`, then this command again"):
         install()
     assert "needs root" in str(as_nobody(install))
-    assert told == []
+    assert messages == []
 
 
 @pytest.mark.docker
 def test_finds_the_engine_of_this_host() -> None:
-    told: list[str] = []
-    client = engine.connect(progress=told.append)
+    messages: list[str] = []
+    client = engine.connect(progress=messages.append)
     assert client.ping()
-    assert told == []
+    assert messages == []

@@ -112,9 +112,9 @@ def test_parents_are_resolved_and_stages_left_out(folder: Path) -> None:
 
 
 def test_dockerfiles_of_this_project_start_from_images_of_this_project() -> None:
-    wanted = images.images_of(load_implementations().values())
-    known = {image.tag for image in wanted} | {base_image.TAG}
-    for image in wanted:
+    built = images.images_of(load_implementations().values())
+    known = {image.tag for image in built} | {base_image.TAG}
+    for image in built:
         assert image.parents() <= known, image.tag
 
 

@@ -1,4 +1,4 @@
-"""Published images, fetched from a real registry on loopback; and what is told where there is none."""
+"""Published images, fetched from a real registry on loopback, and the sentences without a registry."""
 
 import hashlib
 import io
@@ -169,8 +169,8 @@ def publish(client: docker.DockerClient, registry: str) -> Iterator[Publish]:
         tag = f"{registry}/bentpipe-test-{random.getrandbits(32):08x}:1"
         made.append(tag)
         client.images.load(_archive(tag, machine))
-        told = list(client.api.push(tag, stream=True, decode=True))
-        assert not [event for event in told if "error" in event], told
+        text = list(client.api.push(tag, stream=True, decode=True))
+        assert not [event for event in text if "error" in event], text
         client.images.remove(tag)
         return tag
 
@@ -222,21 +222,21 @@ def test_pulls_with_progress_and_records_the_digest(client: docker.DockerClient,
     assert any(event.text.endswith("of 2.86 MiB") for event in events)
     assert (events[-2].step, events[-2].steps) == (1, 1)
     assert pulling.absent([stack]) == {}
-    found = pulling.require(client, [stack])["demo"]
-    assert found.size >= 3_000_000
-    assert found.digest.startswith(f"{tag.removesuffix(':1')}@sha256:")
+    outcome = pulling.require(client, [stack])["demo"]
+    assert outcome.size >= 3_000_000
+    assert outcome.digest.startswith(f"{tag.removesuffix(':1')}@sha256:")
     ready = setup.prepare([stack], assume_yes=True, extra_cas=None, console=Console(file=io.StringIO()))
-    assert ready == setup.Ready(ids={"demo": found.id}, digests={"demo": found.digest})
+    assert ready == setup.Ready(ids={"demo": outcome.id}, digests={"demo": outcome.digest})
 
     events.clear()
     pulling.pull(client, [stack], report=events.append)
     assert [event.state for event in events][-1:] == [State.CURRENT]
 
     client.images.remove(tag)
-    pinned = published("pinned", found.digest)
+    pinned = published("pinned", outcome.digest)
     pulling.pull(client, [pinned], report=lambda _: None)
-    assert pulling.require(client, [pinned])["pinned"].id == found.id
-    client.images.remove(found.digest)
+    assert pulling.require(client, [pinned])["pinned"].id == outcome.id
+    client.images.remove(outcome.digest)
 
 
 @pytest.mark.docker
@@ -249,8 +249,8 @@ def test_what_can_be_had_is_kept_and_the_rest_told(client: docker.DockerClient, 
         pulling.pull(client, stacks, report=lambda _: None, parallel=1)
     away, machine, manifest = str(caught.value).splitlines()
     assert away.endswith("; not pulled: away.")
-    told = f"The image {foreign} is built for linux/arm64 and this engine runs linux/amd64: ask its project for one."
-    assert machine == f"f: {told}"
+    text = f"The image {foreign} is built for linux/arm64 and this engine runs linux/amd64: ask its project for one."
+    assert machine == f"f: {text}"
     assert manifest.startswith(f"u: the image {unknown} can't be pulled: manifest for {unknown} not found")
     assert list(pulling.absent(stacks)) == ["f", "u", "away"]
 

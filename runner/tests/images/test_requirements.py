@@ -14,6 +14,6 @@ FILES = [ROOT / "requirements.txt", ROOT / "runner" / "tests" / "requirements.tx
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_requirement_has_its_version_and_hashes(path: Path) -> None:
     lines = re.sub(r"\\\n", "", path.read_text()).splitlines()
-    wanted = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    assert len(wanted) > 10
-    assert [line for line in wanted if not _PINNED.fullmatch(line)] == []
+    requirements = [line for line in lines if line and not line.startswith(("#", "-r "))]
+    assert len(requirements) > 10
+    assert [line for line in requirements if not _PINNED.fullmatch(line)] == []

@@ -1,4 +1,4 @@
-"""Which stacks `build` chooses, what `build` and `list` print, and what must not be in an image that runs."""
+"""The stacks that `build` chooses, the output of `build` and `list`, and files that must not be in an image."""
 
 import io
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipp
 
 def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
     gateway_alone = stacks.choose(shipped, ["pep-split-gateway"], pull=False)
-    assert "bentpipe/path-pep-split" in {image.tag for image in images_of(gateway_alone)}
+    assert "bentpipe/middlebox-pep-split" in {image.tag for image in images_of(gateway_alone)}
     both = stacks.choose(shipped, ["qpep"], pull=False)  # a stack and a middlebox, of one image
     assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
 
@@ -142,7 +142,7 @@ def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
 
 
 def test_list_has_the_middleboxes_and_links_at_80_columns_too(shipped: Catalog) -> None:
-    sizes = {"bentpipe/path-plain": 2 * 1024**2}
+    sizes = {"bentpipe/middlebox-plain": 2 * 1024**2}
     where = {name: stacks.where(stacks.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
     assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
     boxes = middleboxes_table(shipped.middleboxes.values(), where)
@@ -183,7 +183,7 @@ def test_display_counts_and_tells_the_time_left_without_a_terminal() -> None:
 def test_runtime_images_carry_no_compilers(shipped: Catalog) -> None:
     client = engine.connect()
     script = f"for tool in {' '.join(COMPILERS)}; do command -v $tool; done; true"
-    found, looked = {}, 0
+    outcome, looked = {}, 0
     for stack in shipped.implementations.values():
         if stack.build is not None:
             try:
@@ -194,6 +194,6 @@ def test_runtime_images_carry_no_compilers(shipped: Catalog) -> None:
                 continue
             looked += 1
             if output.strip():
-                found[stack.name] = output.decode().split()
+                outcome[stack.name] = output.decode().split()
     assert looked
-    assert found == {}
+    assert outcome == {}

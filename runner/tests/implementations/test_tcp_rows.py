@@ -56,4 +56,4 @@ def test_a_variant_has_its_controller_and_window(night: RunFolder) -> None:
 def test_what_is_about_quic_is_unsupported_with_the_reason(night: RunFolder) -> None:
     result = _result(night, "nginx+h2", "curl+h2", "retry")
     assert result.outcome is Outcome.UNSUPPORTED
-    assert result.findings[0].actual == "nginx+h2 and curl+h2 share h2 only, and retry is asked over hq-interop"
+    assert result.findings[0].actual == "nginx+h2 and curl+h2 share h2 only, and retry runs over hq-interop"

@@ -51,7 +51,9 @@ def recordings(catalog: Catalog) -> tuple[Recorded, ...]:
         Recorded(path, case, changed(catalog.cases[case].record(), {"file_sizes": sizes} if sizes else {}))
         for path, case, sizes in GOOD_ONES
     )
-    impaired = (Recorded(one.path, one.case, changed(catalog.cases[one.case].record(), one.changes)) for one in GOOD)
+    impaired = (
+        Recorded(good.path, good.case, changed(catalog.cases[good.case].record(), good.changes)) for good in GOOD
+    )
     return (*plain, *impaired)
 
 
@@ -67,14 +69,14 @@ def _traces(path: str) -> tuple[Trace, Trace]:
 @cache
 def needed(path: str, may_miss: frozenset[str]) -> frozenset[tuple[str, str]]:
     """Label and client random of the secrets that open the recording's packets, of all types but `may_miss`."""
-    found = set()
+    records = set()
     for trace in _traces(path):
         randoms = [random.hex() if random else "" for random in trace.connections["client_random"].to_pylist()]
         columns = (trace.packets[name].to_pylist() for name in ("connection", "sender", "type", "decrypted"))
         for connection, sender, kind, opened in set(zip(*columns, strict=True)):
             if opened and (sender, kind) in _LABELS and kind not in may_miss:
-                found.add((_LABELS[sender, kind], randoms[connection]))
-    return frozenset(found)
+                records.add((_LABELS[sender, kind], randoms[connection]))
+    return frozenset(records)
 
 
 def originals(path: str) -> dict[str, Lines]:
@@ -84,19 +86,18 @@ def originals(path: str) -> dict[str, Lines]:
 
 
 def expected(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines]) -> frozenset[Outcome]:
-    """What the judge may say with these key logs instead of the recording's own.
-
-    Both where a key log has the right secret under a wrong name: a packet that it opens is proof all the same.
+    """The outcomes that the judge may give with these key logs. Both are allowed when a key log has the right secret
+    under a wrong name, because a packet that it opens is still proof.
     """
     right = {secret for lines in originals(recorded.path).values() for secret in secrets(lines)}
     left = {secret for lines in logs.values() for secret in secrets(lines)}
     named = {secret[:2] for secret in left & right}
     values = {secret[2] for secret in left}
     somewhere = {secret[:2] for secret in right if secret[2] in values}
-    wanted = needed(recorded.path, catalog.cases[recorded.case].may_miss)
-    if wanted <= named:
+    files = needed(recorded.path, catalog.cases[recorded.case].may_miss)
+    if files <= named:
         return frozenset({Outcome.SUCCEEDED})
-    return frozenset({Outcome.ERROR} if wanted - somewhere else {Outcome.ERROR, Outcome.SUCCEEDED})
+    return frozenset({Outcome.ERROR} if files - somewhere else {Outcome.ERROR, Outcome.SUCCEEDED})
 
 
 def judged(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines], folder: Path) -> Result:
@@ -110,7 +111,7 @@ def judged(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines], folder:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A verdict that the evidence does not bear."""
+    """A verdict that the evidence does not support."""
 
     recorded: Recorded
     number: int
@@ -119,8 +120,8 @@ class Wrong:
 
     def __str__(self) -> str:
         codes = ", ".join(finding.code for finding in self.result.findings)
-        wanted = " or ".join(sorted(self.expected))
-        return f"#{self.number} {self.recorded.path}: {self.result.outcome} ({codes}), expected {wanted}"
+        outcomes = " or ".join(sorted(self.expected))
+        return f"#{self.number} {self.recorded.path}: {self.result.outcome} ({codes}), expected {outcomes}"
 
 
 def campaign(
@@ -131,7 +132,7 @@ def campaign(
     folder: Path,
     tell: Callable[[frozenset[Outcome]], None] = lambda _: None,
 ) -> list[Wrong]:
-    """Judge random recordings with mutated key logs; `tell` is given what was expected of each."""
+    """Judge random recordings with mutated key logs; `tell` gets the expected outcomes of each."""
     every, wrong = recordings(catalog), []
     for number in inputs:
         rng = Random(f"{seed}/{number}")

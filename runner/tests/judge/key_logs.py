@@ -14,8 +14,8 @@ Secret = tuple[str, str, str]
 
 def secrets(lines: Lines) -> dict[Secret, None]:
     """The whole secrets of a key log, in its order."""
-    found = (_SECRET.fullmatch(line.strip()) for line in lines)
-    return dict.fromkeys((one[1], one[2].lower(), one[3].lower()) for one in found if one)
+    match = (_SECRET.fullmatch(line.strip()) for line in lines)
+    return dict.fromkeys((secret[1], secret[2].lower(), secret[3].lower()) for secret in match if secret)
 
 
 def _without(drop: Callable[[Secret], bool]) -> Cut:
@@ -103,8 +103,8 @@ def _comment_out(rng: Random, lines: Lines) -> None:
 def _wrong_one_first(rng: Random, lines: Lines) -> None:
     """The same label and session with another secret stands before the right one: nothing is missing."""
     at = rng.randrange(len(lines))
-    if found := _SECRET.fullmatch(lines[at]):
-        lines.insert(at, f"{found[1]} {found[2]} {rng.randbytes(len(found[3]) // 2).hex()}")
+    if match := _SECRET.fullmatch(lines[at]):
+        lines.insert(at, f"{match[1]} {match[2]} {rng.randbytes(len(match[3]) // 2).hex()}")
 
 
 def _upper_case(rng: Random, lines: Lines) -> None:

@@ -251,8 +251,8 @@ def test_a_share_of_the_cpu_spoils_a_number_but_not_a_yes_or_no(
 def test_an_endpoint_that_stood_still_spoils_a_number(
     catalog: Catalog, recorded: Recorded, case: str, limit: float
 ) -> None:
-    """The host's other work does not, where the kernel tells them apart, nor an endpoint with little to do; a long
-    round trip bears less."""
+    """Other work of the host does not disturb the number when the kernel reports it separately, nor does an endpoint
+    with little work. With a long RTT, the limit is lower."""
     artifacts = recorded("quinn_quinn/lossy")
     edit(artifacts, lambda evidence: evidence.update(cpu_pressure=0.9, transfer_s=10.0))
     edit(artifacts, lambda evidence: evidence["server"].update(cpu_pressure=0.5, cpu_s=0.1))
@@ -314,3 +314,14 @@ def test_judging_twice_gives_the_same(catalog: Catalog, recorded: Recorded) -> N
     artifacts.client_capture.unlink()
     artifacts.server_capture.unlink()
     assert judge(catalog, artifacts, "goodput", 102400) == first
+
+
+def test_a_server_that_makes_its_peer_close_by_a_lie_is_blamed(catalog: Catalog, recorded: Recorded) -> None:
+    """The server acknowledged packets before they were sent; the client closed with PROTOCOL_VIOLATION and failed."""
+    result = judge(catalog, recorded("lies/server-acks-unsent"), "transferloss")
+    assert result.outcome is Outcome.FAILED
+    assert [(finding.code, finding.role) for finding in result.findings[:3]] == [
+        ("rfc9000-13.1-ack-of-unsent", "server"),
+        ("client-exit", "client"),
+        ("closed-with-error", "client"),
+    ]

@@ -1,7 +1,5 @@
-"""Recordings that were changed on purpose, through the whole judge. Before their checks asked more, they were judged
-otherwise.
-
-Tables of real recordings are changed row by row; without captures the judge reads these.
+"""Recordings that were changed on purpose, through the whole judge. Earlier, weaker checks judged them differently.
+Rows in tables of real recordings are changed; without captures the judge reads the tables.
 """
 
 from collections.abc import Callable
@@ -139,13 +137,13 @@ def test_a_retry_is_allowed_where_the_contract_does_not_rule_it_out(
 
 
 def initials(tables: Tables) -> list[Row]:
-    return [one for one in tables["packets"] if one["type"] == "initial" and one["sender"] == CLIENT]
+    return [packet for packet in tables["packets"] if packet["type"] == "initial" and packet["sender"] == CLIENT]
 
 
 def at_once(tables: Tables) -> None:
     """All Initial packets of the client before the server's first packet leave in the same millisecond."""
-    answer = next(one["packet"] for one in tables["packets"] if one["sender"] == SERVER)
-    early = {one["datagram"] for one in initials(tables) if one["packet"] < answer}
+    answer = next(packet["packet"] for packet in tables["packets"] if packet["sender"] == SERVER)
+    early = {initial["datagram"] for initial in initials(tables) if initial["packet"] < answer}
     first = min(tables["datagrams"][datagram]["time_ns"] for datagram in early)
     for datagram in early:
         tables["datagrams"][datagram]["time_ns"] = first + datagram * 1000
@@ -153,7 +151,7 @@ def at_once(tables: Tables) -> None:
 
 def pings(tables: Tables) -> None:
     """Only the first ClientHello is left; later ones are PING frames."""
-    hellos = sorted({one["packet"] for one in initials(tables)})
+    hellos = sorted({initial["packet"] for initial in initials(tables)})
     kept = hellos[0]
     for frame in tables["frames"]:
         if frame["packet"] in hellos and frame["packet"] != kept and frame["name"] == "crypto":
@@ -256,12 +254,12 @@ def test_a_server_that_never_challenges_a_moved_client_fails(catalog: Catalog, r
             if frame["name"] in ("path_challenge", "path_response"):
                 frame["sender"] = SERVER - frame["sender"]
 
-    bad = next(one for one in BAD if one.name == "keeps-connection-id-client")
+    bad = next(bad for bad in BAD if bad.name == "keeps-connection-id-client")
     artifacts = recorded(bad.path)
     assert codes(judge(catalog, artifacts, bad.case, **bad.changes)) == {"connection-id-reused"}
     result = judge(catalog, craft(catalog, artifacts, bad.case, turned_round), bad.case, **bad.changes)
     assert codes(result) == {"connection-id-reused", "address-not-validated"}
-    finding = next(one for one in result.findings if one.code == "address-not-validated")
+    finding = next(finding for finding in result.findings if finding.code == "address-not-validated")
     assert (finding.role, finding.section) == ("server", "RFC 9000 §9.3")
 
 
@@ -278,7 +276,9 @@ EVERY = [(recording, case, {"file_sizes": sizes} if sizes else {}) for recording
 EVERY += [(good.path, good.case, dict(good.changes)) for good in GOOD]
 
 
-@pytest.mark.parametrize(("recording", "case", "changes"), EVERY, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(
+    ("recording", "case", "changes"), EVERY, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_no_good_verdict_needs_the_early_secret(
     catalog: Catalog, recorded: Recorded, recording: str, case: str, changes: dict[str, Any]
 ) -> None:
@@ -289,14 +289,14 @@ def test_no_good_verdict_needs_the_early_secret(
 
 
 def test_early_data_that_nobody_can_read_is_no_verdict(catalog: Catalog, recorded: Recorded) -> None:
-    """The server answered nothing that only 0-RTT could have asked: the requests were sent again."""
+    """The server answered no request that was only in 0-RTT: the requests were sent again."""
 
     def again(tables: Tables) -> None:
         last = tables["packets"][-1]["connection"]
         packet = next(
-            one
-            for one in tables["packets"]
-            if one["type"] == "1rtt" and one["sender"] == CLIENT and one["connection"] == last
+            packet
+            for packet in tables["packets"]
+            if packet["type"] == "1rtt" and packet["sender"] == CLIENT and packet["connection"] == last
         )
         time_ns = tables["datagrams"][packet["datagram"]]["time_ns"]
         row = dict.fromkeys(TABLES["stream_frames"].names) | {
@@ -330,10 +330,10 @@ def test_a_fault_is_found_without_the_early_secret(catalog: Catalog, recorded: R
         ("bad/closes-with-error", "handshake", (), Outcome.SUCCEEDED, ""),
         ("bad/many-streams", "multiplexing", (32,) * 20, Outcome.UNSUPPORTED, "the server's first stream limit"),
         ("bad/no-retry-token", "retry", (1024,), Outcome.FAILED, "no Initial packet with the token"),
-        ("bad/forgets-tickets", "resumption", (1024, 1024), Outcome.FAILED, "not a Certificate in the first"),
+        ("bad/forgets-tickets", "resumption", (1024, 1024), Outcome.FAILED, "the first handshake, and only that"),
         ("bad/no-early-data", "zerortt", (32,) * 4, Outcome.FAILED, "no 0-RTT packet"),
         ("bad/no-ce-counts", "ecn", (61440,), Outcome.FAILED, ""),
-        ("bad/no-upgrade-client", "v2", (1024,), Outcome.FAILED, "not from version 1"),
+        ("bad/no-upgrade-client", "v2", (1024,), Outcome.FAILED, "no change from version 1"),
         ("bad/corrupt-file", "handshake", (), Outcome.FAILED, "the files in /downloads"),
         # Probes of the path's MTU, in 1-RTT packets, count as data there.
         ("quic-go_quinn/zerortt", "zerortt", (1024, 1024), Outcome.SUCCEEDED, "6564 B of the client in 1-RTT packets"),

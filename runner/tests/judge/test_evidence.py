@@ -21,7 +21,7 @@ Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())
 
 
-@pytest.mark.parametrize("recorded", EVERY, ids=lambda one: f"{one.path}-{one.case}")
+@pytest.mark.parametrize("recorded", EVERY, ids=lambda record: f"{record.path}-{record.case}")
 def test_a_cut_key_log_is_an_error_that_says_what_is_missing(
     catalog: Catalog, recorded: Recorded, tmp_path: Path
 ) -> None:
@@ -46,8 +46,8 @@ def test_mutated_key_logs_give_no_wrong_verdict(catalog: Catalog, tmp_path: Path
     """A part of `python -m runner.validation.key_logs`, whose seed is another one."""
     outcomes: list[frozenset[Outcome]] = []
     wrong = campaign(catalog, seed="suite", inputs=range(120), folder=tmp_path / "job", tell=outcomes.append)
-    assert [str(one) for one in wrong] == []
-    assert min(outcomes.count(frozenset({one})) for one in (Outcome.ERROR, Outcome.SUCCEEDED)) > 20
+    assert [str(number) for number in wrong] == []
+    assert min(outcomes.count(frozenset({record})) for record in (Outcome.ERROR, Outcome.SUCCEEDED)) > 20
 
 
 def _judge(catalog: Catalog, artifacts: Artifacts, case: str) -> Result:
@@ -88,7 +88,7 @@ def test_what_stands_in_open_packets_stands(catalog: Catalog, recorded: Copy) ->
 
 
 def test_what_can_not_be_read_does_not_fail(catalog: Catalog, recorded: Copy) -> None:
-    """Of a recording that fails with its keys, for what stands in packets that need them."""
+    """A recording that fails with its keys, because of the content of encrypted packets."""
     artifacts = recorded("aioquic_aioquic/handshake")
     for case in ("ecn", "keyupdate", "multiplexing"):
         assert _judge(catalog, artifacts, case).outcome is Outcome.FAILED

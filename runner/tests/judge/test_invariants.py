@@ -45,9 +45,9 @@ BAD = {
 def broken(folder: Path) -> set[tuple[str, str]]:
     keys = [path for path in (folder / "client" / "keys.log", folder / "server" / "keys.log") if path.is_file()]
     left, right = (decode_capture(folder / "sim" / f"{side}.pcap", keys, kernel_drops=0) for side in ("left", "right"))
-    found = protocol_findings(left, right)
-    assert all(one.packets and one.vantage == one.role for one in found)
-    return {(one.code, one.role) for one in found}
+    findings = protocol_findings(left, right)
+    assert all(finding.packets and finding.vantage == finding.role for finding in findings)
+    return {(finding.code, finding.role) for finding in findings}
 
 
 GOOD = sorted(
@@ -71,6 +71,6 @@ def test_without_keys_nothing_protected_is_broken() -> None:
     for name in GOOD[::4]:
         sides = (RECORDINGS / name / "1" / "sim" / f"{side}.pcap" for side in ("left", "right"))
         left, right = (decode_capture(path, [], kernel_drops=0) for path in sides)
-        found = {(one.code, one.role) for one in protocol_findings(left, right)}
+        findings = {(finding.code, finding.role) for finding in protocol_findings(left, right)}
         # Initial packets open without a key log: what they show stands.
-        assert found <= KNOWN.get(name, set()), name
+        assert findings <= KNOWN.get(name, set()), name

@@ -48,6 +48,21 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _die_once(marker: Path) -> int:
+    if not marker.exists():
+        marker.touch()
+        _die()
+    return 7
+
+
+def test_a_call_whose_process_somebody_killed_is_made_again(tmp_path: Path) -> None:
+    with Judges(1) as judges:
+        assert judges.call(LIMITS, _die_once, tmp_path / "marker") == 7
+        idle = judges.call(LIMITS, os.getpid)
+        os.kill(idle, signal.SIGKILL)
+        assert judges.call(LIMITS, os.getpid) != idle
+
+
 def test_calls_return_and_raise_in_one_process() -> None:
     with Judges(1) as judges:
         first = judges.call(LIMITS, os.getpid)

@@ -1,4 +1,4 @@
-"""What endpoints used, read from recordings of real pairs: one whose window was asked for, one that can't be asked."""
+"""Applied values in recordings of real pairs: one with a requested window, one whose window can't be set."""
 
 import gzip
 import json
@@ -25,11 +25,13 @@ def judge(catalog: Catalog, artifacts: Artifacts) -> Result:
 
 
 def of(result: Result, role: str, parameter: str) -> dict[str, Reading]:
-    return {one.source: one for one in result.readings if (one.role, one.parameter) == (role, parameter)}
+    return {
+        reading.source: reading for reading in result.readings if (reading.role, reading.parameter) == (role, parameter)
+    }
 
 
 def ask(artifacts: Artifacts, role: str, **parameters: str) -> None:
-    """Make the recording one in which the role was asked for these."""
+    """Change the recording so that these values were requested from the role."""
     document = json.loads(artifacts.evidence.read_text())
     document[role]["environment"].update(parameters)
     artifacts.evidence.write_text(json.dumps(document))
@@ -41,10 +43,10 @@ def say(artifacts: Artifacts, role: str, line: str) -> None:
 
 def test_a_window_that_was_asked_for_and_applied_is_on_the_wire(catalog: Catalog, recorded: Recorded) -> None:
     result = judge(catalog, recorded("quinn+iw=32_quic-go/window"))
-    found = of(result, "server", "IW")
-    assert found["output"].holds is True
-    assert (found["first flight"].asked, found["first flight"].holds) == ("32", True)
-    assert int(found["first flight"].found) in range(29, 36)
+    reading = of(result, "server", "IW")
+    assert reading["output"].holds is True
+    assert (reading["first flight"].asked, reading["first flight"].holds) == ("32", True)
+    assert int(reading["first flight"].found) in range(29, 36)
     assert result.refuted == ()
     assert result.sample is not None
     assert result.sample.first_flight_packets == pytest.approx(32, abs=3)
@@ -94,23 +96,23 @@ def test_what_nobody_can_tell_is_said_to_be_so(catalog: Catalog, recorded: Recor
     artifacts = recorded("quinn_quinn/lossy")
     ask(artifacts, "client", CCA="bbr")
     say(artifacts, "client", "nothing to say")
-    (reading,) = (one for one in judge(catalog, artifacts).readings if one.role == "client")
+    (reading,) = (reading for reading in judge(catalog, artifacts).readings if reading.role == "client")
     assert (reading.sentence, reading.holds) == ("asked CCA=bbr, not read back", None)
 
 
 @pytest.mark.parametrize(
     ("name", "packets"), [("quic-go_transfer", 32), ("quinn_transfer", 10), ("aioquic_transfer", 10)]
 )
-@pytest.mark.parametrize(("asked", "holds"), [("same", True), ("64", False)])
+@pytest.mark.parametrize(("requested", "holds"), [("same", True), ("64", False)])
 def test_qlogs_of_every_stack_tell_the_first_window(
-    catalog: Catalog, recorded: Recorded, name: str, packets: int, asked: str, holds: bool
+    catalog: Catalog, recorded: Recorded, name: str, packets: int, requested: str, holds: bool
 ) -> None:
     artifacts = recorded("quinn_quinn/lossy")
     (source,) = (QLOGS / name).glob("server.*.gz")
     folder = artifacts.folder / "server" / "qlog"
     folder.mkdir()
     (folder / source.stem).write_bytes(gzip.decompress(source.read_bytes()))
-    ask(artifacts, "server", IW=str(packets) if asked == "same" else asked)
+    ask(artifacts, "server", IW=str(packets) if requested == "same" else requested)
     reading = of(judge(catalog, artifacts), "server", "IW")["qlog"]
     assert (int(reading.found), reading.holds) == (packets, holds)
 
@@ -128,12 +130,12 @@ def test_a_qlog_may_name_the_controller(catalog: Catalog, recorded: Recorded) ->
     assert of(judge(catalog, artifacts), "server", "CCA")["qlog"].sentence == "asked CCA=bbr, qlog Cubic"
 
 
-@pytest.mark.parametrize(("asked", "holds"), [("2", True), ("10", False), ("3", None)])
+@pytest.mark.parametrize(("requested", "holds"), [("2", True), ("10", False), ("3", None)])
 def test_acks_on_the_wire_confirm_or_refute_their_frequency(
-    catalog: Catalog, recorded: Recorded, asked: str, holds: bool | None
+    catalog: Catalog, recorded: Recorded, requested: str, holds: bool | None
 ) -> None:
     artifacts = recorded("quic-go_quic-go/transfer")
-    ask(artifacts, "client", ACK_FREQUENCY=asked)
+    ask(artifacts, "client", ACK_FREQUENCY=requested)
     reading = of(judge(catalog, artifacts), "client", "ACK_FREQUENCY")["ACKs on the wire"]
     assert float(reading.found) == pytest.approx(2, abs=0.4)
     assert reading.holds is holds
@@ -147,3 +149,13 @@ def test_a_qlog_with_an_impossible_window_tells_nothing(catalog: Catalog, record
     (folder / "one.sqlog").write_text(f'{{"cwnd": {window}}}')
     ask(artifacts, "server", IW="10")
     assert "qlog" not in of(judge(catalog, artifacts), "server", "IW")
+
+
+@pytest.mark.parametrize("value", ['"><img src=x>', "9" * 5000, "-1", "1e9", "٣"])
+def test_a_number_that_no_run_asks_for_is_not_compared(catalog: Catalog, recorded: Recorded, value: str) -> None:
+    artifacts = recorded("quinn+iw=32_quic-go/window")
+    ask(artifacts, "server", IW=value)
+    ask(artifacts, "client", ACK_FREQUENCY=value)
+    result = judge(catalog, artifacts)
+    assert of(result, "server", "IW")["first flight"].holds is None
+    assert of(result, "client", "ACK_FREQUENCY") == {}

@@ -1,4 +1,4 @@
-"""Lanes of this host's engine, and the endpoint image of a stranger."""
+"""Lanes of this host's engine, and an untrusted endpoint image."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,15 +27,17 @@ Ask = Callable[..., LaneJob]
 
 def containers_of(engine: docker.DockerClient, **labels: str) -> list[dict[str, Any]]:
     """Containers with these labels, as the engine lists them; docker-py fails when one of them vanishes."""
-    wanted = [f"bentpipe.{name}={value}" for name, value in labels.items()]
-    found: list[dict[str, Any]] = engine.api.containers(all=True, filters={"label": wanted})
-    return found
+    filters = [f"bentpipe.{name}={value}" for name, value in labels.items()]
+    containers: list[dict[str, Any]] = engine.api.containers(all=True, filters={"label": filters})
+    return containers
 
 
 def made_by(engine: docker.DockerClient, run: str) -> list[str]:
     """Names of containers and volumes of a run."""
     volumes = engine.volumes.list(filters={"label": f"bentpipe.run={run}"})
-    return [str(volume.id) for volume in volumes] + [found["Names"][0] for found in containers_of(engine, run=run)]
+    return [str(volume.id) for volume in volumes] + [
+        container["Names"][0] for container in containers_of(engine, run=run)
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +67,7 @@ def lanes(engine: docker.DockerClient) -> Iterator[Lanes]:
 
 @pytest.fixture
 def ask(stranger: str, tmp_path: Path) -> Ask:
-    """Makes a job of a stranger's client and server."""
+    """Makes a job whose client and server are the untrusted image."""
 
     def make(
         *,

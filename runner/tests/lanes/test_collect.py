@@ -150,12 +150,12 @@ def expected(**files: bytes) -> dict[str, Expected]:
 
 
 def test_downloads_are_compared_by_content() -> None:
-    wanted = expected(same=b"abc", wrong=b"abc", short=b"abcd", absent=b"x", linked=b"y", empty=b"")
+    files = expected(same=b"abc", wrong=b"abc", short=b"abcd", absent=b"x", linked=b"y", empty=b"")
     data = archive(
         ("same", b"abc"), ("wrong", b"abd"), ("short", b"abc"), ("empty", b""), kinds={"linked": tarfile.SYMTYPE}
     )
-    found = compare(blocks(data), wanted, budget=1 << 20)
-    assert {file.name: (file.received, file.equal) for file in found.files} == {
+    received = compare(blocks(data), files, budget=1 << 20)
+    assert {file.name: (file.received, file.equal) for file in received.files} == {
         "same": (3, True),
         "wrong": (3, False),
         "short": (3, False),
@@ -163,20 +163,20 @@ def test_downloads_are_compared_by_content() -> None:
         "linked": (None, False),
         "empty": (0, True),
     }
-    assert found.extra == ("linked (symbolic link)",)
-    assert found.files[0] == FileRecord(name="same", size=3, received=3, equal=True)
+    assert received.extra == ("linked (symbolic link)",)
+    assert received.files[0] == FileRecord(name="same", size=3, received=3, equal=True)
 
 
 def test_files_that_nobody_asked_for_are_named() -> None:
     data = archive(("same", b"abc"), ("more", b"1"), ("folder/deep", b"2"), ("bad\nname", b"3"))
-    found = compare(blocks(data), expected(same=b"abc"), budget=1 << 20)
-    assert found.files[0].equal
-    assert found.extra == ("more", "folder/deep", "'bad\\nname'")
+    received = compare(blocks(data), expected(same=b"abc"), budget=1 << 20)
+    assert received.files[0].equal
+    assert received.extra == ("more", "folder/deep", "'bad\\nname'")
 
 
 def test_a_file_of_the_right_name_elsewhere_is_not_the_file() -> None:
-    found = compare(blocks(archive(("folder/same", b"abc"))), expected(same=b"abc"), budget=1 << 20)
-    assert found.files[0].received is None
+    received = compare(blocks(archive(("folder/same", b"abc"))), expected(same=b"abc"), budget=1 << 20)
+    assert received.files[0].received is None
 
 
 def test_a_broken_archive_of_downloads_is_the_harness_fault() -> None:
@@ -215,6 +215,12 @@ def _peak(work: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def _steady_peak(work: Callable[[], object]) -> int:
+    """The lower peak of two runs: a table of the interpreter's own (of interned names, several MiB in a process that
+    has run many tests) may grow in one of them."""
+    return min(_peak(work), _peak(work))
 
 
 def _header(size: int, kind: bytes) -> bytes:
@@ -259,8 +265,8 @@ def test_deep_folders_and_many_members_cost_no_memory(tmp_path: Path) -> None:
         for number in itertools.count():
             yield tarfile.TarInfo(f"downloads/{number}").tobuf(tarfile.PAX_FORMAT)
 
-    assert _peak(lambda: extract(deep(), tmp_path)) < 4 * MIB
-    assert _peak(lambda: compare(endless(), {}, budget=10**9)) < 8 * MIB
+    assert _steady_peak(lambda: extract(deep(), tmp_path)) < 4 * MIB
+    assert _steady_peak(lambda: compare(endless(), {}, budget=10**9)) < 8 * MIB
 
 
 def test_a_name_in_a_record_is_short(tmp_path: Path) -> None:

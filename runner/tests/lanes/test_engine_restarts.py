@@ -1,6 +1,6 @@
 """The engine ends while jobs run: they run again when it is back, and stay undone when it doesn't come back.
 
-The engine is a private one, in namespaces of its own: nobody else's containers end with it.
+The engine is a private one in its own namespaces, so that no other containers end with it.
 """
 
 import os
@@ -38,7 +38,7 @@ def host(engine: docker.DockerClient, stranger: str) -> Iterator[Host]:  # noqa:
 
 @pytest.fixture
 def sentences(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the user is told while the runner uses the private engine."""
+    """The sentences for the user while the runner uses the private engine."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{host.socket}")
     return []
 

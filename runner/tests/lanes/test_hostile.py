@@ -193,10 +193,12 @@ def test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory(lanes: Lanes,
 def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.DockerClient) -> None:
     lanes.run(ask())
     lanes_own = {"bentpipe.run": "tests"}.items()
-    own = [one for one in engine.containers.list() if lanes_own <= one.labels.items()]
-    own = [one for one in own if one.labels.get("bentpipe.role") != "house"]  # of guests, which share its memory
-    assert len(own) >= 4
-    for container in own:
+    made = [candidate for candidate in engine.containers.list() if lanes_own <= candidate.labels.items()]
+    made = [
+        candidate for candidate in made if candidate.labels.get("bentpipe.role") != "house"
+    ]  # of guests, which share its memory
+    assert len(made) >= 4
+    for container in made:
         host = container.attrs["HostConfig"]
         assert 0 < host["Memory"] <= 2048 * MIB, container.name
         assert host["PidsLimit"], container.name

@@ -1,4 +1,4 @@
-"""What endpoints are given: equal files for equal seeds, certificates that a verifier accepts, the contract's words."""
+"""Inputs of endpoints: equal files for equal seeds, certificates that a verifier accepts, the contract's variables."""
 
 import hashlib
 import string
@@ -114,8 +114,8 @@ def test_the_environment_is_that_of_the_contract() -> None:
         "SSLKEYLOGFILE": "/logs/keys.log",
         "QLOGDIR": "/logs/qlog/",
     }
-    asked = {"CCA": "bbr", "IW": "32", "SERVER_PARAMS": "-v", "CLIENT_PARAMS": "-q"}
-    server = environment(Role.SERVER, testcase="retry", nightly=True, asked=asked)
+    requested = {"CCA": "bbr", "IW": "32", "SERVER_PARAMS": "-v", "CLIENT_PARAMS": "-q"}
+    server = environment(Role.SERVER, testcase="retry", nightly=True, parameters=requested)
     assert "REQUESTS" not in server
     assert "CLIENT_PARAMS" not in server
     assert (server["SERVER_PARAMS"], server["CRON"], server["CCA"], server["IW"]) == ("-v", "true", "bbr", "32")

@@ -76,7 +76,7 @@ def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
     assert child.stdout is not None
     child.stdout.close()
     _until(lambda: made_by(engine, "tests-child") == [], seconds=20)
-    owners = {found["Labels"][LABEL_OWNER] for found in containers_of(engine, run="tests")}
+    owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
     assert lanes.sweep() == 0
 
@@ -96,12 +96,12 @@ def test_what_dead_runners_left_without_a_watchdog_is_swept_and_nothing_else(
     child.stdout.close()
     assert lanes.sweep() > 7
     assert made_by(engine, "tests-child") == []
-    owners = {found["Labels"][LABEL_OWNER] for found in containers_of(engine, run="tests")}
+    owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners
 
 
 def test_what_a_watchdog_guards_is_not_swept(engine: docker.DockerClient) -> None:
-    """As when a copy of this machine, alike to the last digit, uses the same engine: there its runner may live."""
+    """For example when an exact copy of this machine uses the same engine: its runner may live there."""
     dead = replace(Owner.current(), pid=2**22 + 1)
     assert dead.is_dead()
     run = containers.Engine(engine, {LABEL_OWNER: str(dead), LABEL_LANES: "bentpipe-test-copied"})
@@ -121,11 +121,11 @@ def test_what_a_watchdog_guards_is_not_swept(engine: docker.DockerClient) -> Non
 def test_an_engine_that_keeps_its_socket_from_containers_still_has_lanes(
     engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with an engine behind TCP whose socket lies elsewhere."""
+    """For example an engine behind TCP whose socket is on another host."""
     monkeypatch.setattr(host_engine, "socket_path", lambda: tmp_path / "no-socket-here")
-    said: list[str] = []
-    with Lanes.open("tests-unwatched", lanes=1, client=engine, say=said.append):
-        assert len(said) == 1
-    assert "The watchdog over the lanes did not start" in said[0]
-    assert said[0].endswith("If this run is killed, the next one removes its containers.")
+    messages: list[str] = []
+    with Lanes.open("tests-unwatched", lanes=1, client=engine, say=messages.append):
+        assert len(messages) == 1
+    assert "The watchdog over the lanes did not start" in messages[0]
+    assert messages[0].endswith("If this run is killed, the next one removes its containers.")
     assert made_by(engine, "tests-unwatched") == []

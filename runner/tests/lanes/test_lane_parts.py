@@ -17,6 +17,7 @@ from runner.images.images import SIMULATOR
 from runner.lanes.link_document import link_document
 from runner.lanes.network import GATEWAY, TERMINAL, network_script
 from runner.lanes.wiring import CLIENT, SERVER, SIM
+from runner.model.beside import BesideRole
 from runner.model.impairments import Outage, PathImpairments
 from runner.model.link_record import LinkParameters
 
@@ -140,3 +141,19 @@ def test_a_copy_of_this_machine_with_another_name_is_another_machine() -> None:
 @pytest.mark.parametrize("text", ["", "a:b", "a:b:c:d", "a:b:1:2:3"])
 def test_a_label_of_another_form_names_nobody(text: str) -> None:
     assert Owner.parse(text) is None
+
+
+@pytest.mark.parametrize("ground", [False, True])
+def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to_the_routers(ground: bool) -> None:
+    nodes = (CLIENT, TERMINAL, SIM, GATEWAY, *(["ground"] if ground else []), SERVER, *BesideRole)
+    pids = {str(role): number for number, role in enumerate(nodes, start=100)}
+    script = network_script(pids, {}, routed=True, ground=ground, beside=True)
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+    assert script.count("ip link add") == len(nodes) - 1
+    ends = re.findall(r"add (\S+) index \d+ netns (\d+) .* peer name (\S+) index \d+ netns (\d+)", script)
+    joined = {(pids[BesideRole.CLIENT], pids[TERMINAL]), (pids[GATEWAY], pids[BesideRole.SERVER])}
+    assert joined <= {(int(near), int(far)) for _, near, _, far in ends}
+    addresses = re.findall(r"address add (\S+) dev", script)
+    macs = re.findall(r"(02:bb:\S+)", script)
+    assert len(addresses) == len(set(addresses)), "no address twice"
+    assert len(macs) - len(set(macs)) == 2 + (2 if ground else 0), "only a simulator bears the MAC of its neighbour"

@@ -110,7 +110,7 @@ def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.Do
     """While it waits it asks the simulator's port again and again; TCP must never connect it to itself."""
     lanes.run(ask())
     time.sleep(1)
-    waiting = [found["Id"] for found in containers_of(engine, run="tests", role="sim-holder")]
+    waiting = [entry["Id"] for entry in containers_of(engine, run="tests", role="sim-holder")]
     assert waiting, "the next lane is prepared"
     for container in waiting:
         made = engine.api.exec_create(container, "cat /proc/sys/net/ipv4/ip_local_reserved_ports")
@@ -138,7 +138,7 @@ def test_the_next_job_finds_a_lane_as_new(
     def look(lanes: Lanes, name: str) -> tuple[list[str], set[str]]:
         job = ask(client="look", name=name)
         assert lanes.run(job).error == {}
-        holders = [found["Id"] for found in containers_of(engine, run="litter", role="client-holder")]
+        holders = [container["Id"] for container in containers_of(engine, run="litter", role="client-holder")]
         printed = (job.folder / "client" / "output.log").read_text()
         lines = re.sub(r"^\d+: eth0@if\d+", "eth0", printed, flags=re.MULTILINE).splitlines()  # the cable is another
         return sorted(lines), set(holders)  # sorted: it prints to two streams
@@ -214,20 +214,20 @@ def test_an_image_that_hangs_over_an_unknown_case_is_not_compliant(lanes: Lanes,
 
 
 def test_stop_ends_a_running_job_soon(engine: docker.DockerClient, ask: Ask) -> None:
-    with Lanes.open("tests", lanes=1, client=engine) as own:
-        timer = threading.Timer(3, own.stop)
+    with Lanes.open("tests", lanes=1, client=engine) as opened:
+        timer = threading.Timer(3, opened.stop)
         timer.start()
         began = time.monotonic()
-        evidence = own.run(ask(client="hang", timeout=60))
+        evidence = opened.run(ask(client="hang", timeout=60))
         assert time.monotonic() - began < 6
     assert evidence.error["code"] == "stopped"
 
 
 def test_close_leaves_nothing(engine: docker.DockerClient, ask: Ask) -> None:
-    with Lanes.open("tests-close", lanes=1, client=engine) as own:
-        own.run(ask())
+    with Lanes.open("tests-close", lanes=1, client=engine) as opened:
+        opened.run(ask())
         mine = containers_of(engine, run="tests-close")
-        assert len({found["Labels"][LABEL_LANES] for found in mine}) == 1
+        assert len({container["Labels"][LABEL_LANES] for container in mine}) == 1
     assert made_by(engine, "tests-close") == []
 
 
@@ -239,7 +239,8 @@ def test_an_image_that_is_missing_is_a_harness_error(lanes: Lanes, ask: Ask) -> 
 
 
 def test_a_tag_that_moves_does_not_change_the_image_under_a_run(engine: docker.DockerClient) -> None:
-    """As when another checkout builds: what a run began with serves until its end, also for what it has not used up."""
+    """For example when another checkout builds: a run uses its first images until its end, also those that it has not
+    used yet."""
     tag, run = "bentpipe-test/moving", containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
     before, after = engine.images.get(SIMULATOR), engine.images.get("bentpipe/tools")
     before.tag(tag)
@@ -247,11 +248,11 @@ def test_a_tag_that_moves_does_not_change_the_image_under_a_run(engine: docker.D
     try:
         after.tag(tag)
         made.append(run.create("bentpipe-test-moving-2", ContainerSpec(image=tag, role="test")))
-        assert [engine.api.inspect_container(one)["Image"] for one in made] == [before.id, before.id]
+        assert [engine.api.inspect_container(item)["Image"] for item in made] == [before.id, before.id]
         assert containers.Engine(engine, {}).image_id(tag) == after.id
     finally:
-        for one in made:
-            run.remove(one)
+        for item in made:
+            run.remove(item)
         run.close()
         engine.images.remove(tag)
 
@@ -270,11 +271,11 @@ def test_who_stands_still_for_want_of_a_cpu_is_seen(engine: docker.DockerClient)
             made.append(run.create(f"bentpipe-test-pressure-{number}", spec))
             run.start(made[-1])
         time.sleep(3)
-        first, second, sleeping = (pressure.of_container(one) or 0.0 for one in made)
+        first, second, sleeping = (pressure.of_container(item) or 0.0 for item in made)
         assert min(first, second) > 0.5 > sleeping
     finally:
-        for one in made:
-            run.remove(one)
+        for item in made:
+            run.remove(item)
         run.close()
 
 
@@ -291,10 +292,10 @@ def test_cpu_time_is_read_from_the_kernel_as_the_engine_tells_it(engine: docker.
     try:
         run.start(container)
         time.sleep(2)
-        before, told, after = usage_of(container), run.usage(container), usage_of(container)
+        before, text, after = usage_of(container), run.usage(container), usage_of(container)
         assert before is not None and after is not None
-        assert 0.1 < before.cpu <= told.cpu <= after.cpu
-        assert 0.1 < before.throttled <= told.throttled <= after.throttled
+        assert 0.1 < before.cpu <= text.cpu <= after.cpu
+        assert 0.1 < before.throttled <= text.throttled <= after.throttled
     finally:
         run.remove(container)
         run.close()

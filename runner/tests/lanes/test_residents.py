@@ -1,4 +1,4 @@
-"""What stays in a lane while jobs come and go: holders that run commands, a simulator that runs link after link."""
+"""The parts of a lane that serve several jobs: holders that run commands, a simulator that runs link after link."""
 
 import gc
 import hashlib
@@ -39,24 +39,24 @@ RUN = "tests-residents"
 
 @pytest.fixture
 def holder(engine: docker.DockerClient) -> Iterator[Holder]:
-    own = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    made = own.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
-    held = Holder(own, made, Bell(threading.Event()))
+    wrapped = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
+    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
+    held = Holder(wrapped, made, Bell(threading.Event()))
     held.start()
     yield held
-    own.remove(made)
-    own.close()
+    wrapped.remove(made)
+    wrapped.close()
 
 
 @pytest.fixture
-def one(engine: docker.DockerClient) -> Iterator[Lanes]:
+def single(engine: docker.DockerClient) -> Iterator[Lanes]:
     with Lanes.open(RUN, lanes=1, client=engine) as opened:
         yield opened
 
 
 def _simulators(engine: docker.DockerClient) -> list[str]:
-    wanted = {"label": [f"bentpipe.run={RUN}", "bentpipe.role=sim"]}
-    return [found["Id"] for found in engine.api.containers(filters=wanted)]
+    filters = {"label": [f"bentpipe.run={RUN}", "bentpipe.role=sim"]}
+    return [container["Id"] for container in engine.api.containers(filters=filters)]
 
 
 def _link_process(engine: docker.DockerClient) -> int:
@@ -65,8 +65,8 @@ def _link_process(engine: docker.DockerClient) -> int:
     while time.monotonic() < deadline:
         for simulator in _simulators(engine):
             processes = engine.api.top(simulator, ps_args="-o pid,ppid")["Processes"]
-            own = {pid for pid, _ in processes}
-            for child in (pid for pid, parent in processes if parent in own):
+            supervisors = {pid for pid, _ in processes}
+            for child in (pid for pid, parent in processes if parent in supervisors):
                 return int(child)
         time.sleep(0.2)
     raise AssertionError("no link began")
@@ -122,70 +122,70 @@ def test_a_holder_that_ends_is_told(holder: Holder, engine: docker.DockerClient)
     waiting = holder.run(["sh", "-c", "echo began; sleep 60"])
     assert next(waiting) == b"began\n"
     engine.api.kill(holder.container)
-    with pytest.raises(LaneError) as told:
+    with pytest.raises(LaneError) as caught:
         next(waiting)
-    assert told.value.code == "holder-died"
+    assert caught.value.code == "holder-died"
     with pytest.raises(LaneError):
         holder.execute(["true"])
 
 
 def test_a_holder_ends_with_the_stream_to_its_runner(engine: docker.DockerClient) -> None:
-    """As when the runner is killed."""
-    own = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    made = own.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
+    """For example when the runner is killed."""
+    wrapped = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
+    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
     try:
-        stream = own.follow(made, stdin=True)
-        own.start(made)
+        stream = wrapped.follow(made, stdin=True)
+        wrapped.start(made)
         stream.close()
-        own.wait(made)
-        assert own.state(made).exit_code == 0
+        wrapped.wait(made)
+        assert wrapped.state(made).exit_code == 0
     finally:
-        own.remove(made)
-        own.close()
+        wrapped.remove(made)
+        wrapped.close()
 
 
-def test_one_simulator_serves_job_after_job(one: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
-    seen = []
+def test_one_simulator_serves_job_after_job(single: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
+    simulators = []
     for seed in (5, 6):
         job = replace(ask(name=f"job{seed}"), seed=seed)
-        assert one.run(job).error == {}
+        assert single.run(job).error == {}
         truth = json.loads(Artifacts(job.folder).link_truth.read_bytes())
         assert truth["seed"] == seed
         assert truth["duration_s"] < 5, "of this job alone"
-        seen.append(_simulators(engine))
-    assert len(seen[0]) == 1
-    assert seen[0] == seen[1]
+        simulators.append(_simulators(engine))
+    assert len(simulators[0]) == 1
+    assert simulators[0] == simulators[1]
 
 
-@pytest.mark.parametrize("what", ["container", "link"])
+@pytest.mark.parametrize("victim", ["container", "link"])
 def test_a_simulator_that_dies_is_told_and_the_next_job_has_another(
-    one: Lanes, engine: docker.DockerClient, ask: Ask, what: str
+    single: Lanes, engine: docker.DockerClient, ask: Ask, victim: str
 ) -> None:
-    if what == "link" and os.geteuid() != 0:
+    if victim == "link" and os.geteuid() != 0:
         pytest.skip("only root may kill a process in a container that has no shell")
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(one.run, ask(client="hang", timeout=30))
+        running = pool.submit(single.run, ask(client="hang", timeout=30))
         link = _link_process(engine)
-        found = _simulators(engine)
+        outcome = _simulators(engine)
         time.sleep(2)  # until the client runs
-        if what == "container":
-            engine.api.kill(found[0])
+        if victim == "container":
+            engine.api.kill(outcome[0])
         else:
             os.kill(link, signal.SIGKILL)
         evidence = running.result()
     assert evidence.error["code"] == "link-died"
     assert evidence.wall_s < 20
     job = ask(name="next")
-    assert one.run(job).error == {}
+    assert single.run(job).error == {}
     assert Artifacts(job.folder).link_truth.is_file()
-    assert found[0] not in _simulators(engine)
+    assert outcome[0] not in _simulators(engine)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may see what another's process has open")
 @pytest.mark.skipif(not WAKE_UP.exists(), reason="this kernel has no PM QoS")
-def test_the_cpus_stay_awake_while_a_link_runs(one: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
+def test_the_cpus_stay_awake_while_a_link_runs(single: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(one.run, ask(client="hang", timeout=5))
+        running = pool.submit(single.run, ask(client="hang", timeout=5))
         link = _link_process(engine)
         time.sleep(1)  # until it has begun
         assert WAKE_UP in [file.readlink() for file in Path(f"/proc/{link}/fd").iterdir()]
@@ -196,9 +196,9 @@ def test_the_cpus_stay_awake_while_a_link_runs(one: Lanes, engine: docker.Docker
     assert WAKE_UP not in [file.readlink() for file in Path(f"/proc/{waiting}/fd").iterdir()]
 
 
-def test_a_fault_of_the_document_is_told(one: Lanes, ask: Ask) -> None:
+def test_a_fault_of_the_document_is_told(single: Lanes, ask: Ask) -> None:
     job = ask()
-    evidence = one.run(
+    evidence = single.run(
         replace(job, topology=Topology(link=LinkRecord.single("slow", replace(job.forward, delay=100.0), job.return_)))
     )
     assert evidence.error["code"] == "link-not-ready"

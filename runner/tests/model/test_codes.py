@@ -1,17 +1,24 @@
-"""The registry of codes is complete, and has no code that nothing uses."""
+"""Every code is declared once, and is used: in the registry, or by the only case or the detector that has it."""
 
 import ast
+import pkgutil
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 
 import pytest
 
+import testcases
 from runner.config.catalog import ROOT
-from runner.model.codes import CODES, Code, Matter
+from runner.diagnose import find_patterns
+from runner.model.codes import CODES, Matter, another_attempt_helps
 
 MAKERS = {"LaneError", "harness"}  # their first argument is a code
-BUILT = re.compile(r"^(client|server)-(exit|not-started)$|^(terminal|gateway)-ended$")  # put together from two parts
+BUILT = re.compile(
+    r"^(client|server)-(exit|not-started)$|^(terminal|gateway|server)-ended$"
+)  # put together from two parts
 OUTSIDE = {"tests", "benchmarks", "validation", "render"}
 
 
@@ -33,16 +40,27 @@ def _sources() -> dict[str, ast.Module]:
     }
 
 
-def _used() -> dict[str, str]:
-    """Code that a call names → the file of the call."""
-    used: dict[str, str] = {}
-    for name, tree in _sources().items():
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            maker = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-            values = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
-            values += call.args[:1] if maker in MAKERS else []
-            used |= {text: name for value in values for text in _texts(value)}
+def _used(tree: ast.Module) -> set[str]:
+    """The codes that calls of a module name; the declarations of a detector aside."""
+    used = set()
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        maker = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        values = [keyword.value for keyword in call.keywords if keyword.arg == "code" and maker != "Pattern"]
+        values += call.args[:1] if maker in MAKERS else []
+        used |= {text for value in values for text in _texts(value)}
     return used
+
+
+@cache
+def _own() -> dict[str, dict[str, str]]:
+    """File of a case or a detector → the codes that it declares, with their meanings."""
+    codes_by_file: dict[str, dict[str, str]] = {}
+    for module in pkgutil.iter_modules(testcases.__path__):
+        codes = getattr(import_module(f"testcases.{module.name}"), "CODES", {})
+        codes_by_file[f"testcases/{module.name}.py"] = codes
+    for name, patterns in find_patterns().items():
+        codes_by_file[f"runner/diagnose/detectors/{name}.py"] = {pattern.code: pattern.meaning for pattern in patterns}
+    return codes_by_file
 
 
 def _named() -> set[str]:
@@ -56,9 +74,20 @@ def _named() -> set[str]:
     }
 
 
-def test_every_code_that_is_used_is_declared() -> None:
-    undeclared = {code: file for code, file in _used().items() if code not in CODES}
-    assert not undeclared, "declare them in runner/model/codes.py"
+@pytest.mark.parametrize("file", sorted(_sources()))
+def test_every_code_that_is_used_is_declared(file: str) -> None:
+    undeclared = _used(_sources()[file]) - CODES.keys() - _own().get(file, {}).keys()
+    assert not undeclared, "declare them in runner/model/codes.py, or in the case or the detector that alone has them"
+
+
+@pytest.mark.parametrize("file", sorted(_own()))
+def test_a_case_and_a_detector_use_what_they_declare(file: str) -> None:
+    assert _own()[file].keys() <= _used(_sources()[file])
+
+
+def test_a_code_is_declared_once() -> None:
+    counted = Counter([*CODES, *(code for codes in _own().values() for code in codes)])
+    assert [code for code, count in counted.items() if count > 1] == []
 
 
 def test_every_declared_code_is_used() -> None:
@@ -66,12 +95,17 @@ def test_every_declared_code_is_used() -> None:
     assert not [name for name in CODES if name not in named and not BUILT.match(name)]
 
 
-@pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.name)
-def test_a_meaning_is_a_sentence(code: Code) -> None:
-    meaning = code.meaning
+@pytest.mark.parametrize(
+    "meaning",
+    [*(code.meaning for code in CODES.values()), *(text for codes in _own().values() for text in codes.values())],
+)
+def test_a_meaning_is_a_sentence(meaning: str) -> None:
     assert meaning[0].isupper() or meaning.startswith("0-RTT")
     assert meaning.endswith(".")
 
 
 def test_only_errors_of_the_harness_are_tried_again() -> None:
     assert all(code.matter is Matter.HARNESS for code in CODES.values() if code.again)
+    assert all(
+        another_attempt_helps(code.name) == code.again for code in CODES.values() if code.matter is Matter.HARNESS
+    )

@@ -112,8 +112,8 @@ class Recording:
         plain = (Kind.RETRY, Kind.VERSION_NEGOTIATION)
         for datagram in self.datagrams:
             for packet in datagram.packets:
-                asked = sender in ("", datagram.sender) and kind in (None, packet.kind)
-                if asked and (packet.opened or packet.kind in plain) and where(datagram, packet):
+                requested = sender in ("", datagram.sender) and kind in (None, packet.kind)
+                if requested and (packet.opened or packet.kind in plain) and where(datagram, packet):
                     yield datagram, packet
 
     def frames(self, *types: int, sender: str = "") -> Iterator[tuple[Datagram, Packet, Frame]]:

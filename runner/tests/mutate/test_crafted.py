@@ -16,7 +16,7 @@ from runner.tests.conftest import RECORDINGS
 from runner.tests.judge.test_analyse import GOOD_ONES
 from runner.tests.mutate.frames import F
 from runner.tests.mutate.mutants import MUTANTS
-from runner.tests.mutate.mutation import Mutation
+from runner.tests.mutate.mutation import Mutation, Sent
 from runner.tests.mutate.packets import Kind
 from runner.tests.mutate.recording import CLIENT, SERVER, Recording
 from runner.tests.recordings.conformance import GOOD
@@ -64,6 +64,20 @@ def _at_once(m: Mutation) -> None:
     for at, (datagram, _) in enumerate(hellos[1:], 1):
         if datagram is not first and datagram.sent_ns < answered:
             m.recording.move(datagram, (first.sent_ns - datagram.sent_ns) / 1e9 + at * 0.0001)
+
+
+def _follows_only(m: Mutation) -> None:
+    """The client keeps its old keys until a packet of the server with new keys has arrived."""
+
+    def sent(role: str, generation: int) -> list[Sent]:
+        packets = m.packets(Kind.ONE_RTT, sender=role)
+        return [each for each in packets if each[1].keys and each[1].keys.generation == generation]
+
+    arrived = min(datagram.seen[CLIENT].time_ns for datagram, _ in sent(SERVER, 1) if datagram.arrived)
+    old = sent(CLIENT, 0)[0][1].keys
+    for datagram, packet in sent(CLIENT, 1):
+        if datagram.sent_ns <= arrived:
+            packet.keys, packet.first, packet.changed = old, packet.first ^ 4, True
 
 
 def _by_rule(rule: str, role: str) -> Callable[[Mutation], None]:
@@ -126,3 +140,16 @@ def test_a_crafted_job_does_not_succeed(name: str, catalog: Catalog, tmp_path: P
     assert result.outcome is not Outcome.SUCCEEDED or marks
     if result.outcome is Outcome.SUCCEEDED:
         pytest.xfail("the broken rule is a mark, but the case does not exercise it, so that it succeeds")
+
+
+def test_a_client_that_only_follows_a_key_update_does_not_succeed(catalog: Catalog, tmp_path: Path) -> None:
+    """The public runner asks for key phase 1 from both only, which a client that follows reaches (RFC 9001 §6.2)."""
+    recording = Recording.load(RECORDINGS / UPDATE[0] / "1")
+    _follows_only(Mutation(recording, recording.connections[-1], CLIENT, Random(3)))
+    result = _judge(catalog, recording.save(tmp_path / "job"), UPDATE)
+    assert result.outcome is Outcome.UNSUPPORTED
+    assert [(finding.code, finding.role) for finding in result.findings] == [("server-began-update", CLIENT)]
+    assert result.findings[0].actual == "the server began each update, and the client followed"
+    assert result.findings[0].packets
+    assert result.public is not None
+    assert result.public.outcome is Outcome.SUCCEEDED

@@ -20,6 +20,7 @@ PART = (
     "rfc9001-5.8-retry-tag-wrong",
     "rfc9000-12.3-number-reused",
     "rfc9000-13.1-ack-of-unsent",
+    "rfc9000-13.1-ack-of-unreceived",
     "rfc9000-4.5-data-beyond-final-size",
     "rfc9114-7.2.1-data-on-control",
 )

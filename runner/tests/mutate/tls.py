@@ -98,33 +98,33 @@ _HEADS: dict[int, Callable[[Reader], None]] = {
 
 def messages(stream: bytes) -> tuple[list[Message], bytes]:
     """The whole messages of a CRYPTO stream, and the bytes after them."""
-    found: list[Message] = []
+    collected: list[Message] = []
     reader = Reader(stream)
     while reader.left >= 4:
         start = reader.position
         kind, size = reader.number(1), reader.number(3)
         if size > reader.left:
-            return found, stream[start:]
+            return collected, stream[start:]
         body = Reader(reader.take(size))
         if kind not in _HEADS:
-            found.append(Message(kind, body.data))
+            collected.append(Message(kind, body.data))
             continue
         _HEADS[kind](body)
         message = Message(kind, body.data[: body.position])
         listed = Reader(body.block(2))
         while listed.left:
             message.extensions.append((listed.number(2), listed.block(2)))
-        found.append(message)
-    return found, stream[reader.position :]
+        collected.append(message)
+    return collected, stream[reader.position :]
 
 
 def parameters(data: bytes) -> Parameters:
     """Transport parameters in their order."""
     reader = Reader(data)
-    found: Parameters = []
+    collected: Parameters = []
     while reader.left:
-        found.append((reader.varint(), reader.block()))
-    return found
+        collected.append((reader.varint(), reader.block()))
+    return collected
 
 
 def encode_parameters(listed: Parameters) -> bytes:

@@ -10,36 +10,42 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from runner.compare.history import history
 from runner.config.catalog import ROOT, Catalog
 from runner.errors import SetupError, UsageError
 from runner.files.folder_lock import locked_folder
+from runner.model.night import NightRecord, Stage, State
+from runner.model.result import Finding, Outcome, Result
 from runner.nights.install import cron_line, install, service, timer
 from runner.nights.keep import keep_within, size_of
 from runner.nights.night import NightWork
 from runner.nights.plan import Keep, Night, Recipient, load_night
 from runner.nights.publish import publish
-from runner.nights.record import NightRecord, Stage, State, load_records, night_folder, save_record
+from runner.nights.record import load_records, night_folder, save_record
 from runner.nights.tell import tell
+from runner.render import render
 from runner.store import RunFolder, find_runs
-from runner.tests.campaign.test_campaign import execute, recorded_run
+from runner.tests.campaign.recorded import execute, recorded_run
 from runner.tests.nights.test_plan import written
 
 BAD = {"name": "bad", "options": "--case no-such-case"}
 
 
-def work_of(path: Path, logs: Path, said: list[str]) -> NightWork:
-    return NightWork(night=load_night(path), logs=logs, site=logs / "site", say=said.append)
+def work_of(path: Path, logs: Path, messages: list[str]) -> NightWork:
+    return NightWork(night=load_night(path), logs=logs, site=logs / "site", say=messages.append)
 
 
 def test_a_stage_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     """A real `run` refuses an unknown case with exit code 2, and a real `render` has nothing to draw."""
-    said: list[str] = []
-    work = work_of(written(tmp_path, runs=[BAD]), tmp_path, said)
+    messages: list[str] = []
+    work = work_of(written(tmp_path, runs=[BAD]), tmp_path, messages)
     record = work.run()
     states = {stage.name: stage.state for stage in record.stages}
     assert states["run bad"] is State.FAILED
@@ -139,6 +145,44 @@ def test_thirty_nights_stay_within_their_disk(tmp_path: Path, catalog: Catalog) 
     assert captures == sorted(captures, reverse=True), "the oldest lose their captures first"
     assert not any(result.captures_kept for result in RunFolder.open(kept[-1]).results().values())
     assert [folder.path for folder in find_runs(tmp_path / "logs")]
+
+
+def test_thirty_nights_have_the_history_and_the_feeds_that_their_results_say(tmp_path: Path, catalog: Catalog) -> None:
+    """Recorded jobs, 30 nights, evidence removed as the budget asks. In nights 10 to 12 the server is made to fail."""
+    recorded = RunFolder.create(tmp_path / "recorded", recorded_run(tmp_path / "recorded", catalog, iterations=2))
+    execute(recorded, catalog)
+    keep = Keep(captures=2, evidence=4, runs=None, disk=None)
+    nights: list[list[Path]] = []
+    for number in range(30):
+        path = tmp_path / "logs" / f"r-{number:02}"
+        shutil.copytree(recorded.path, path)
+        folder = RunFolder.open(path)
+        began = folder.run.started_unix_s + 86_400 * number
+        folder.save_run(replace(folder.run, name=path.name, started_unix_s=began))
+        for result in folder.results().values():
+            folder.save_result(_broken(result) if 10 <= number <= 12 else result)
+        nights.insert(0, [path])
+        keep_within(nights, keep)
+        if number in (11, 29):
+            render(find_runs(tmp_path / "logs"), tmp_path / "site")
+    server = recorded.run.order[0].server
+    (trend,) = history(find_runs(tmp_path / "logs")).trends
+    assert (trend.flips, str(trend.attempts), len(trend.medians)) == (2, "54/60", 27)
+    atom = "{http://www.w3.org/2005/Atom}"
+    of_stack = ElementTree.parse(tmp_path / "site/latest" / server / "atom.xml").iter(f"{atom}title")
+    assert [title.text for title in of_stack][1:] == [
+        f"{server}: green, red before, r-13",
+        f"{server}: red, green before, r-10",
+        f"{server}: green, r-00",
+    ]
+    of_all = ElementTree.parse(tmp_path / "site/atom.xml").getroot().findall(f"{atom}entry")
+    assert len(of_all) == len({entry.findtext(f"{atom}id") for entry in of_all}) == 30
+    assert f"{server}: red" not in (tmp_path / "site/index.html").read_text()
+
+
+def _broken(result: Result) -> Result:
+    finding = Finding(code="server-exit", requirement="r", expected="e", actual="none", role="server")
+    return replace(result, outcome=Outcome.FAILED, findings=(finding,), sample=None)
 
 
 def test_a_run_that_somebody_works_on_keeps_everything(tmp_path: Path, catalog: Catalog) -> None:
@@ -256,8 +300,8 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     checked = subprocess.run(
         ["systemd-analyze", "verify", *map(str, units)], capture_output=True, text=True, check=False
     )
-    told = [line for line in checked.stderr.splitlines() if "bentpipe" in line]
-    assert not told
+    text = [line for line in checked.stderr.splitlines() if "bentpipe" in line]
+    assert not text
 
 
 def test_cron_has_a_line(tmp_path: Path) -> None:

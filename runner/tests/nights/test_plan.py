@@ -28,6 +28,13 @@ def test_the_example_is_a_night() -> None:
     assert [recipient.always for recipient in night.recipients] == [False, True]
 
 
+def test_a_run_of_the_night_may_have_workers(tmp_path: Path) -> None:
+    path = written(tmp_path, runs=[RUN | {"on": "tls://runner.example:8786"}, RUN | {"name": "here"}])
+    there, here = load_night(path).runs
+    assert there.arguments[-2:] == ("--on", "tls://runner.example:8786")
+    assert "--on" not in here.arguments
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [

@@ -44,6 +44,16 @@ def test_iterations_are_the_outer_loop(catalog: Catalog) -> None:
     assert len(set(order)) == len(order)
 
 
+def test_middleboxes_of_a_pair_follow_each_other_and_take_turns_at_being_first(catalog: Catalog) -> None:
+    chosen = replace(selection(catalog, ("sat",), iterations=3), vias=("", "openvpn"))
+    order = jobs(chosen, records(catalog))
+    for iteration, wanted in ((1, ["", "openvpn"]), (2, ["openvpn", ""]), (3, ["", "openvpn"])):
+        of_one = [job.via for job in order if (job.iteration, job.server) == (iteration, chosen.servers[0])]
+        assert of_one == wanted
+        number = [(job.iteration, job.server) for job in order].index((iteration, chosen.servers[0]))
+        assert {job.server for job in order[number : number + 2]} == {chosen.servers[0]}
+
+
 def test_a_test_case_runs_once_whatever_iterations_says(catalog: Catalog) -> None:
     order = jobs(selection(catalog, ("handshake",), iterations=7), records(catalog))
     assert {job.iteration for job in order} == {1}
@@ -127,14 +137,14 @@ def mixed(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Catalog
             "web",
             "both",
             "handshake",
-            "web and both share h3 only, and handshake is asked over hq-interop or h2 or http/1.1",
+            "web and both share h3 only, and handshake runs over hq-interop or h2 or http/1.1",
         ),
         ("tcp", "tcp", "sat", "h2"),
         ("tcp", "tcp", "handshake", "h2"),
         ("tcp", "old-tcp", "transferloss", "http/1.1"),
-        ("tcp", "tcp", "retry", "tcp and tcp share h2, http/1.1 only, and retry is asked over hq-interop"),
+        ("tcp", "tcp", "retry", "tcp and tcp share h2, http/1.1 only, and retry runs over hq-interop"),
         ("both", "tcp", "sat", "both speaks hq-interop, h3, tcp speaks h2, http/1.1"),
-        ("old", "both", "http3", "old and both share hq-interop only, and http3 is asked over h3"),
+        ("old", "both", "http3", "old and both share hq-interop only, and http3 runs over h3"),
         ("old", "web", "sat", "old speaks hq-interop, web speaks h3"),
         ("both", "browser", "transfer", "browser declares no support of 'transfer' as client"),
         ("old", "browser", "sat", "browser declares no support of 'transfer' as client"),

@@ -40,28 +40,28 @@ def planned(catalog: Catalog, tmp_path: Path) -> Planned:
         run = runs.new_run(
             tmp_path, known, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0, records=records
         )
-        (found,) = link_plans(run.order, run.cases, (link,), ledger=ledger, now=NOON)
+        (plan,) = link_plans(run.order, run.cases, (link,), ledger=ledger, now=NOON)
         job = expected_volume(link, next(iter(run.cases.values())))
         assert 11.5 * MIB < job < 12.5 * MIB
-        assert found.volume == FIND_BYTES + 30 * job
-        return found
+        assert plan.volume == FIND_BYTES + 30 * job
+        return plan
 
     return make
 
 
 def test_a_plan_that_fits_says_volume_and_time_and_nothing_else(planned: Planned) -> None:
-    found = planned(replace(LINK, budget_day=400 * MIB))
-    assert (found.jobs, found.spent_day, found.spent_month) == (30, MIB, 2 * MIB)
-    assert 30 * 15 < found.seconds < 30 * 40
-    assert found.ends is not None
-    assert (found.ends - NOON).total_seconds() == pytest.approx(found.seconds)
-    assert list(found.sentences) == []
+    placed = planned(replace(LINK, budget_day=400 * MIB))
+    assert (placed.jobs, placed.spent_day, placed.spent_month) == (30, MIB, 2 * MIB)
+    assert 30 * 15 < placed.seconds < 30 * 40
+    assert placed.ends is not None
+    assert (placed.ends - NOON).total_seconds() == pytest.approx(placed.seconds)
+    assert list(placed.sentences) == []
 
 
 def test_a_budget_that_does_not_hold_the_plan_is_one_sentence(planned: Planned) -> None:
-    found = planned(replace(LINK, budget_day=130 * MIB))
-    assert (found.broken, found.first_day, found.calls) == ("day", 11, 3)
-    (sentence,) = found.sentences
+    placed = planned(replace(LINK, budget_day=130 * MIB))
+    assert (placed.broken, placed.first_day, placed.calls) == ("day", 11, 3)
+    (sentence,) = placed.sentences
     assert sentence.startswith(
         "astra: budget_per_day (130 MiB) holds 11 of 30 jobs now: the run then ends, and goes on with the same "
         "command, 2 times, until on Tuesday 01 December at 00:"
@@ -70,10 +70,10 @@ def test_a_budget_that_does_not_hold_the_plan_is_one_sentence(planned: Planned) 
 
 
 def test_a_spent_month_is_waited_for_and_too_small_a_budget_is_told(planned: Planned) -> None:
-    found = planned(replace(LINK, budget_month=200 * MIB))
-    assert (found.broken, found.calls) == ("month", 2)
-    assert found.ends is not None
-    assert (found.ends.month, found.ends.day) == (12, 1)
+    placed = planned(replace(LINK, budget_month=200 * MIB))
+    assert (placed.broken, placed.calls) == ("month", 2)
+    assert placed.ends is not None
+    assert (placed.ends.month, placed.ends.day) == (12, 1)
     never = planned(replace(LINK, budget_day=5 * MIB))
     assert never.ends is None
     (sentence,) = never.sentences
@@ -82,12 +82,12 @@ def test_a_spent_month_is_waited_for_and_too_small_a_budget_is_told(planned: Pla
 
 def test_quiet_hours_are_in_the_time(planned: Planned) -> None:
     plain = planned(LINK)
-    found = planned(replace(LINK, quiet_hours=("12:05-13:00", "13:00-14:00")))
-    assert found.ends is not None
+    placed = planned(replace(LINK, quiet_hours=("12:05-13:00", "13:00-14:00")))
+    assert placed.ends is not None
     assert plain.ends is not None
-    assert found.ends.hour == 14
-    assert (found.ends - plain.ends).total_seconds() == pytest.approx(2 * 3600 - 300, abs=60)  # a job is under way
-    (sentence,) = found.sentences
+    assert placed.ends.hour == 14
+    assert (placed.ends - plain.ends).total_seconds() == pytest.approx(2 * 3600 - 300, abs=60)  # a job is under way
+    (sentence,) = placed.sentences
     assert "rest in the quiet hours 12:05-13:00 and 13:00-14:00 and end on Sunday 29 November at 14:0" in sentence
 
 

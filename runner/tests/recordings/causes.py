@@ -19,19 +19,19 @@ from runner.validation.labelled_virtual import make
 HERE = Path(__file__).parent / "causes"
 
 
-def artifacts_of(one: Labelled) -> Artifacts:
+def artifacts_of(transfer: Labelled) -> Artifacts:
     """The files that are kept of it."""
-    return Artifacts(HERE / one.name)
+    return Artifacts(HERE / transfer.name)
 
 
 def main(*names: str) -> None:
     """Make what was named, or all, and keep it."""
-    chosen = tuple(one for one in recorded() if not names or one.name in names)
+    chosen = tuple(item for item in recorded() if not names or item.name in names)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "recordings"
         make(folder, chosen)
-        for one in chosen:
-            made, kept = RunFolder.open(folder).artifacts(jobs_of(one)[0]), artifacts_of(one)
+        for item in chosen:
+            made, kept = RunFolder.open(folder).artifacts(jobs_of(item)[0]), artifacts_of(item)
             shutil.rmtree(kept.folder, ignore_errors=True)
             shutil.copytree(made.client_tables, kept.client_tables)
             shutil.copytree(made.server_tables, kept.server_tables)

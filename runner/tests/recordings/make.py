@@ -50,9 +50,11 @@ VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"
 
 def _sinners(bad: Bad) -> dict[str, Variant]:
     """By role, the endpoints that are more than the plain misbehaving one."""
-    asked = {"client": bad.client, "server": bad.server}
+    requested = {"client": bad.client, "server": bad.server}
     return {
-        role: Variant.of(MISBEHAVING, {f"{role.upper()}_PARAMS": f"sin={sin}"}) for role, sin in asked.items() if sin
+        role: Variant.of(MISBEHAVING, {f"{role.upper()}_PARAMS": f"sin={sin}"})
+        for role, sin in requested.items()
+        if sin
     }
 
 

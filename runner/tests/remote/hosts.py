@@ -42,7 +42,7 @@ def lacking() -> str:
 
 
 def _tool(name: str) -> str:
-    """Where the host's own, or the unpacked one, is; empty when there is none."""
+    """The path of the installed or the unpacked program; empty when it is missing."""
     installed = shutil.which(name, path="/usr/sbin:/sbin")
     return installed or next((str(path) for path in CACHE.rglob(name) if path.parent.name == "sbin"), "")
 
@@ -64,10 +64,10 @@ def _unpack(*packages: str) -> None:
 
 def shifted_clock() -> Path | None:
     """libfaketime, which sets the wall clock of one process; None where it can't be had."""
-    if not (found := sorted(CACHE.rglob("libfaketime.so.1"))):
+    if not (outcome := sorted(CACHE.rglob("libfaketime.so.1"))):
         _unpack("libfaketime")
-        found = sorted(CACHE.rglob("libfaketime.so.1"))
-    return found[0] if found else None
+        outcome = sorted(CACHE.rglob("libfaketime.so.1"))
+    return outcome[0] if outcome else None
 
 
 def offloads_off(interface: str, *, inside: Sequence[str] = ()) -> None:
@@ -77,7 +77,7 @@ def offloads_off(interface: str, *, inside: Sequence[str] = ()) -> None:
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a command prints, with `environment` added to ours. Raises with its errors."""
+    """The output of a command, with `environment` added to this process'. Raises with the command's errors."""
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, f"{' '.join(map(str, command))}: {done.stderr}"
@@ -85,7 +85,7 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def free_number() -> int:
-    """A number for `Host` and `Satellite` whose addresses nobody here has, another run of these tests included."""
+    """A number for `Host` and `Satellite` whose addresses are free, also in another run of these tests."""
     taken = run("ip", "-o", "address")
     return next(number for number in range(1 + os.getpid() % 100, 250) if f" 10.213.{number}." not in taken)
 
@@ -114,7 +114,7 @@ class Host:
         run("ip", "link", "add", ours, "type", "veth", "peer", "name", "mgmt0", "netns", self.name)
         run("ip", "address", "add", f"{self.our_address}/30", "dev", ours)
         run("ip", "link", "set", ours, "up")
-        # As the README asks for: captures show datagrams, not what a network card would cut into them.
+        # As the README requires, so that captures show single datagrams.
         offloads_off(ours)
         offloads_off("mgmt0", inside=("nsenter", f"--net=/run/netns/{self.name}"))
         for words in (f"address add {self.address}/30 dev mgmt0", "link set mgmt0 up", "link set lo up"):
@@ -126,7 +126,8 @@ class Host:
             + f"echo > {self.folder}/anchored; exec sleep infinity"
         )
         self._anchor = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--mount", "--uts", "sh", "-c", script]
+            ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--mount", "--uts", "sh", "-c", script],
+            start_new_session=True,  # Ctrl-C must not end it: `close` finds the host's processes by its namespace
         )
         self._pid = self._anchor.pid
         _until((self.folder / "anchored").exists, "the namespace")
@@ -147,12 +148,12 @@ class Host:
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", self.folder / name)
 
     def authorize(self, key: str) -> None:
-        """Let in who has this key, and nobody else."""
-        # Where the user's own process can read it: sshd opens it with his rights.
+        """Allow logins with this key alone."""
+        # In a place that the user can read, because sshd opens it with the user's rights.
         Path(f"/proc/{self._pid}/root/run/authorized_keys").write_text((self.folder / f"{key}.pub").read_text())
 
     def remote(self, *, key: str = "key", host_key: str = "host_key", docker_socket: str = "") -> RemoteHost:
-        """What links.json would say of this host."""
+        """This host as an entry of links.json."""
         return RemoteHost(
             name=self.name,
             user=USER,
@@ -183,13 +184,13 @@ class Host:
         self.start_ssh(**how)
 
     def restart_engine(self) -> None:
-        """As when Docker is restarted there: 2 s without an engine."""
+        """Restart Docker there: 2 s without an engine."""
         self.stop_engine()
         time.sleep(2.0)
         self.start_engine()
 
     def reboot(self) -> None:
-        """As when the host restarts: 5 s without SSH and engine, and what ran is gone."""
+        """Restart the host: 5 s without SSH and engine, and all containers ended."""
         self.stop_ssh()
         self.stop_engine()
         time.sleep(5.0)
@@ -218,7 +219,7 @@ class Host:
                 [
                     *("dockerd", "--data-root", str(self.data), "--exec-root", "/run/docker"),
                     *("--pidfile", "/run/docker.pid", "-H", "unix:///run/docker.sock"),
-                    *("-H", f"unix://{self.socket}", "--bridge=none", "--iptables=false"),
+                    *("-H", f"unix://{self.socket}"),
                     "--storage-driver=overlay2",
                 ],
                 log,
@@ -251,7 +252,7 @@ class Host:
 
     @property
     def socket(self) -> Path:
-        """Where its engine listens, too: a path that means the same here and there."""
+        """The socket of its engine, at a path that is the same on both hosts."""
         return self.folder / "docker.sock"
 
     def load(self, *images: str) -> None:
@@ -264,8 +265,8 @@ class Host:
 
     def states(self) -> list[tuple[str, str]]:
         """Name and state of all containers there."""
-        found = self.engine().containers.list(all=True, ignore_removed=True)
-        return [(str(one.name), str(one.status)) for one in found]
+        containers = self.engine().containers.list(all=True, ignore_removed=True)
+        return [(str(container.name), str(container.status)) for container in containers]
 
     def fill_disk(self) -> None:
         """Take what is left of the host's own disk, at once: a transfer may end while zeros are written."""
@@ -279,7 +280,7 @@ class Host:
 
     def containers(self) -> list[str]:
         """Names of all containers there, running or not."""
-        return [str(found.name) for found in self.engine().containers.list(all=True, ignore_removed=True)]
+        return [str(container.name) for container in self.engine().containers.list(all=True, ignore_removed=True)]
 
     def _inside(self, command: list[str], output: IO[bytes], **environment: str) -> subprocess.Popen[bytes]:
         enter = ["nsenter", "-t", str(self._pid), "--mount", "--net", "--uts", "--"]
@@ -295,13 +296,13 @@ class Host:
     def _processes(self, name: str = "") -> list[int]:
         """Process ids in this namespace of mounts, the anchor's own left out."""
         mine = Path(f"/proc/{self._pid}/ns/mnt").readlink() if self._pid else None
-        found = []
+        collected = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 inside = (process / "ns" / "mnt").readlink() == mine and int(process.name) != self._pid
                 if inside and name in (process / "comm").read_text():
-                    found.append(int(process.name))
-        return found
+                    collected.append(int(process.name))
+        return collected
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes] | None) -> None:
@@ -314,7 +315,7 @@ class Host:
         with contextlib.suppress(DockerException, OSError, AssertionError):
             for container in self.engine().containers.list(all=True, ignore_removed=True):
                 container.remove(force=True, v=True)
-        self._end(self._dockerd)  # asked to end, it takes 10 s; nothing of it is kept
+        self._end(self._dockerd)  # SIGTERM would take 10 s; nothing of it is kept
         for _ in range(3):  # its shims and containerd outlive it
             for pid in self._processes():
                 with contextlib.suppress(ProcessLookupError):
@@ -327,8 +328,8 @@ class Host:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _until(holds: Callable[[], object], what: str) -> None:
+def _until(holds: Callable[[], object], subject: str) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not holds():
-        assert time.monotonic() < deadline, f"{what} is not ready after {READY_SECONDS:.0f} s"
+        assert time.monotonic() < deadline, f"{subject} is not ready after {READY_SECONDS:.0f} s"
         time.sleep(0.05)

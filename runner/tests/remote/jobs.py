@@ -26,7 +26,7 @@ FORWARD_RATE, RETURN_RATE = 20_000_000, 2_000_000
 
 
 def link_to(host: Host, *, name: str = "roof", interface: str = "mgmt0", server: Host | None = None) -> RealLink:
-    """What links.json would say of a link to `host`."""
+    """A link to `host` as an entry of links.json."""
     return RealLink(
         name=name,
         client=host.remote(),
@@ -81,6 +81,8 @@ def working(
     catalog, run = planned(catalog, links, cases)
     if timeout is not None:
         run = replace(run, cases={name: replace(case, timeout=timeout) for name, case in run.cases.items()})
-    said: list[str] = []
-    with RealLinks.open(run, links, ledger=folder / "volume.json", say=said.append, report=lambda *_: None) as opened:
-        yield Work(run, catalog, opened, folder, said)
+    messages: list[str] = []
+    with RealLinks.open(
+        run, links, ledger=folder / "volume.json", say=messages.append, report=lambda *_: None
+    ) as opened:
+        yield Work(run, catalog, opened, folder, messages)

@@ -62,13 +62,13 @@ class Satellite:
         return self
 
     @staticmethod
-    def _address(namespace: str, interface: str, own: str, other: str) -> None:
+    def _address(namespace: str, interface: str, network: str, peer: str) -> None:
         inside = (f"--net=/run/netns/{namespace}",) if namespace else ("--net=/proc/self/ns/net",)
         offloads_off(interface, inside=("nsenter", *inside))
         for command in (
-            f"address add {own}.100/24 dev {interface}",
+            f"address add {network}.100/24 dev {interface}",
             f"link set {interface} up",
-            f"route add {other}.0/24 via {own}.2 dev {interface}",
+            f"route add {peer}.0/24 via {network}.2 dev {interface}",
         ):
             run("nsenter", *inside, "ip", *command.split())
 

@@ -59,16 +59,16 @@ class Sky:
         return [sys.executable, "-m", "runner", "run", "--links", str(self.links), "--run", str(self.run), *more]
 
     def things(self) -> set[str]:
-        """What the run has on both hosts: containers, and volumes as volume:NAME. Raises when one can't say."""
-        found: set[str] = set()
+        """The run's containers and volumes (as volume:NAME) on both hosts. Raises when a host doesn't answer."""
+        names_seen: set[str] = set()
         for engine in (self.host.engine(), docker.from_env()):
             try:
                 mine = {"label": f"{LABEL_RUN}={self.run.name}"}
-                found |= {one["Names"][0].lstrip("/") for one in engine.api.containers(all=True, filters=mine)}
-                found |= {f"volume:{one['Name']}" for one in engine.api.volumes(filters=mine)["Volumes"] or ()}
+                names_seen |= {entry["Names"][0].lstrip("/") for entry in engine.api.containers(all=True, filters=mine)}
+                names_seen |= {f"volume:{entry['Name']}" for entry in engine.api.volumes(filters=mine)["Volumes"] or ()}
             finally:
                 engine.close()
-        return found
+        return names_seen
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What breaks on a real link, broken on purpose in mid-transfer: no job may be lost, nothing may stay on the host."""
+"""Faults of a real link, caused on purpose during a transfer: no job may be lost, nothing may stay on the host."""
 
 import os
 import re
@@ -91,8 +91,8 @@ def test_a_restart_of_the_host_is_no_failure_of_the_client(
     result = _broken(sky, remote_host, tmp_path, lambda: break_it(remote_host))
     if isinstance(result, Result):
         assert result.outcome is Outcome.ERROR, result.findings
-        found = result.findings[0]
-        assert found.code != "side-died" or "was Docker restarted?" in found.actual, found
+        outcome = result.findings[0]
+        assert outcome.code != "side-died" or "was Docker restarted?" in outcome.actual, outcome
     _clean(remote_host, within=LEASE_SECONDS + 30)
     again, _ = Work(sky.run, sky.catalog, sky.links, tmp_path / "again", []).do(sky.run.order[0])
     assert again.outcome is Outcome.SUCCEEDED, again.findings
@@ -135,10 +135,10 @@ def test_a_full_disk_is_told_and_no_job_is_lost(catalog: Catalog, tmp_path: Path
             try:
                 result, _ = work.do(job)
                 assert result.outcome is Outcome.ERROR, result.findings
-                said = result.findings[0].actual
+                text = result.findings[0].actual
             except LaneError as error:
-                said = str(error)
-            assert re.search("no space left|the disk of .* is full", said.lower()), said
+                text = str(error)
+            assert re.search("no space left|the disk of .* is full", text.lower()), text
             host.free_disk()
             again, _ = Work(work.run, catalog, work.links, tmp_path / "again", []).do(job)
             assert again.outcome is Outcome.SUCCEEDED, again.findings
@@ -157,9 +157,9 @@ class Command:
         write_links(self.links, host, interface="mgmt0", **rates, budget_per_day=budget)
         self.words = [sys.executable, "-m", "runner", "run", "--links", str(self.links), "--run", str(self.run)]
 
-    def begin(self, *asked: str) -> subprocess.Popen[str]:
+    def begin(self, *requested: str) -> subprocess.Popen[str]:
         """Start it; return when its first job is under way."""
-        words = [*self.words, "--link", LINK, "--server", STACK, "--client", STACK, *asked]
+        words = [*self.words, "--link", LINK, "--server", STACK, "--client", STACK, *requested]
         first = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 300
         while not any("client-side" in name for name in self._host.containers()):
@@ -200,19 +200,19 @@ def test_a_killed_runner_has_paid_for_its_job(remote_host: Host, catalog: Catalo
     assert remote_host.containers() == []
 
 
-def test_a_key_that_is_refused_in_mid_job_ends_the_run_until_it_is_mended(remote_host: Host, tmp_path: Path) -> None:
+def test_a_key_that_is_refused_in_mid_job_ends_the_run_until_it_is_fixed(remote_host: Host, tmp_path: Path) -> None:
     command = Command(remote_host, tmp_path)
     first = command.begin("--case", "transfer,handshake")
     try:
         remote_host.authorize("other_key")
         remote_host.stop_ssh()
         remote_host.start_ssh()
-        said = first.communicate(timeout=120)[1]
+        message = first.communicate(timeout=120)[1]
         _clean(remote_host, within=LEASE_SECONDS + 30)
     finally:
         remote_host.authorize("key")
     assert first.returncode == 3
-    text = " ".join(said.split())
+    text = " ".join(message.split())
     assert "does not accept the key in links.json: put its public half into ~measure/.ssh/authorized_keys" in text
     assert "To go on: ./bentpipe run --run" in text
     assert RunFolder.open(command.run).results() == {}

@@ -18,12 +18,23 @@ import docker
 import pytest
 
 from runner.engine import client
-from runner.errors import LaneError
+from runner.engine.containers import Engine
+from runner.errors import HostRefusedError, LaneError
 from runner.remote import engine as remote_engine
+from runner.remote.collected import Collected
 from runner.remote.engine import RemoteEngine
 from runner.units import MIB
 
 BLOCK = bytes(MIB)
+_STATE = {"Status": "running", "Pid": 1, "ExitCode": 0, "OOMKilled": False, "FinishedAt": ""}
+_ODD = {  # descriptions of containers
+    "list": b"[]",
+    "nothing": b"",
+    "number": b'{"State": 7}',
+    "deep": b"[" * 200_000,
+    "types": json.dumps({"State": {**_STATE, "Pid": "-1x", "StartedAt": "2026-01-01T00:00:00Z"}}).encode(),
+    "times": json.dumps({"State": {**_STATE, "StartedAt": "never"}}).encode(),
+}
 
 
 class _Endless(http.server.BaseHTTPRequestHandler):
@@ -31,6 +42,7 @@ class _Endless(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     sent = 0  # bytes of archives and logs, of all requests
+    command = ""  # the container of the last command
 
     def address_string(self) -> str:
         return "host"
@@ -61,6 +73,17 @@ class _Endless(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
+    def do_POST(self) -> None:
+        """A command in a container: it prints nothing, or a byte now and then."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.endswith("/start"):
+            self._begin("Content-Type: application/vnd.docker.raw-stream")
+            self._send_for_ever(b"\1" if _Endless.command == "slow" else b"", pause=0.05)
+            return
+        _Endless.command = self.path.split("/")[-2]
+        self._begin("Content-Length: 11")
+        self._send(b'{"Id": "x"}')
+
     def _answered_badly(self) -> bool:
         """Answers to questions about the containers that are named after what is wrong with them."""
         if "/containers/endless/" in self.path:
@@ -73,6 +96,9 @@ class _Endless(http.server.BaseHTTPRequestHandler):
         elif "/containers/dripping/" in self.path:
             self._begin("Transfer-Encoding: chunked")
             self._send_for_ever(b"1\r\n \r\n", pause=0.05)
+        elif odd := next((body for name, body in _ODD.items() if f"/containers/{name}/json" in self.path), None):
+            self._begin(f"Content-Length: {len(odd)}")
+            self._send(odd)
         elif "/containers/elsewhere/" in self.path:
             self.send_response(307)
             self.send_header("Location", f"http://127.0.0.1:{_Endless.port}/secret")
@@ -82,7 +108,7 @@ class _Endless(http.server.BaseHTTPRequestHandler):
             return False
         return True
 
-    port = 0  # where nobody is to be sent
+    port = 0  # a redirect that must not be followed
 
     def _begin(self, *headers: str) -> None:
         self.send_response(200)
@@ -114,7 +140,9 @@ def hostile(tmp_path: Path) -> Iterator[RemoteEngine]:
     with _Server(str(tmp_path / "engine"), _Endless) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         tunnel = SimpleNamespace(
-            url=url, failure=None, connection=SimpleNamespace(host=SimpleNamespace(name="hostile"))
+            url=url,
+            failure=None,
+            connection=SimpleNamespace(host=SimpleNamespace(name="hostile"), connect=lambda: None),
         )
         yield RemoteEngine(docker.DockerClient(url, version="1.43"), {}, cast("Any", tunnel))
         server.shutdown()
@@ -161,3 +189,50 @@ def test_nobody_is_sent_elsewhere(hostile: RemoteEngine, monkeypatch: pytest.Mon
             hostile.state("elsewhere")
         with pytest.raises(TimeoutError):
             secret.accept()
+
+
+@pytest.mark.parametrize("container", ["list", "nothing", "number", "deep", "types", "times"])
+def test_an_answer_that_is_no_engines_is_said_and_not_asked_again(hostile: RemoteEngine, container: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(LaneError, match="its answer is not that of a Docker Engine") as error:
+        hostile.state(container)
+    assert error.value.code == "not-an-engine"
+    assert time.monotonic() - began < 10, "a host whose connection is lost would be asked for a minute"
+
+
+@pytest.mark.parametrize("container", ["silent", "slow"])
+def test_a_command_that_never_ends_is_given_up(
+    hostile: RemoteEngine, container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostile, "_call_seconds", 1)
+    monkeypatch.setattr(remote_engine, "_PATIENCE_SECONDS", 0.0)
+    began = time.monotonic()
+    with pytest.raises(LaneError):
+        hostile.execute(container, ["true"])
+    assert 0.9 < time.monotonic() - began < 10
+
+
+def test_an_engine_that_is_away_before_a_job_is_waited_for_and_then_given_up(
+    hostile: RemoteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    hostile.require_welcome(threading.Event(), messages.append)
+    assert messages == []
+    Engine.close(hostile)  # no connection stays open
+    monkeypatch.setattr(remote_engine, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(hostile, "_where", {"base_url": "unix:///nowhere/engine"})
+    with pytest.raises(HostRefusedError, match="It was away for 2"):
+        hostile.require_welcome(threading.Event(), messages.append)
+    assert len(messages) == 1 and "hostile is away. Waiting for it" in messages[0]
+
+
+def test_a_job_and_a_call_copy_no_more_than_their_limits() -> None:
+    collected = Collected(most_of_job=3 * MIB, most_of_run=5 * MIB)
+    first = collected.job()
+    assert sum(map(len, first.counted(iter([BLOCK, BLOCK])))) == 2 * MIB
+    with pytest.raises(LaneError, match="left more than 3 MiB") as error:
+        list(first.counted(iter([BLOCK, BLOCK])))
+    assert error.value.code == "collected-limit"
+    list(collected.job().counted(iter([BLOCK])))
+    with pytest.raises(HostRefusedError, match="its limit is 5 MiB"):
+        collected.job()

@@ -43,16 +43,16 @@ def test_a_client_behind_two_nats_is_judged_as_any(remote_host: Host, catalog: C
         sky.close()
         routers.close()
     assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
-    seen = evidence.real_link
-    assert seen is not None
-    assert (seen.server_address, seen.translated) == (sky.server_address, True)
+    observed = evidence.real_link
+    assert observed is not None
+    assert (observed.server_address, observed.translated) == (sky.server_address, True)
     left, right = (_client_side(tmp_path / "transfer@roof" / "1" / "tables" / side) for side in ("client", "server"))
     assert {address for address, _ in left} == {f"192.168.{number}.100"}
     assert {address for address, _ in right} == {sky.client_address}
     assert {port for _, port in left}.isdisjoint(port for _, port in right)
-    # What only both captures together tell.
+    # Facts that need both captures.
     assert result.sample is not None
     delay = result.sample.one_way_delay_median
     assert delay is not None
     assert DELAY - CLOCK < delay < DELAY + QUEUE + CLOCK
-    assert not [one for one in result.invariants if one.holds is False]
+    assert not [invariant for invariant in result.invariants if invariant.holds is False]

@@ -54,35 +54,35 @@ def _client(started: float, ended: float) -> State:
 @pytest.mark.parametrize("offset", [0.0, 2.5, -0.040, 3600.0])
 @pytest.mark.parametrize("drift", [0.0, 40e-6, -200e-6])
 def test_offset_and_drift_are_found_beside_a_full_queue_and_loss(offset: float, drift: float) -> None:
-    found = clock(_exchanges(offset=offset, drift=drift, queue=0.4, loss=0.01))
-    assert found is not None
+    estimate = clock(_exchanges(offset=offset, drift=drift, queue=0.4, loss=0.01))
+    assert estimate is not None
     for moment in (0.0, 30.0, 60.0):
         truth = offset + drift * moment
-        assert found.ahead(BEGAN + moment) == pytest.approx(truth, abs=0.001)
-    assert found.uncertainty < 0.002
-    assert found.bound == pytest.approx(0.3, rel=0.01)
+        assert estimate.ahead(BEGAN + moment) == pytest.approx(truth, abs=0.001)
+    assert estimate.uncertainty < 0.002
+    assert estimate.bound == pytest.approx(0.3, rel=0.01)
 
 
 def test_unequal_ways_shift_the_offset_within_the_bound() -> None:
     longer_return = [
         Exchange(
-            sent=one.sent,
-            received=(one.received or 0) + 100_000_000,
-            replied=(one.replied or 0) + 100_000_000,
-            back=(one.back or 0) + 100_000_000,
+            sent=_exchange.sent,
+            received=(_exchange.received or 0) + 100_000_000,
+            replied=(_exchange.replied or 0) + 100_000_000,
+            back=(_exchange.back or 0) + 100_000_000,
         )
-        for one in _exchanges()
+        for _exchange in _exchanges()
     ]
-    found = clock(longer_return)
-    assert found is not None
-    assert abs(found.offset) == pytest.approx(0.05, abs=0.002)  # nobody can tell from probes
-    assert abs(found.offset) < found.bound
+    estimate = clock(longer_return)
+    assert estimate is not None
+    assert abs(estimate.offset) == pytest.approx(0.05, abs=0.002)  # probes can't show it
+    assert abs(estimate.offset) < estimate.bound
 
 
 def test_a_short_job_has_no_drift_and_nothing_has_no_clock() -> None:
-    found = clock(_exchanges(seconds=8, offset=0.1))
-    assert found is not None
-    assert found.drift == 0.0
+    estimate = clock(_exchanges(seconds=8, offset=0.1))
+    assert estimate is not None
+    assert estimate.drift == 0.0
     assert clock([]) is None
     assert clock([Exchange(sent=1)]) is None
 
@@ -99,19 +99,19 @@ def test_what_the_probe_wrote_is_read_though_it_was_cut_off() -> None:
 
 def test_answers_that_were_under_way_are_no_losses() -> None:
     exchanges = _exchanges(seconds=10)
-    cut = [one if number < 47 else Exchange(sent=one.sent) for number, one in enumerate(exchanges)]
+    cut = [exchange if number < 47 else Exchange(sent=exchange.sent) for number, exchange in enumerate(exchanges)]
     assert probing(settled(cut), 0, float("inf")).loss == 0
     assert probing(cut, 0, float("inf")).loss > 0
 
 
 def test_phases_are_told_apart() -> None:
-    seen = judge(_exchanges(queue=0.4, loss=0.05), _client(10.0, 50.0))
-    assert seen.problem == ""
-    assert seen.during is not None
-    assert seen.after is not None
-    assert seen.before.rtt_median == pytest.approx(0.6, rel=0.02)
-    assert seen.during.rtt_median == pytest.approx(0.8, rel=0.1)
-    assert np.isclose(seen.before.sent + seen.during.sent + seen.after.sent, 300)
+    observed = judge(_exchanges(queue=0.4, loss=0.05), _client(10.0, 50.0))
+    assert observed.problem == ""
+    assert observed.during is not None
+    assert observed.after is not None
+    assert observed.before.rtt_median == pytest.approx(0.6, rel=0.02)
+    assert observed.during.rtt_median == pytest.approx(0.8, rel=0.1)
+    assert np.isclose(observed.before.sent + observed.during.sent + observed.after.sent, 300)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,6 @@ def test_phases_are_told_apart() -> None:
     ],
 )
 def test_a_link_that_was_down_is_told(down: tuple[float, float], problem: str) -> None:
-    said = judge(_exchanges(rtt=0.1, down=down), _client(10.0, 50.0)).problem
-    assert problem in said
-    assert bool(problem) == bool(said)
+    text = judge(_exchanges(rtt=0.1, down=down), _client(10.0, 50.0)).problem
+    assert problem in text
+    assert bool(problem) == bool(text)

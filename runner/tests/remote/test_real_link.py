@@ -61,14 +61,18 @@ def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_
         small, large = work.run.order
         result, evidence = work.do(small)
         assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
-        seen = evidence.real_link
-        assert seen is not None
-        assert (seen.server_address, seen.interface, seen.translated) == (remote_host.our_address, "mgmt0", False)
-        assert seen.clock is not None
-        assert abs(seen.clock.offset) < max(seen.clock.bound, 0.005)  # both have the clock of this machine
-        assert seen.before is not None
-        assert seen.before.sent >= 12
-        assert seen.volume > 2000
+        observed = evidence.real_link
+        assert observed is not None
+        assert (observed.server_address, observed.interface, observed.translated) == (
+            remote_host.our_address,
+            "mgmt0",
+            False,
+        )
+        assert observed.clock is not None
+        assert abs(observed.clock.offset) < max(observed.clock.bound, 0.005)  # both have the clock of this machine
+        assert observed.before is not None
+        assert observed.before.sent >= 12
+        assert observed.volume > 2000
         folder = tmp_path / "handshake@roof" / "1"
         for name in ("sim/left.pcap", "sim/right.pcap", "client/keys.log", "server/output.log", "tables/client"):
             assert (folder / name).exists(), name
@@ -102,12 +106,12 @@ def test_a_satellite_link_is_measured_and_the_clocks_are_found(
             result, evidence = work.do(work.run.order[0])
             codes = {finding.code for finding in result.findings}
             assert codes <= {"timeout"}, result.findings  # NewReno takes minutes for 10 MiB at 1 % and 600 ms
-            seen = evidence.real_link
-            assert seen is not None
-            assert seen.clock is not None
-            assert seen.before is not None
-            assert seen.before.rtt_min == pytest.approx(2 * DELAY, rel=0.02)
-            assert abs(seen.clock.offset) < 0.005
+            observed = evidence.real_link
+            assert observed is not None
+            assert observed.clock is not None
+            assert observed.before is not None
+            assert observed.before.rtt_min == pytest.approx(2 * DELAY, rel=0.02)
+            assert abs(observed.clock.offset) < 0.005
             assert result.sample is not None
             assert result.sample.one_way_delay_median == pytest.approx(DELAY, abs=0.1)
             satellite.stop()
@@ -158,13 +162,13 @@ def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
         answering.terminate()
         answering.wait()
         satellite.close()
-        for one in remote_host.engine().containers.list():
-            one.remove(force=True)
+        for item in remote_host.engine().containers.list():
+            item.remove(force=True)
     assert isinstance(written, bytes)
-    found = clock(parse(written.decode()))
-    assert found is not None
+    estimate = clock(parse(written.decode()))
+    assert estimate is not None
     for moment in (0.0, seconds):
-        assert found.ahead(began + moment) == pytest.approx(ahead + drift * moment, abs=0.005)
+        assert estimate.ahead(began + moment) == pytest.approx(ahead + drift * moment, abs=0.005)
 
 
 def test_a_port_that_is_taken_is_no_failure_of_the_server(remote_host: Host, catalog: Catalog, tmp_path: Path) -> None:

@@ -74,20 +74,20 @@ def test_a_layer_that_the_host_has_does_not_cross_again(
     remote_host: Host, engine: RemoteEngine, layered: docker.DockerClient
 ) -> None:
     shipping = Shipping(engine, layered)
-    told: list[tuple[str, int, int]] = []
+    messages: list[tuple[str, int, int]] = []
     assert shipping.missing((TOOLS, BASE, TOP, BASE)) == [BASE, TOP]
-    for image, own in ((BASE, 12 * MIB), (TOP, MIB)):
+    for image, size in ((BASE, 12 * MIB), (TOP, MIB)):
         with shipping.packed(image) as parcel:
-            assert own < parcel.size < 1.01 * own + 20_000
+            assert size < parcel.size < 1.01 * size + 20_000
             before = _crossed(remote_host)
-            shipping.send(parcel, report=lambda *progress: told.append(progress))
+            shipping.send(parcel, report=lambda *progress: messages.append(progress))
             assert parcel.size < _crossed(remote_host) - before < HEADERS * parcel.size + 50_000
-            assert told[-1] == (image, parcel.size, parcel.size)
+            assert messages[-1] == (image, parcel.size, parcel.size)
     assert shipping.missing((BASE, TOP)) == []
     there = remote_host.engine()
     assert there.images.get(TOP).id == layered.images.get(TOP).id
     assert _digests(there, TOP) == _digests(layered, TOP)
-    with Shipping(engine, layered).packed(TOP) as parcel:  # as after a kill: asked anew, it has nothing to send
+    with Shipping(engine, layered).packed(TOP) as parcel:  # as after a kill: a second call has nothing to send
         assert (parcel.lacking, parcel.size < 20_000) == (0, True)
 
 

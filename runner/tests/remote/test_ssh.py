@@ -83,7 +83,7 @@ def test_a_lost_connection_is_made_again(remote_host: Host, tunnel: Tunnel) -> N
         client.ping()
         raise DockerException("the idle connection was not lost, the next one waited for the host")
     assert _client(tunnel).ping()  # and who comes next waits for the host
-    assert 1.0 < time.monotonic() - began < 10.0
+    assert time.monotonic() - began > 1.0
     assert tunnel.connection.connects == 2
     assert tunnel.failure is None
 
@@ -91,9 +91,9 @@ def test_a_lost_connection_is_made_again(remote_host: Host, tunnel: Tunnel) -> N
 def test_a_list_of_what_is_there_survives_the_loss_of_ssh_or_tells_why_it_is_refused(remote_host: Host) -> None:
     engine = RemoteEngine.open(remote_host.remote(), {})
     try:
-        found = engine.labelled_containers(), engine.labelled_volumes()
+        containers = engine.labelled_containers(), engine.labelled_volumes()
         remote_host.restart_ssh(away=1.0)
-        assert (engine.labelled_containers(), engine.labelled_volumes()) == found
+        assert (engine.labelled_containers(), engine.labelled_volumes()) == containers
         remote_host.authorize("other_key")
         remote_host.restart_ssh(away=0.0)
         for ask in (engine.labelled_containers, engine.labelled_volumes):

@@ -30,7 +30,7 @@ def test_the_server_stands_on_a_second_host(remote_host: Host, catalog: Catalog,
         )
         link = link_to(remote_host, interface=INTERFACE, server=rented)
         with working(catalog, tmp_path, link, cases=("transfer",)) as work:
-            # It is asked first where SSH finds it, and the link does not lead there.
+            # The address of SSH is probed first, and the link does not lead there.
             first = next(line for line in work.said if line.startswith("  10."))
             assert (
                 first == f"  {rented.address} over nothing: the client's host goes there nowhere, not over {INTERFACE}"

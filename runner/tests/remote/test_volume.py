@@ -1,4 +1,4 @@
-"""What a link has carried, and the sentence when a budget is used up."""
+"""The record of bytes on a link, and the sentence for a used-up budget."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_a_job_has_paid_before_it_begins_and_gets_back_what_it_did_not_use(tmp_p
             _job(ledger, link, 600, used=0)
         reservation.used = 250
     assert ledger.spent("astra", today=MONDAY) == (250, 250)
-    _job(ledger, link, 300, used=None)  # nobody could tell
+    _job(ledger, link, 300, used=None)  # unknown
     assert ledger.spent("astra", today=MONDAY) == (550, 550)
     with pytest.raises(KeyError), ledger.reserved(link, 100, today=MONDAY):
         raise KeyError

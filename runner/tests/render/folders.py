@@ -64,7 +64,7 @@ def case(name: str, kind: Kind = Kind.MEASUREMENT, iterations: int = 1, **change
 def measured(goodput: float, *, ttlb: float | None = None, **more: float) -> Sample:
     """The numbers of 1 MB over 20 Mbit/s; without `ttlb` as if goodput counted from the client's first packet."""
     time = 8e6 / goodput if ttlb is None else ttlb
-    found = Sample(
+    outcome = Sample(
         file_size=1_000_000,
         definitions=DEFINITIONS,
         goodput=goodput,
@@ -72,7 +72,7 @@ def measured(goodput: float, *, ttlb: float | None = None, **more: float) -> Sam
         ttlb=time,
         **more,  # type: ignore[arg-type]
     )
-    return found.completed(20e6)
+    return outcome.completed(20e6)
 
 
 def run(name: str, cases: Mapping[str, CaseRecord], order: tuple[Job, ...], started: float = 1.8e9) -> Run:
@@ -104,7 +104,8 @@ def recorded_run(path: Path) -> RunFolder:
     }
     cases = {name: catalog.cases[name].record() for name in sorted(set(RECORDED.values()))}
     cases = {
-        name: replace(one, file_sizes=SIZES.get(name, one.file_sizes), iterations=1) for name, one in cases.items()
+        name: replace(entry, file_sizes=SIZES.get(name, entry.file_sizes), iterations=1)
+        for name, entry in cases.items()
     }
     folder = RunFolder.create(path, run(path.name, cases, tuple(jobs)))
     for job, name in jobs.items():

@@ -44,9 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
+        outcome = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield outcome
+        outcome.close()
 
 
 class Tab:
@@ -69,16 +69,16 @@ class Tab:
 
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Tab]:
-    found = Tab(browser, viewport={"width": 1400, "height": 900})
-    yield found
-    assert found.said == []
-    assert [url for url in found.asked if not url.startswith(("file:", "blob:", "data:", "about:"))] == []
-    found.page.close()
+    outcome = Tab(browser, viewport={"width": 1400, "height": 900})
+    yield outcome
+    assert outcome.said == []
+    assert [url for url in outcome.asked if not url.startswith(("file:", "blob:", "data:", "about:"))] == []
+    outcome.page.close()
 
 
 def every_page(site: Path) -> list[Path]:
     """One page of each kind of each run."""
-    pages = [site / "index.html", site / "runs.html"]
+    pages = [site / "index.html", site / "runs.html", site / "latest/quinn/index.html"]
     for run in ("recorded", "rare", "both", "variants", "wide"):
         pages += [
             site / run / f"{name}/index.html" for name in ("figures", "downloads", "scenarios", "implementations")
@@ -86,21 +86,21 @@ def every_page(site: Path) -> list[Path]:
         pages += [site / run / "index.html", site / run / "compare.html"]
         pages += sorted((site / run / "implementations").glob("*.html"))[:2]
         pages += sorted((site / run / "scenarios").glob("*.html"))[:2]
-    pages += [site / "paths" / name for name in ("index.html", "paths.html", "downloads/index.html")]
-    cells = ("recorded/quinn_quinn/goodput.html", "rare/alpha_alpha/sat.html", "paths/origin_plain/page-geo.html")
+    pages += [site / "paths" / name for name in ("index.html", "vias.html", "downloads/index.html")]
+    cells = ("recorded/quinn_quinn/goodput.html", "rare/alpha_alpha/sat.html", "paths/origin_browser+plain/page.html")
     return [*pages, *(site / cell for cell in cells)]
 
 
 def test_every_page_opens_without_a_word_and_fits_a_phone(site: Path, tab: Tab) -> None:
-    found: list[str] = []
+    collected: list[str] = []
     for path in every_page(site):
         page = tab.open(path)
         for width in (1400, 360):
             page.set_viewport_size({"width": width, "height": 800})
             wide = page.evaluate("document.documentElement.scrollWidth")
-            found += [f"{path.relative_to(site)} is {wide} wide on {width}"] if wide > width else []
+            collected += [f"{path.relative_to(site)} is {wide} wide on {width}"] if wide > width else []
         assert tab.said == [], path
-    assert found == []
+    assert collected == []
 
 
 def test_every_page_opens_over_http(site: Path, browser: Browser) -> None:
@@ -192,13 +192,13 @@ def test_the_congestion_window_is_drawn_as_the_qlog_tells_it_or_said_to_be_untol
     page = tab.open(site / "recorded/quinn_quinn/goodput.html")
     page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
     window = page.evaluate("document.getElementById('plot').data.find((one) => one.name === 'congestion window').y")
-    told = [one for one in window if one is not None]
-    assert (told[0], told[-1]) == (12000 / 1024, 18000 / 1024)
+    text = [one for one in window if one is not None]
+    assert (text[0], text[-1]) == (12000 / 1024, 18000 / 1024)
     assert page.locator("#window").text_content() == ""
     page = tab.open(site / "recorded/aioquic_aioquic/goodput.html")
     page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
     assert "congestion window" not in page.locator(".legendtext").all_text_contents()
-    assert page.locator("#window").inner_text().strip() == "No qlog of this server tells its congestion window."
+    assert page.locator("#window").inner_text().strip() == "No qlog of this server has its congestion window."
 
 
 def test_a_deep_link_zooms_all_plots_to_the_moment_and_names_the_packet(site: Path, tab: Tab) -> None:
@@ -207,9 +207,9 @@ def test_a_deep_link_zooms_all_plots_to_the_moment_and_names_the_packet(site: Pa
     low, high = page.evaluate("document.getElementById('plot').layout.xaxis.range")
     assert low < 0.5 < high < low + 0.5
     assert page.evaluate("document.getElementById('plot').data.every((one) => !one.xaxis || one.xaxis === 'x')")
-    one = page.evaluate("document.getElementById('plot').data.find((one) => one.name === 'packet number')")
-    assert one["customdata"][3][0] == one["y"][3]
-    assert "packet %{customdata[0]}" in one["hovertemplate"]
+    item = page.evaluate("document.getElementById('plot').data.find((one) => one.name === 'packet number')")
+    assert item["customdata"][3][0] == item["y"][3]
+    assert "packet %{customdata[0]}" in item["hovertemplate"]
 
 
 def numbers(page: Page) -> list[str]:
@@ -228,6 +228,57 @@ def test_the_url_decides_what_the_matrix_shows(site: Path, tab: Tab) -> None:
     assert mean.replace(NARROW, " ") == number
     page.reload()
     assert numbers(page) == [number]
+
+
+def heads(page: Page, places: str) -> list[str]:
+    """The texts of the visible heads of rows or columns of the first matrix."""
+    return page.locator(f".matrix:visible >> nth=0 >> {places}:visible").all_inner_texts()
+
+
+def test_rows_and_columns_are_chosen_in_the_url_and_filters_go_on_working(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "paths/index.html", "#rows=via&columns=link&vias=plain,openvpn")
+    assert heads(page, "thead th[data-link]") == ["geo"]
+    assert heads(page, "tbody th") == ["plain", "openvpn"]
+    shown = page.locator(".pivoted .matrix:visible >> nth=0 >> td b").first.inner_text()
+    page = tab.open(site / "paths/index.html")
+    assert heads(page, "tbody th") == ["geo"]
+    assert heads(page, "thead th[data-via]")[:2] == ["plain", "openvpn"]
+    assert page.locator(".matrix:visible >> nth=0 >> td b").first.inner_text() == shown
+    page.locator("select[name=rows]").select_option("client")
+    assert page.url.endswith("#rows=client")
+    page.locator("#filters button[type=reset]").click()
+    page.wait_for_function("!location.hash.includes('rows')", timeout=5000)
+    assert heads(page, "tbody th") == ["geo"]
+
+
+def means(page: Page, places: str) -> list[str]:
+    """The visible means of the turned matrix of goodput, or of the matrix itself."""
+    return page.locator(places).all_inner_texts()
+
+
+@pytest.mark.parametrize("chosen", ["show=goodput", "servers=quinn", "show=goodput&of=mean&clients=quinn,aioquic"])
+def test_a_turned_matrix_has_the_means_of_the_matrix(site: Path, tab: Tab, chosen: str) -> None:
+    page = tab.open(site / "recorded/index.html", f"#{chosen}")
+    columns = means(page, "#goodput tfoot [data-mean=column]:visible")
+    rows = means(page, "#goodput tbody tr:visible [data-mean=row]")
+    every = means(page, "#goodput [data-mean=all]")
+    assert columns
+    assert {"–"} < {"–", *columns, *rows}
+    page = tab.open(site / "recorded/index.html", f"#{chosen}&rows=client&columns=server")
+    turned = ".pivoted .matrix[data-case=goodput]"
+    assert means(page, f"{turned} tbody tr:visible [data-mean=row]") == columns
+    assert means(page, f"{turned} tfoot [data-mean=column]:visible") == rows
+    assert means(page, f"{turned} [data-mean=all]") == every
+
+
+def test_cells_of_different_links_have_no_common_mean(site: Path, tab: Tab) -> None:
+    page = tab.open(site / "recorded/index.html", "#rows=link&columns=server")
+    turned = ".pivoted .matrix[data-case=goodput] >> nth=0"
+    assert page.locator(f"{turned} >> tbody [data-mean=row]").count() == 1
+    assert page.locator(f"{turned} >> tfoot").count() == 0
+    page = tab.open(site / "recorded/index.html", "#rows=server&columns=link")
+    assert page.locator(f"{turned} >> [data-mean=row]").count() == 0
+    assert page.locator(f"{turned} >> tfoot [data-mean]").count() == 1
 
 
 def test_filters_and_switches_write_the_url_and_work_by_keyboard(site: Path, tab: Tab) -> None:
@@ -276,8 +327,8 @@ def test_lines_of_a_megabyte_and_half_characters_are_only_text(tmp_path: Path, t
     endless = "<script>alert(1)</script>" * 40_000
     for result in folder.results().values():
         findings = tuple(
-            replace(one, actual=endless, expected="\x1b[31m\x00\ufffe\ud800", log_tail=endless)
-            for one in result.findings
+            replace(finding, actual=endless, expected="\x1b[31m\x00\ufffe\ud800", log_tail=endless)
+            for finding in result.findings
         )
         folder.save_result(replace(result, findings=findings))
     (folder.path / "alpha_alpha/sat/1/output.log").write_bytes(b"\xff\xfe\x80" * 1000 + endless.encode())
@@ -330,16 +381,16 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_axe_finds_no_serious_violation(site: Path, tab: Tab, axe: str, colours: str) -> None:
     tab.page.emulate_media(color_scheme="dark" if colours == "dark" else "light")
-    found = []
+    collected = []
     for path in every_page(site):
         page = tab.open(path)
         page.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
         page.evaluate(axe)
         report = page.evaluate("axe.run(document, { resultTypes: ['violations'], preload: false })")
-        found += [
-            f"{path.relative_to(site)}: {one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
-            for one in report["violations"]
-            if one["impact"] in SERIOUS
-            for node in one["nodes"][:3]
+        collected += [
+            f"{path.relative_to(site)}: {item['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+            for item in report["violations"]
+            if item["impact"] in SERIOUS
+            for node in item["nodes"][:3]
         ]
-    assert found == []
+    assert collected == []

@@ -13,10 +13,10 @@ def job(iteration: int, client: str = "c", name: str = "sat") -> Job:
     return Job(server="s", client=client, case=name, iteration=iteration)
 
 
-def done(one: Job, outcome: Outcome = Outcome.SUCCEEDED, goodput: float | None = None) -> Result:
+def done(item: Job, outcome: Outcome = Outcome.SUCCEEDED, goodput: float | None = None) -> Result:
     sample = None if goodput is None else Sample(file_size=1, goodput=goodput, ttlb=8 / goodput)
     return Result(
-        server=one.server, client=one.client, case=one.case, iteration=one.iteration, outcome=outcome, sample=sample
+        server=item.server, client=item.client, case=item.case, iteration=item.iteration, outcome=outcome, sample=sample
     )
 
 

@@ -63,17 +63,17 @@ def test_two_modes_are_in_our_json_and_in_the_tables(tmp_path: Path) -> None:
     render([folder], tmp_path / "site")
     downloads = tmp_path / "site/run/downloads"
     document = json.loads((downloads / "run.json").read_text())
-    found = {one["client"]: one["modes"] for one in document["cells"]}
-    assert found["one"] is None
-    assert (found["two"]["lower"], found["two"]["lower_median"]) == (3, 4.05)
-    assert (found["two"]["upper"], found["two"]["upper_median"]) == (5, 8.2)
+    outcome = {item["client"]: item["modes"] for item in document["cells"]}
+    assert outcome["one"] is None
+    assert (outcome["two"]["lower"], outcome["two"]["lower_median"]) == (3, 4.05)
+    assert (outcome["two"]["upper"], outcome["two"]["upper_median"]) == (5, 8.2)
     schema = json.loads((downloads / "run.schema.json").read_text())["$defs"]
     assert set(schema["CellRecord"]["properties"]) == set(document["cells"][0])
-    assert set(schema["Modes"]["properties"]) == set(found["two"])
+    assert set(schema["Modes"]["properties"]) == set(outcome["two"])
     (row,) = (
-        one
-        for one in pq.read_table(downloads / "cells.parquet").to_pylist()
-        if (one["client"], one["metric"]) == ("two", "ttlb")
+        item
+        for item in pq.read_table(downloads / "cells.parquet").to_pylist()
+        if (item["client"], item["metric"]) == ("two", "ttlb")
     )
     assert (row["lower_n"], row["upper_median"]) == (3, 8.2)
     page = (tmp_path / "site/run/index.html").read_text()

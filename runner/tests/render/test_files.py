@@ -22,11 +22,11 @@ def job(tmp_path: Path) -> Artifacts:
 
 def test_small_files_are_there_and_the_rest_is_reached(tmp_path: Path) -> None:
     artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
-    found = {one.label: one for one in publish(artifacts, staging=place, final=place)}
-    for one in found.values():
-        assert (place / one.href.replace("%20", " ").replace("%23", "#")).exists(), one
-    assert found["capture, client side"].href == "artifacts/sim/left.pcap"
-    assert found["capture, client side"].size == LARGEST_COPY + 1
+    outcome = {value.label: value for value in publish(artifacts, staging=place, final=place)}
+    for value in outcome.values():
+        assert (place / value.href.replace("%20", " ").replace("%23", "#")).exists(), value
+    assert outcome["capture, client side"].href == "artifacts/sim/left.pcap"
+    assert outcome["capture, client side"].size == LARGEST_COPY + 1
     assert (place / "result.json").samefile(artifacts.result)
     # Who may read a copy decides the site; a second name would keep what nobody else may read.
     assert not (place / "client/keys.log").samefile(artifacts.folder / "client/keys.log")
@@ -35,15 +35,15 @@ def test_small_files_are_there_and_the_rest_is_reached(tmp_path: Path) -> None:
 def test_a_capture_with_secrets_says_so_and_of_which_job_it_is(tmp_path: Path) -> None:
     artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
     (artifacts.folder / "sim/left.pcap").rename(artifacts.folder / "sim/left.pcapng")
-    (found,) = (one for one in publish(artifacts, staging=place, final=place) if one.label.startswith("capture"))
-    assert (found.label, found.href) == ("capture with secrets, client side", "artifacts/sim/left.pcapng")
-    assert found.name == "s_c-sat-1-left.pcapng"
+    (outcome,) = (one for one in publish(artifacts, staging=place, final=place) if one.label.startswith("capture"))
+    assert (outcome.label, outcome.href) == ("capture with secrets, client side", "artifacts/sim/left.pcapng")
+    assert outcome.name == "s_c-sat-1-left.pcapng"
 
 
 def test_a_qlog_is_offered_by_itself_and_many_as_a_folder(tmp_path: Path) -> None:
     artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
-    found = [one for one in publish(artifacts, staging=place, final=place) if "qlog" in one.label]
-    assert [(one.label, one.href, one.qlog) for one in found] == [
+    outcome = [one for one in publish(artifacts, staging=place, final=place) if "qlog" in one.label]
+    assert [(one.label, one.href, one.qlog) for one in outcome] == [
         ("qlog, client", "artifacts/client/qlog/a%20b%231.sqlog", True),
         ("qlog, server", "artifacts/server/qlog/", False),
     ]

@@ -23,13 +23,13 @@ def runs(tmp_path: Path) -> list[RunFolder]:
 
 def state(site: Path) -> dict[str, int]:
     """When each file was written; links aside."""
-    found = {}
+    outcome = {}
     for folder, folders, files in os.walk(site):
         folders[:] = [name for name in folders if not (Path(folder) / name).is_symlink()]
         for name in files:
             path = Path(folder) / name
-            found[path.relative_to(site).as_posix()] = path.stat().st_mtime_ns
-    return found
+            outcome[path.relative_to(site).as_posix()] = path.stat().st_mtime_ns
+    return outcome
 
 
 def content(site: Path) -> dict[str, bytes]:
@@ -55,8 +55,7 @@ def test_a_changed_job_draws_its_cell_and_its_run(runs: list[RunFolder], tmp_pat
     after = state(tmp_path / "site")
     changed = {name for name in after if after[name] != before.get(name)}
     assert "recorded/quinn_quinn/goodput.html" in changed
-    assert "recorded/index.html" in changed
-    assert "index.html" in changed
+    assert "recorded/downloads/run.json" in changed
     assert not [name for name in changed if name.startswith(("rare/", "static/plotly", "recorded/aioquic_aioquic"))]
     render(runs, tmp_path / "anew")
     assert content(tmp_path / "anew") == content(tmp_path / "site")
@@ -90,7 +89,7 @@ def test_a_new_run_reads_no_results_but_its_own_and_those_of_the_one_before(tmp_
         path.write_bytes(b"{" * about.st_size)
         os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     render(nights, tmp_path / "site")
-    history = (tmp_path / "site/night-3/implementations/s.html").read_text().partition("Over the runs")[2]
+    history = (tmp_path / "site/night-3/implementations/s.html").read_text().partition("<h2>History")[2]
     assert [f"night-{number}, sat: 0.80" in history for number in range(4)] == [True] * 4
     assert "night-0, s: 10.00" in (tmp_path / "site/night-3/figures/index.html").read_text()
     with pytest.raises(UsageError):
@@ -119,12 +118,23 @@ def test_an_interrupted_drawing_is_begun_anew(
     assert content(tmp_path / "anew") == content(site)
 
 
-def test_the_site_opens_with_the_newest_run_whichever_that_is(runs: list[RunFolder], tmp_path: Path) -> None:
+def test_the_front_page_is_about_the_newest_runs_whichever_those_are(runs: list[RunFolder], tmp_path: Path) -> None:
     site = tmp_path / "site"
     newest, older = sorted(runs, key=lambda folder: -folder.run.started_unix_s)
     for some in ([newest, older], [older], [newest, older]):
         render(some, site)
-        assert f"<h1>{some[0].name}</h1>" in (site / "index.html").read_text()
+        assert f'href="{some[0].name}/index.html"' in (site / "index.html").read_text()
         anew = tmp_path / f"anew-{len(some)}"
         render(some, anew)
         assert content(anew) == content(site)
+
+
+def test_a_killed_drawing_leaves_nothing_for_ever(runs: list[RunFolder], tmp_path: Path) -> None:
+    dead, living, foreign = (tmp_path / name for name in (".site.4194305.tmp", ".site.1.tmp", ".site.mine.tmp"))
+    for folder in (dead, living, foreign):
+        folder.mkdir()
+        (folder / "index.html").write_text("half")
+    render(runs[:1], tmp_path / "site")
+    assert not dead.exists(), "no process has a number above the kernel's limit"
+    assert living.exists()
+    assert foreign.exists()

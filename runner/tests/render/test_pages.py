@@ -5,16 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from runner.model.job import Job
-from runner.model.result import Finding, Outcome, PublicVerdict, Result
+from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, PublicVerdict, Result
 from runner.model.run import Kind
 from runner.render import charts, render, telling
-from runner.render.charts import Axis, Mark, Strip
+from runner.render.axes import Axis
+from runner.render.charts import Mark, Strip
 from runner.render.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
 from runner.render.view import RunView, StoredRun, previous
 from runner.stats.shares import Share
 from runner.store import RunFolder
+from runner.terminal.tables import show_result
 from runner.tests.render.folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
 
 STACKS = ("a", "b", "c")
@@ -58,9 +61,9 @@ def test_a_run_is_told_in_five_sentences_with_its_numbers(tmp_path: Path) -> Non
     scope, speed, who, limits, wrong = telling.sentences(view, view.decided)
     assert "3\u00a0servers × 3\u00a0clients" in scope
     assert "from 1.18 s (c → a) to 4.90 s" in speed.replace("\u202f", " ")
-    assert "the server decides 9" in who or "the server decides 100" in who
+    assert "the server causes 9" in who or "the server causes 100" in who
     assert "the server's congestion window" in limits
-    assert wrong == "No job failed by fault of a stack."
+    assert wrong == "No job failed by the fault of a stack."
 
 
 def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
     assert known is not None
     wide = replace(known, server=Share(share=0.51, low=0.0, high=0.98), client=Share(share=0.49, low=0.0, high=0.9))
     _, _, who, *_ = telling.sentences(view, [replace(view.decided[0], shares=wide)])
-    assert "is not known from this run" in who
+    assert "does not show whether the server or the client decides" in who
     assert "0 to 98" in who
 
 
@@ -80,8 +83,8 @@ def test_with_one_iteration_of_each_pair_nobody_is_told_to_decide_as_a_pair(tmp_
     none, whole = Share(share=0.0, low=0.0, high=0.5), Share(share=1.0, low=0.6, high=1.0)
     once = replace(known, server=none, client=none, pair=whole, residual=None)
     _, _, who, *_ = telling.sentences(view, [replace(view.decided[0], shares=once)])
-    assert "is not known from this run" in who
-    assert "More iterations would tell" in who
+    assert "does not show whether the server or the client decides" in who
+    assert "more iterations would show" in who
 
 
 def test_failures_are_told_by_cause(tmp_path: Path) -> None:
@@ -98,7 +101,7 @@ def test_nothing_run_yet_is_said(tmp_path: Path) -> None:
     order = (Job(server="a", client="b", case="sat", iteration=1),)
     folder = RunFolder.create(tmp_path / "run", run("run", {"sat": case("sat")}, order))
     view = view_of(folder)
-    assert telling.sentences(view, view.decided)[-1] == "Nothing succeeded yet."
+    assert telling.sentences(view, view.decided)[-1] == "No job has succeeded yet."
     for module in modules(folder.run):
         list(module.pages(view))
 
@@ -114,18 +117,18 @@ def test_ranks_of_a_stack_in_both_roles(tmp_path: Path) -> None:
 def test_a_scenario_sums_the_link_s_truth_and_orders_its_stacks(tmp_path: Path) -> None:
     view = view_of(recorded_run(tmp_path / "run"))
     (page,) = [one for one in scenarios.pages(view) if one.path == "scenarios/goodput.html"]
-    assert page.told["truth"]["jobs"] == 3  # type: ignore[union-attr]
+    assert page.context["truth"]["jobs"] == 3  # type: ignore[union-attr]
     empty = [one for one in scenarios.pages(view) if one.path == "scenarios/transfer.html"]
     assert len(empty) == 1
 
 
 def test_a_case_that_moves_little_tells_of_no_goodput(tmp_path: Path) -> None:
     pages = scenarios.pages(view_of(recorded_run(tmp_path / "run")))
-    told = {page.path: page.told for page in pages if isinstance(page, Page)}
-    short, long = told["scenarios/handshake.html"], told["scenarios/goodput.html"]
+    text = {page.path: page.context for page in pages if isinstance(page, Page)}
+    short, long = text["scenarios/handshake.html"], text["scenarios/goodput.html"]
     assert [metric.key for metric, _ in short["numbers"]] == ["handshake_time", "ttlb"]
     assert (bool(short["by_server"]), bool(long["by_server"])) == (False, True)
-    listed = {row["case"].name: row["efficiency"] for row in told["scenarios/index.html"]["rows"]}
+    listed = {row["case"].name: row["efficiency"] for row in text["scenarios/index.html"]["rows"]}
     assert (listed["handshake"] is None, listed["goodput"] is None) == (True, False)
 
 
@@ -147,16 +150,16 @@ def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
 def test_figures_have_all_numbers_of_the_thesis_and_say_what_is_missing(tmp_path: Path) -> None:
     view = view_of(measured_run(tmp_path / "run"))
     *_, page = list(figures.pages(view))
-    numbers = [one.number for one in page.told["figures"]]  # type: ignore[union-attr]
+    numbers = [item.number for item in page.context["figures"]]  # type: ignore[union-attr]
     assert numbers == [f"5.{number}" for number in range(1, 25)]
-    for one in page.told["figures"]:  # type: ignore[union-attr]
-        assert one.panels or one.missing
+    for item in page.context["figures"]:  # type: ignore[union-attr]
+        assert item.panels or item.missing
 
 
 def test_variants_stand_beside_their_stack(tmp_path: Path) -> None:
     view = view_of(variants_run(tmp_path / "run"))
     (page,) = comparing.pages(view)
-    (family,) = page.told["variants"]  # type: ignore[union-attr]
+    (family,) = page.context["variants"]  # type: ignore[union-attr]
     assert (family["stack"], family["role"]) == ("quinn", "server")
     assert [name for name, _ in family["rows"]] == ["quinn", "quinn+iw=32"]
 
@@ -230,7 +233,7 @@ def test_a_pair_tells_its_notes_and_what_the_public_runner_would_have_said(tmp_p
     render([folder], tmp_path / "site")
     page = next(path for path in (tmp_path / "site").rglob("*.html") if 'id="notes"' in path.read_text()).read_text()
     assert "stream-limit-high" in page
-    assert re.search(r'<details id="public" open>.*another verdict', page)
+    assert re.search(r'<details id="public" open>.*verdict: different', page)
     assert "iteration 1: <b>failed</b>, here <b>succeeded</b>" in page
     assert "&lt;b&gt;5000" in page
 
@@ -263,20 +266,24 @@ def test_the_overview_marks_where_the_public_runner_would_have_said_otherwise(tm
     folder = RunFolder.create(
         tmp_path / "run", run("run", {"handshake": case("handshake", Kind.TEST_CASE)}, tuple(jobs))
     )
-    said = (None, PublicVerdict(outcome=Outcome.SUCCEEDED), PublicVerdict(outcome=Outcome.FAILED, why="no file"))
-    for job, public in zip(jobs, said, strict=True):
+    text = (None, PublicVerdict(outcome=Outcome.SUCCEEDED), PublicVerdict(outcome=Outcome.FAILED, why="no file"))
+    for job, public in zip(jobs, text, strict=True):
         folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), public=public))
     context = overview.context(view_of(folder))
     assert context["public_differs"] == 1
-    assert {server: cell.public for server, ((cell,),) in context["test_rows"]} == {"a": None, "b": None, "c": said[2]}
+    assert {server: cell.public for server, ((cell,),) in context["test_rows"]} == {"a": None, "b": None, "c": text[2]}
 
 
 @pytest.mark.parametrize(
     ("clock", "clocks", "told"),
     [
         ("real", {}, None),
-        ("virtual", {}, "virtual: CPU takes no time"),
-        ("auto", {"sat": "real", "fast": "virtual"}, "virtual for fast; real for sat. CPU takes no time"),
+        ("virtual", {}, "virtual: computing takes no time"),
+        (
+            "auto",
+            {"sat": "real", "fast": "virtual"},
+            "virtual for fast; real for sat. In virtual time computing takes no time",
+        ),
     ],
 )
 def test_the_clock_of_a_run_is_on_its_page(
@@ -289,3 +296,36 @@ def test_the_clock_of_a_run_is_on_its_page(
     facts = re.search(r"<dt>clock</dt><dd>(.*?)</dd>", page)
     assert (facts is None) is (told is None)
     assert told is None or (facts is not None and facts[1].startswith(told))
+
+
+@pytest.mark.parametrize(("clock", "speed"), [("real", None), ("virtual", 42.5)])
+def test_a_result_tells_its_clock_and_only_in_real_time_how_late_the_simulator_was(
+    tmp_path: Path, clock: str, speed: float | None
+) -> None:
+    folder = measured_run(tmp_path / "timed")
+    way = DirectionTruth(
+        packets_in=9,
+        packets_out=9,
+        bytes_in=9000,
+        bytes_out=9000,
+        dropped_queue=0,
+        dropped_loss=0,
+        queue_max_packets=1,
+        queue_mean_packets=0.1,
+    )
+    truth = LinkTruth(seed=1, forward=way, return_=way, lateness_p99=0.001, lateness_max=0.002)
+    for result in folder.results().values():
+        folder.save_result(replace(result, clock=clock, guest_speed=speed, truth=truth))
+    render([RunFolder.open(folder.path)], tmp_path / "site")
+    pages = [path.read_text() for path in (tmp_path / "site").rglob("*.html")]
+    of_pair = next(page for page in pages if f"Clock: {clock}." in page)
+    of_case = next(page for page in pages if "The simulator recorded these counts" in page)
+    late = ["ateness was " in page for page in (of_pair, of_case)]
+    fast = ["42.5 guest seconds per host second" in page for page in (of_pair, of_case)]
+    assert (late, fast) == ([clock == "real"] * 2, [clock == "virtual"] * 2)
+    console = Console(record=True, width=200)
+    job = Job(server="a", client="b", case="sat", iteration=1)
+    show_result(console, folder.results()[job], None, None, folder.artifacts(job))
+    text = console.export_text()
+    assert f"clock: {clock}" in text
+    assert ("lateness p99 1.00 ms" in text, "42.5 guest seconds" in text) == (clock == "real", clock == "virtual")

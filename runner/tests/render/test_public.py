@@ -64,11 +64,11 @@ def test_every_name_can_stand_in_a_selector_and_every_pair_is_there(tmp_path: Pa
     assert all(map(PLAIN.fullmatch, letters))
     for key in ("results", "measurements"):
         assert len(document[key]) == len(document["servers"]) * len(document["clients"])
-        for one in (one for pair in document[key] for one in pair):
-            assert document["tests"][one["abbr"]]["name"] == one["name"]
-            assert one["result"] in ("succeeded", "failed", "unsupported")
-            if one["result"] == "succeeded" and one.get("details"):
-                assert re.fullmatch(r"\d+ \(± \d+\) kbps", one["details"])
+        for item in (item for pair in document[key] for item in pair):
+            assert document["tests"][item["abbr"]]["name"] == item["name"]
+            assert item["result"] in ("succeeded", "failed", "unsupported")
+            if item["result"] == "succeeded" and item.get("details"):
+                assert re.fullmatch(r"\d+ \(± \d+\) kbps", item["details"])
 
 
 def test_a_variant_s_cell_is_found_under_its_plain_name(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_variant_s_cell_is_found_under_its_plain_name(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "site/latest/result.json").read_text())
     assert document["servers"] == ["quinn", "quinn-iw-32", "quic-go-iw-10"]
     for place, server in enumerate(document["servers"]):
-        (one,) = document["measurements"][place]
-        folder = tmp_path / "site" / document["log_dir"] / f"{server}_c" / one["name"]
+        (item,) = document["measurements"][place]
+        folder = tmp_path / "site" / document["log_dir"] / f"{server}_c" / item["name"]
         assert folder.is_dir()
         if server != "quinn":
             (href,) = re.findall(r'url=([^"]+)', (folder / "index.html").read_text())

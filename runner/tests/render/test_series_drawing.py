@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.render.drawing import offset_plot, size_unit, sparkline, ticks
+from runner.render.axes import size_unit, ticks
+from runner.render.drawing import offset_plot, sparkline
 from runner.render.series import Frames, Series, coded, curve, joined, load_series, plot_document
 
 FRAME = st.tuples(st.integers(0, 5000), st.integers(0, 100), st.integers(1, 1200), st.integers(0, 2))
@@ -39,9 +40,9 @@ def stored(path: Path, **changes: object) -> Path:
 
 @pytest.fixture
 def series(tmp_path: Path) -> Series:
-    found = load_series(stored(tmp_path / "series.json"))
-    assert found is not None
-    return found
+    outcome_now = load_series(stored(tmp_path / "series.json"))
+    assert outcome_now is not None
+    return outcome_now
 
 
 def test_delta_coded_lists_are_decoded(series: Series) -> None:
@@ -107,7 +108,7 @@ def points(svg: str, name: str) -> list[tuple[float, float]]:
 
 def places(svg: str) -> list[list[tuple[int, int]]]:
     """Corners of each path of a sparkline."""
-    found = []
+    collected = []
     for first, rest in re.findall(r'd="M([^l]*)l([^"]*)"', svg):
         x, y = (int(value) for value in first.split())
         corners = [(x, y)]
@@ -115,8 +116,8 @@ def places(svg: str) -> list[list[tuple[int, int]]]:
         for dx, dy in zip(steps[::2], steps[1::2], strict=True):
             x, y = x + dx, y + dy
             corners.append((x, y))
-        found.append(corners)
-    return found
+        collected.append(corners)
+    return collected
 
 
 def test_the_sparkline_stays_in_its_box_and_cuts_the_bound(series: Series) -> None:
@@ -149,11 +150,11 @@ def test_the_offset_plot_shows_both_vantage_points_retransmissions_and_instants(
 
 @pytest.mark.parametrize(("end", "last", "number"), [(10.0, 10.0, 11), (2.4, 2.4, 10), (0.2, 0.2, 11), (35.0, 35.0, 8)])
 def test_ticks_are_round_and_few(end: float, last: float, number: int) -> None:
-    found = ticks(end)
-    assert found[0] == 0
-    assert 4 <= len(found) <= 11
-    assert len(found) <= number
-    assert found[-1] <= last + 1e-9
+    outcome = ticks(end)
+    assert outcome[0] == 0
+    assert 4 <= len(outcome) <= 11
+    assert len(outcome) <= number
+    assert outcome[-1] <= last + 1e-9
 
 
 def test_axes_use_binary_units() -> None:

@@ -12,7 +12,7 @@ from runner.errors import UsageError
 from runner.model.result import Outcome
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run
+from runner.tests.render.folders import STACKS, rare_run, recorded_run, two_protocols_run, variants_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -72,21 +72,22 @@ def site(runs: tuple[RunFolder, RunFolder]) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Page]:
-    found = [path for path in site.rglob("*.html") if "artifacts" not in path.parts]
-    return {path: Page(path) for path in found}
+    outcome = [path for path in site.rglob("*.html") if "artifacts" not in path.parts]
+    return {path: Page(path) for path in outcome}
 
 
 def test_there_is_a_page_for_each_run_and_each_cell(site: Path, pages: dict[Path, Page]) -> None:
     places = ("implementations", "scenarios", "figures", "downloads", "rules")
     assert {path.relative_to(site).as_posix() for path in pages if path.name == "index.html"} == {
         "index.html",
+        *(f"latest/{stack}/index.html" for stack in STACKS),
         *(f"{run}/index.html" for run in ("recorded", "rare & old")),
         *(f"{run}/{place}/index.html" for run in ("recorded", "rare & old") for place in places),
         # where the public runner's page looks for cells whose stacks it has to call otherwise
         *(f"rare & old/{pair}/{case}/index.html" for pair in ("alpha_b", "b_alpha") for case in ("hs", "sat")),
     }
     assert sum(path.name == "goodput.html" and path.parent.name != "scenarios" for path in pages) == 3
-    assert "recorded" in pages[site / "index.html"].text.split("·")[0]  # the newest run comes first
+    assert "recorded" in pages[site / "index.html"].text  # the newest run comes first
 
 
 def test_every_link_leads_to_a_file(pages: dict[Path, Page]) -> None:
@@ -140,33 +141,33 @@ def test_cells_say_what_happened(site: Path, pages: dict[Path, Page]) -> None:
 
 def test_cells_over_http3_say_so_and_have_means_of_their_own(tmp_path: Path) -> None:
     render([two_protocols_run(tmp_path / "run")], tmp_path / "site")
-    html = (tmp_path / "site/index.html").read_text()
+    html = (tmp_path / "site/run/index.html").read_text()
     assert html.count('data-label="h3"') == 2
     assert html.count('data-label=""') == 1
-    text = re.sub(r"\s+", " ", Page(tmp_path / "site/index.html").text)
+    text = re.sub(r"\s+", " ", Page(tmp_path / "site/run/index.html").text)
     assert "0.80 sh3 1.50 s" in text.replace(
         "\u202f", " "
     )  # the mean of the row: 0.8 over HTTP/0.9, (2 + 1) / 2 over HTTP/3
-    assert "It is not comparable with cells without the label" in text
+    assert "Such a cell is not comparable with cells without the label" in text
     assert "Over HTTP/3" in Page(tmp_path / "site/run/s_web/sat.html").text
     assert "Over HTTP/3" not in Page(tmp_path / "site/run/s_old/sat.html").text.split("Numbers")[0]
 
 
 def test_variants_say_what_they_ask_and_what_was_not_applied(tmp_path: Path) -> None:
     render([variants_run(tmp_path / "run")], tmp_path / "site")
-    page = Page(tmp_path / "site/index.html")
-    html = (tmp_path / "site/index.html").read_text()
+    page = Page(tmp_path / "site/run/index.html")
+    html = (tmp_path / "site/run/index.html").read_text()
     assert '<th scope="row">quinn <small class="parameter">IW=32</small></th>' in html
     cells = html[html.index("<tbody>") : html.index("</tbody>")]
     assert cells.count("server: IW not 10") == 1
     assert "IW not 32" not in html
     assert "asked IW=10, first flight 3" in html
-    assert "32\u00a0packets asked" in page.text
+    assert "32\u00a0packets requested" in page.text
     good, bad = (
         re.sub(r"\s+", " ", Page(tmp_path / f"site/run/{name}_c/goodput.html").text)
         for name in ("quinn+iw=32", "quic-go+iw=10")
     )
-    assert "Asked and applied" in good
+    assert "Requested and applied parameters" in good
     assert "✗ not applied" not in good
     assert "✗ not applied server: asked IW=10, first flight 3" in bad
 
@@ -182,7 +183,7 @@ def test_numbers_of_a_real_pair_are_those_of_its_result(
     assert sample is not None
     assert sample.goodput is not None
     assert sample.ttfb is not None
-    for path in (site / "index.html", site / "recorded" / "quinn_quinn" / "goodput.html"):
+    for path in (site / "recorded" / "index.html", site / "recorded" / "quinn_quinn" / "goodput.html"):
         assert f"{sample.goodput / 1e6:.2f}" in pages[path].text
     assert f"{sample.ttfb * 1e3:.1f}" in pages[site / "recorded" / "quinn_quinn" / "goodput.html"].text
 
@@ -190,12 +191,12 @@ def test_numbers_of_a_real_pair_are_those_of_its_result(
 def test_without_scripts_there_is_a_drawing_of_the_median_iteration(
     site: Path, runs: tuple[RunFolder, RunFolder]
 ) -> None:
-    measured = [one for job, one in runs[0].results().items() if job.case == "goodput"]
-    good = [one for one in measured if one.outcome is Outcome.SUCCEEDED]
+    measured = [item for job, item in runs[0].results().items() if job.case == "goodput"]
+    good = [item for item in measured if item.outcome is Outcome.SUCCEEDED]
     assert good
-    assert (site / "index.html").read_text().count('<svg class="spark"') == len(good)
-    for one in measured:
-        html = (site / f"recorded/{one.server}_{one.client}/goodput.html").read_text()
+    assert (site / "recorded" / "index.html").read_text().count('<svg class="spark"') == len(good)
+    for item in measured:
+        html = (site / f"recorded/{item.server}_{item.client}/goodput.html").read_text()
         assert html.count('<svg class="offset"') == 1
 
 
@@ -232,7 +233,7 @@ def test_a_site_is_replaced_whole_and_nothing_else_is(tmp_path: Path, runs: tupl
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="not a site of bentpipe"):
         render([runs[1]], tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "precious"
 

@@ -8,8 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from runner.model.result import Outcome
-from runner.render import render
-from runner.render.pages import loads_overview
+from runner.render import ahead, render
 from runner.render.pages.vias import rows_of
 from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder
@@ -31,13 +30,13 @@ def page(site: Path) -> str:
 def _rows(page: str, section: str) -> list[list[str]]:
     inside = page.split(f'id="{section}"')[1].split("</section>", maxsplit=1)[0]
     rows = re.findall(r"<tr>(.*?)</tr>", inside, re.DOTALL)
-    found = (re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL) for row in rows)
-    return [[" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in row] for row in found]
+    match = (re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL) for row in rows)
+    return [[" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in row] for row in match]
 
 
 def test_the_winner_stands_with_its_margin(page: str) -> None:
     header, *rows = _rows(page, "downloads")
-    assert header == ["case", "link", *VIAS, "winner", "margin"]
+    assert header == ["case", "link", *VIAS, "ahead", "margin"]
     small = next(row for row in rows if row[0].startswith("download-500kB"))
     assert small[5] == "pep-split"
     assert small[6] == "25 % 24 to 25 before plain, q 0.029"
@@ -52,7 +51,7 @@ def test_what_is_not_carried_is_said(page: str) -> None:
 def test_a_load_that_failed_counts_as_an_attempt(page: str) -> None:
     row = next(row for row in _rows(page, "pages") if row[0].startswith("page"))
     assert row[2].endswith("3/4")
-    assert "A curve that ends below 1" in page
+    assert "A curve ends below 1" in page
     assert next(row[3].split()[-1] for row in _rows(page, "pages") if row[0] == "plain") == "3"
 
 
@@ -87,7 +86,7 @@ def test_who_lost_every_load_has_a_curve_at_zero(tmp_path: Path) -> None:
     lost = (tmp_path / "site/run/vias.html").read_text()
     chart = lost.split("Distribution of the page load time")[1].split("</figure>", maxsplit=1)[0]
     assert ">plain</text>" in chart
-    assert "failed mostly" in lost and all(row[5] != "plain" for row in _rows(lost, "downloads")[1:-1])
+    assert "mostly failed" in lost and all(row[5] != "plain" for row in _rows(lost, "downloads")[1:-1])
 
 
 def test_what_the_harness_spoiled_is_no_load_that_was_lost(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_losses_over_decades_stand_apart(tmp_path: Path) -> None:
 def _sentences(folder: RunFolder) -> list[str]:
     stored = StoredRun.of(folder)
     view = RunView(stored, [stored])
-    return [" ".join(one.replace("\u202f", " ").split()) for one in loads_overview.sentences(view, rows_of(view))]
+    return [" ".join(one.replace("\u202f", " ").split()) for one in ahead.sentences(view, rows_of(view))]
 
 
 def test_the_overview_says_the_run_in_sentences_about_middleboxes(tmp_path: Path) -> None:
@@ -160,7 +159,7 @@ def test_the_overview_says_the_run_in_sentences_about_middleboxes(tmp_path: Path
         "Ahead by the median: over geo, of 5 rows, pep-split in 3 and plain in 2; 5 of 5 leads are more than chance.",
         "The greatest such margin: pep-split in download-500kB, 3.18 s, 25 % less time than plain, "
         "95 % interval 24 to 25.",
-        "An eavesdropper on the satellite link sees nothing of what was looked for in openvpn; some of it in "
+        "An eavesdropper on the satellite link sees none of the searched data in openvpn; some of it in "
         "plain (2 of 2) and pep-split (2 of 2).",
         "1 job failed, by cause: unknown (1); all via plain.",
     ]
@@ -168,20 +167,25 @@ def test_the_overview_says_the_run_in_sentences_about_middleboxes(tmp_path: Path
 
 def test_with_three_iterations_nobody_is_said_to_win(tmp_path: Path) -> None:
     folder = vias_run(tmp_path / "night", iterations=3)
-    said = _sentences(folder)
-    assert said[1].endswith("4 iterations of each middlebox would tell whether that is more than chance.")
-    assert not any("greatest such margin" in one for one in said)
+    text = _sentences(folder)
+    assert text[1].endswith("4 iterations of each middlebox would show whether it is more than chance.")
+    assert not any("greatest such margin" in one for one in text)
     render([folder], tmp_path / "site")
-    rows = _rows((tmp_path / "site/index.html").read_text(), "winners")
-    assert rows[1][5:] == ["25 %", "? too few to tell: n 3 and 3, it takes 4 of each"]
+    rows = _rows((tmp_path / "site/night/index.html").read_text(), "winners")
+    assert rows[1][5:] == ["25 %", "? too few iterations: n 3 and 3, 4 of each are needed"]
 
 
 def test_the_overview_leads_to_the_middleboxes(site: Path) -> None:
     page = (site / "index.html").read_text()
     text = re.sub(r"<[^>]+>", " ", page)
-    for word in ("servers", "Who decides", "Implementations", "Scenarios", "Compare"):
+    for word in ("what decides", "Implementations", "Scenarios", "Compare"):
         assert word not in text
     assert 'href="vias.html"' in page
+    matrix = page.split('id="page"')[1].split("</section>", maxsplit=1)[0]
+    assert re.findall(r'<th scope="col" data-via="([^"]+)"', matrix) == ["plain", "openvpn", "pep-split"]
+    assert re.findall(r'<tr data-link="([^"]+)"', matrix) == ["geo"]
+    assert "openvpn" not in page.split('id="stacks"')[1].split("</section>", maxsplit=1)[0]
+    assert "openvpn" in page.split('id="middleboxes"')[1].split("</section>", maxsplit=1)[0]
     assert [row[:3] for row in _rows(page, "winners")[1:2]] == [["geo", "download-500kB", "pep-split"]]
     assert not (site / "implementations").exists()
     assert not (site / "compare.html").exists()

@@ -15,37 +15,37 @@ GROUP = st.lists(st.integers(0, 8).map(float), min_size=2, max_size=6)
 def test_without_ties_the_rank_test_is_scipys_exact_one(before: int, after: int) -> None:
     random = np.random.default_rng(before)
     for moved in (0.0, 0.5, 1.5):
-        one, other = random.normal(size=before), random.normal(moved, size=after)
-        theirs = scipy.stats.mannwhitneyu(one, other, method="exact").pvalue
-        assert rank_test(one, other) == pytest.approx(theirs, rel=1e-9)
+        first, second = random.normal(size=before), random.normal(moved, size=after)
+        theirs = scipy.stats.mannwhitneyu(first, second, method="exact").pvalue
+        assert rank_test(first, second) == pytest.approx(theirs, rel=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
 @given(GROUP, GROUP)
-def test_with_ties_every_split_is_counted(one: list[float], other: list[float]) -> None:
+def test_with_ties_every_split_is_counted(first: list[float], second: list[float]) -> None:
     def distance(x: list[float], y: list[float]) -> float:
         statistic = scipy.stats.mannwhitneyu(x, y, method="asymptotic").statistic
         return float(abs(statistic - len(x) * len(y) / 2))
 
     theirs = scipy.stats.permutation_test(
-        (one, other), distance, alternative="greater", n_resamples=np.inf, vectorized=False
+        (first, second), distance, alternative="greater", n_resamples=np.inf, vectorized=False
     )
-    assert rank_test(one, other) == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert rank_test(first, second) == pytest.approx(theirs.pvalue, rel=1e-9)
 
 
 @pytest.mark.parametrize("decimals", [6, 0])
 def test_many_values_are_approximated_as_scipy_does(decimals: int) -> None:
     random = np.random.default_rng(2)
-    one, other = random.normal(size=70).round(decimals), random.normal(0.4, size=50).round(decimals)
-    theirs = scipy.stats.mannwhitneyu(one, other, method="asymptotic").pvalue
-    assert rank_test(one, other) == pytest.approx(theirs, rel=1e-9)
+    first, second = random.normal(size=70).round(decimals), random.normal(0.4, size=50).round(decimals)
+    theirs = scipy.stats.mannwhitneyu(first, second, method="asymptotic").pvalue
+    assert rank_test(first, second) == pytest.approx(theirs, rel=1e-9)
 
 
 def test_the_exact_and_the_approximate_test_meet_where_they_change() -> None:
     random = np.random.default_rng(7)
-    one, other = random.normal(size=51), random.normal(0.3, size=50)
-    exact = scipy.stats.mannwhitneyu(one, other, method="exact").pvalue
-    assert rank_test(one, other) == pytest.approx(exact, rel=0.1)
+    first, second = random.normal(size=51), random.normal(0.3, size=50)
+    exact = scipy.stats.mannwhitneyu(first, second, method="exact").pvalue
+    assert rank_test(first, second) == pytest.approx(exact, rel=0.1)
     assert 0.001 < exact < 0.5
 
 
@@ -63,10 +63,10 @@ def test_three_iterations_are_never_enough_and_four_are() -> None:
 
 
 def test_a_shift_is_found_whatever_the_outlier() -> None:
-    found = shift([1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 13.0, 1000.0])
-    assert (found.median_before, found.median_after) == (2.5, 12.5)
-    assert found.hodges_lehmann == 10.0
-    assert found.cliffs_delta == 1.0
+    result = shift([1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 13.0, 1000.0])
+    assert (result.median_before, result.median_after) == (2.5, 12.5)
+    assert result.hodges_lehmann == 10.0
+    assert result.cliffs_delta == 1.0
     assert shift([1.0, 3.0], [2.0]).cliffs_delta == 0.0
     assert shift([1.0, 2.0], [0.0, 2.0]).cliffs_delta == pytest.approx((1 - 2) / 4)
 

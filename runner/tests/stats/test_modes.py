@@ -10,13 +10,13 @@ _THESIS = [20.1, 39.2, 19.8, 40.5, 20.4, 21.0, 38.8, 20.2, 39.9, 20.0]
 
 
 def test_two_groups_are_told_with_their_medians() -> None:
-    found = two_modes(_THESIS)
-    assert found is not None
-    assert (found.lower, found.upper) == (6, 4)
-    assert found.lower_median == pytest.approx(20.15)
-    assert found.upper_median == pytest.approx(39.55)
-    assert found.gap == pytest.approx(38.8 - 21.0)
-    assert found.ratio == pytest.approx(39.55 / 20.15)
+    modes = two_modes(_THESIS)
+    assert modes is not None
+    assert (modes.lower, modes.upper) == (6, 4)
+    assert modes.lower_median == pytest.approx(20.15)
+    assert modes.upper_median == pytest.approx(39.55)
+    assert modes.gap == pytest.approx(38.8 - 21.0)
+    assert modes.ratio == pytest.approx(39.55 / 20.15)
 
 
 def test_one_value_far_off_is_an_outlier_and_no_mode() -> None:
@@ -36,4 +36,4 @@ def test_few_values_say_nothing() -> None:
 def test_one_scattered_group_is_rarely_taken_for_two(size: int, spread: float) -> None:
     random = np.random.default_rng(5)
     samples = random.lognormal(0, spread, (2000, size))
-    assert sum(two_modes(one.tolist()) is not None for one in samples) / len(samples) <= 0.02
+    assert sum(two_modes(sample.tolist()) is not None for sample in samples) / len(samples) <= 0.02

@@ -41,32 +41,32 @@ def test_a_balanced_table_is_the_analysis_of_variance() -> None:
     ms_rest = ((y - means[:, :, None]) ** 2).sum() / 48
     variances = [(ms_rows - ms_pairs) / 15, (ms_columns - ms_pairs) / 20, (ms_pairs - ms_rest) / 5, ms_rest]
     assert min(variances) > 0
-    found = shares(cells, seed=1)
-    assert found is not None
-    assert found.residual is not None
-    parts = [one.share for one in (found.server, found.client, found.pair, found.residual)]
-    assert parts == pytest.approx([one / sum(variances) for one in variances], rel=1e-9)
-    assert found.deviation == pytest.approx(sum(variances) ** 0.5)
-    assert (found.servers, found.clients, found.cells, found.values) == (4, 3, 12, 60)
+    result = shares(cells, seed=1)
+    assert result is not None
+    assert result.residual is not None
+    parts = [part.share for part in (result.server, result.client, result.pair, result.residual)]
+    assert parts == pytest.approx([variance / sum(variances) for variance in variances], rel=1e-9)
+    assert result.deviation == pytest.approx(sum(variances) ** 0.5)
+    assert (result.servers, result.clients, result.cells, result.values) == (4, 3, 12, 60)
 
 
 def test_when_servers_alone_differ_the_server_decides() -> None:
     cells = {(f"s{i}", f"c{j}"): [2.0**i] * 3 for i in range(4) for j in range(4)}
-    found = shares(cells, seed=1)
-    assert found is not None
-    assert found.server.share == pytest.approx(1.0)
-    assert found.server.low == pytest.approx(1.0)
-    assert found.client.high == pytest.approx(0.0, abs=1e-12)
+    result = shares(cells, seed=1)
+    assert result is not None
+    assert result.server.share == pytest.approx(1.0)
+    assert result.server.low == pytest.approx(1.0)
+    assert result.client.high == pytest.approx(0.0, abs=1e-12)
 
 
 def test_roles_are_exchangeable() -> None:
     cells = simulated(np.random.default_rng(3), servers=5, clients=4, iterations=3, deviations=(0.5, 0.2, 0.2, 0.1))
-    one = shares(cells, seed=1)
+    part = shares(cells, seed=1)
     other = shares({(client, server): values for (server, client), values in cells.items()}, seed=1)
-    assert one is not None
+    assert part is not None
     assert other is not None
-    assert one.server.share == pytest.approx(other.client.share)
-    assert one.pair.share == pytest.approx(other.pair.share)
+    assert part.server.share == pytest.approx(other.client.share)
+    assert part.pair.share == pytest.approx(other.pair.share)
 
 
 def averaged(missing: float) -> Shares:
@@ -79,44 +79,44 @@ def averaged(missing: float) -> Shares:
         deviations=(0.4, 0.3, 0.2, 0.1),
         missing=missing,
     )
-    found = shares(cells, seed=2)
-    assert found is not None
-    return found
+    result = shares(cells, seed=2)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_many_stacks_show_the_shares_that_were_put_in(missing: float) -> None:
-    found = averaged(missing)
-    assert found.residual is not None
-    assert found.deviation**2 == pytest.approx(0.30, abs=0.07)
-    assert found.server.share == pytest.approx(0.16 / 0.30, abs=0.12)
-    assert found.client.share == pytest.approx(0.09 / 0.30, abs=0.12)
-    assert found.pair.share == pytest.approx(0.04 / 0.30, abs=0.04)
-    assert found.residual.share == pytest.approx(0.01 / 0.30, abs=0.02)
+    result = averaged(missing)
+    assert result.residual is not None
+    assert result.deviation**2 == pytest.approx(0.30, abs=0.07)
+    assert result.server.share == pytest.approx(0.16 / 0.30, abs=0.12)
+    assert result.client.share == pytest.approx(0.09 / 0.30, abs=0.12)
+    assert result.pair.share == pytest.approx(0.04 / 0.30, abs=0.04)
+    assert result.residual.share == pytest.approx(0.01 / 0.30, abs=0.02)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.25])
 def test_the_intervals_hold_the_truth_as_often_as_they_say(missing: float) -> None:
     random = np.random.default_rng(4)
     deviations = (0.5, 0.3, 0.3, 0.2)
-    truth = [one**2 / sum(each**2 for each in deviations) for one in deviations]
+    truth = [deviation**2 / sum(each**2 for each in deviations) for deviation in deviations]
     held = np.zeros(4)
     for seed in range(150):
         cells = simulated(random, servers=5, clients=6, iterations=3, deviations=deviations, missing=missing)
-        found = shares(cells, seed=seed)
-        assert found is not None
-        assert found.residual is not None
-        parts = (found.server, found.client, found.pair, found.residual)
-        held += [one.low <= true <= one.high for one, true in zip(parts, truth, strict=True)]
+        result = shares(cells, seed=seed)
+        assert result is not None
+        assert result.residual is not None
+        parts = (result.server, result.client, result.pair, result.residual)
+        held += [part.low <= true <= part.high for part, true in zip(parts, truth, strict=True)]
     assert min(held) / 150 >= 0.90, held / 150
 
 
 def test_one_iteration_can_not_tell_the_pair_from_chance() -> None:
     cells = simulated(np.random.default_rng(5), servers=3, clients=3, iterations=1, deviations=(0.5, 0.1, 0.1, 0.1))
-    found = shares(cells, seed=1)
-    assert found is not None
-    assert found.residual is None
-    assert found.server.share + found.client.share + found.pair.share == pytest.approx(1.0)
+    result = shares(cells, seed=1)
+    assert result is not None
+    assert result.residual is None
+    assert result.server.share + result.client.share + result.pair.share == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_interval_is_scipys(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_few_values_have_a_range_and_no_interval(size: int) -> None:
-    summary = summarise([float(one) for one in range(size)])
+    summary = summarise([float(value) for value in range(size)])
     assert summary is not None
     assert summary.low is summary.high is None
     assert summary.spread == (None if size == 1 else ("range", 0.0, size - 1.0))

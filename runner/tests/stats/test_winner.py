@@ -6,26 +6,26 @@ from runner.stats.winner import winners
 
 
 def test_the_margin_is_in_parts_of_the_runner_up() -> None:
-    (found,) = winners([({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3], "c": [1.0]}, False)])
-    assert found is not None
-    assert (found.name, found.second, found.n, found.second_n) == ("a", "b", 4, 4)
-    assert found.margin is not None and abs(found.margin - 4.15 / 2.15 + 1) < 1e-12
-    assert found.low is not None and found.high is not None and found.low < found.margin < found.high
-    assert found.certain and found.doubt == ""
+    (winner,) = winners([({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3], "c": [1.0]}, False)])
+    assert winner is not None
+    assert (winner.name, winner.second, winner.n, winner.second_n) == ("a", "b", 4, 4)
+    assert winner.margin is not None and abs(winner.margin - 4.15 / 2.15 + 1) < 1e-12
+    assert winner.low is not None and winner.high is not None and winner.low < winner.margin < winner.high
+    assert winner.certain and winner.doubt == ""
 
 
 def test_of_times_the_lowest_wins() -> None:
-    (found,) = winners([({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3]}, True)])
-    assert found is not None
-    assert (found.name, found.second) == ("b", "a")
-    assert found.margin is not None and abs(found.margin - (1 - 2.15 / 4.15)) < 1e-12
+    (winner,) = winners([({"a": [4.0, 4.1, 4.2, 4.3], "b": [2.0, 2.1, 2.2, 2.3]}, True)])
+    assert winner is not None
+    assert (winner.name, winner.second) == ("b", "a")
+    assert winner.margin is not None and abs(winner.margin - (1 - 2.15 / 4.15)) < 1e-12
 
 
 def test_three_values_can_t_tell_anybody_apart() -> None:
-    (found,) = winners([({"a": [4.0, 4.1, 4.2], "b": [2.0, 2.1, 2.2]}, False)])
-    assert found is not None
-    assert found.q is None and not found.certain
-    assert found.doubt == "too few to tell: n 3 and 3, it takes 4 of each"
+    (winner,) = winners([({"a": [4.0, 4.1, 4.2], "b": [2.0, 2.1, 2.2]}, False)])
+    assert winner is not None
+    assert winner.q is None and not winner.certain
+    assert winner.doubt == "too few iterations: n 3 and 3, 4 of each are needed"
 
 
 def test_many_questions_at_once_make_each_answer_weaker() -> None:
@@ -35,8 +35,8 @@ def test_many_questions_at_once_make_each_answer_weaker() -> None:
     first, *others, last = winners([clear, mixed, mixed, mixed, few])
     assert first is not None and last is not None and first.p is not None and first.q is not None
     assert first.q == 4 * first.p  # the one that could show nothing is not counted
-    assert first.doubt.startswith("not told apart, q 0.11")
-    assert all(one is not None and not one.certain for one in others)
+    assert first.doubt.startswith("no significant difference, q 0.11")
+    assert all(other is not None and not other.certain for other in others)
     assert last.low is None and last.high is None
 
 
@@ -48,12 +48,12 @@ def test_one_alone_has_no_margin_and_none_no_winner() -> None:
 
 def test_nobody_wins_by_the_attempts_that_he_lost() -> None:
     fragile, steady = [4.0, 4.1, 4.2, 4.3, inf, inf, inf, inf, inf], [5.0 + 0.1 * step for step in range(9)]
-    (found,) = winners([({"fragile": fragile, "steady": steady}, True)])
-    assert found is not None
-    assert (found.name, found.second, found.margin) == ("steady", "fragile", None)
-    assert found.doubt == "which failed in most attempts"
-    (found,) = winners([({"fragile": [4.0, 0.0, 0.0], "steady": [1.0, 1.1, 1.2]}, False)])
-    assert found is not None and found.name == "steady"
+    (winner,) = winners([({"fragile": fragile, "steady": steady}, True)])
+    assert winner is not None
+    assert (winner.name, winner.second, winner.margin) == ("steady", "fragile", None)
+    assert winner.doubt == "which failed in most attempts"
+    (winner,) = winners([({"fragile": [4.0, 0.0, 0.0], "steady": [1.0, 1.1, 1.2]}, False)])
+    assert winner is not None and winner.name == "steady"
     assert winners([({"a": [inf, inf], "b": [inf]}, True)]) == [None]
 
 

@@ -74,3 +74,17 @@ def test_a_wide_matrix_is_cut_into_tables_that_fit(run: Run) -> None:
     for width in (30, 80):
         table = [line for line in printed(run, judged(run), width) if line.startswith(" ")]
         assert max(map(len, table)) <= width
+
+
+def test_beside_another_flow_the_fairness_stands_behind_the_time(run: Run) -> None:
+    beside = {name: replace(case, beside="tcp-cubic") for name, case in run.cases.items() if name == "sat"}
+    shared = replace(run, cases={**run.cases, **beside})
+    results = {
+        job: replace(result, sample=replace(result.sample, fairness=0.914))
+        for job, result in judged(run).items()
+        if result.sample is not None
+    }
+    text = "\n".join(printed(shared, results, 120))
+    assert "SAT 9.25 s J 0.91" in text
+    assert "J: Jain's fairness index" in text
+    assert "Jain" not in "\n".join(printed(run, judged(run), 120))

@@ -1,4 +1,4 @@
-"""What the qlogs of both endpoints say of a recording: an oracle that shares no code with the trace."""
+"""Facts of a recording from the qlogs of both endpoints: an oracle that shares no code with the trace."""
 
 import gzip
 import json

@@ -12,9 +12,9 @@ from runner.trace import facts
 
 
 def test_concurrent_streams_are_those_open_at_once() -> None:
-    def transfer(stream: int, asked: float, answered: float) -> list[Packet]:
+    def transfer(stream: int, requested: float, answered: float) -> list[Packet]:
         return [
-            Packet(asked, CLIENT, stream, (Stream(stream, 0, 5, fin=True),)),
+            Packet(requested, CLIENT, stream, (Stream(stream, 0, 5, fin=True),)),
             Packet(answered, SERVER, stream, (Stream(stream, 0, 100, fin=True),)),
         ]
 
@@ -38,8 +38,8 @@ def test_retry_that_is_answered_wrongly_is_told_from_one_that_is_answered_rightl
         )
 
     def answered(*how: Any) -> tuple[int, bool | None, bool | None]:
-        (found,) = facts(capture(*how), None).connections
-        return found.retries, found.retry_token_echoed, found.packet_number_reset
+        (connection,) = facts(capture(*how), None).connections
+        return connection.retries, connection.retry_token_echoed, connection.packet_number_reset
 
     assert answered(40, 1, b"retried") == (1, True, False)
     assert answered(40, 0, b"retried") == (1, True, True)
@@ -71,16 +71,20 @@ def test_ecn_counts_come_from_marks_and_from_the_last_ack() -> None:
         Packet(0.4, SERVER, 1, (Ack(((0, 1),), ecn=(2, 0, 1)),)),
         Packet(0.5, CLIENT, 1, (Ack(((0, 1),)),)),
     ]
-    (found,) = facts(trace(packets), trace(packets)).connections
-    assert found.client_ecn.sent is not None
-    assert (found.client_ecn.sent.ect0, found.client_ecn.sent.ce, found.client_ecn.sent.not_ect) == (1, 1, 1)
-    assert found.server_ecn.sent is not None
-    assert (found.server_ecn.sent.ect1, found.server_ecn.sent.not_ect) == (1, 2)
-    assert found.client_ecn.sent.ect == 1
-    reported = found.server_ecn.reported
+    (connection,) = facts(trace(packets), trace(packets)).connections
+    assert connection.client_ecn.sent is not None
+    assert (connection.client_ecn.sent.ect0, connection.client_ecn.sent.ce, connection.client_ecn.sent.not_ect) == (
+        1,
+        1,
+        1,
+    )
+    assert connection.server_ecn.sent is not None
+    assert (connection.server_ecn.sent.ect1, connection.server_ecn.sent.not_ect) == (1, 2)
+    assert connection.client_ecn.sent.ect == 1
+    reported = connection.server_ecn.reported
     assert (reported.ect0, reported.ect1, reported.ce) == (3, 0, 1)
-    assert (found.server_ecn.ack_frames, found.server_ecn.ack_frames_with_counts) == (3, 3)
-    assert (found.client_ecn.ack_frames, found.client_ecn.ack_frames_with_counts) == (1, 0)
+    assert (connection.server_ecn.ack_frames, connection.server_ecn.ack_frames_with_counts) == (3, 3)
+    assert (connection.client_ecn.ack_frames, connection.client_ecn.ack_frames_with_counts) == (1, 0)
 
 
 def test_key_updates_paths_and_stream_limits() -> None:
@@ -91,10 +95,10 @@ def test_key_updates_paths_and_stream_limits() -> None:
         Packet(0.3, CLIENT, 1, fields={"key_generation": 2}, datagram={"src_port": 50001}),
     ]
     row = connection(server_transport_parameters='{"initial_max_streams_bidi": 100}')
-    (found,) = facts(None, trace(packets, row)).connections
-    assert (found.client_key_updates, found.server_key_updates) == (2, 0)
-    assert [path.client for path in found.paths] == ["10.0.0.1:50000", "10.0.0.1:50001"]
-    assert (found.initial_max_streams_bidi, found.max_streams_bidi) == (100, 200)
+    (connection_facts,) = facts(None, trace(packets, row)).connections
+    assert (connection_facts.client_key_updates, connection_facts.server_key_updates) == (2, 0)
+    assert [path.client for path in connection_facts.paths] == ["10.0.0.1:50000", "10.0.0.1:50001"]
+    assert (connection_facts.initial_max_streams_bidi, connection_facts.max_streams_bidi) == (100, 200)
 
 
 def test_connections_of_both_captures_are_joined_by_the_clients_random() -> None:
@@ -106,9 +110,9 @@ def test_connections_of_both_captures_are_joined_by_the_clients_random() -> None
     rows = [connection(client_random=bytes([number]), odcid=b"", sni=str(number)) for number in range(3)]
     client_side = trace(packets((0, 1), 0.0), rows[0], rows[1])
     server_side = trace(packets((1, 2), 0.1), rows[1], rows[2])
-    found = facts(client_side, server_side).connections
-    assert [row.sni for row in found] == ["0", "1", "2"]
-    assert [row.first_initial for row in found] == [0.0, 1.0, None]
+    connections = facts(client_side, server_side).connections
+    assert [row.sni for row in connections] == ["0", "1", "2"]
+    assert [row.first_initial for row in connections] == [0.0, 1.0, None]
 
 
 def test_times_are_exact_to_the_nanosecond() -> None:
@@ -122,8 +126,8 @@ def test_times_are_exact_to_the_nanosecond() -> None:
 
 def test_an_application_close_that_is_masked_in_handshake_packets_is_no_transport_error() -> None:
     def closes(*frames: Packet) -> list[tuple[str, bool, int]]:
-        (found,) = facts(trace([Packet(0, CLIENT, 0, type="initial"), *frames]), None).connections
-        return [(close.sender, close.application, close.code) for close in found.closes]
+        (connection,) = facts(trace([Packet(0, CLIENT, 0, type="initial"), *frames]), None).connections
+        return [(close.sender, close.application, close.code) for close in connection.closes]
 
     masked = Packet(0.1, CLIENT, 1, (Frame("connection_close", 0x1C, 0x0C),), type="handshake")
     other = Packet(0.1, SERVER, 1, (Frame("connection_close", 0x1C, 0x0A),), type="handshake")

@@ -1,4 +1,4 @@
-"""What the checks of test cases need, on real recordings that have it and on real ones that don't."""
+"""The facts that checks of test cases need, on real recordings with and without them."""
 
 from pathlib import Path
 
@@ -35,12 +35,12 @@ def test_resumption_and_zero_rtt_of_quic_go() -> None:
 
 
 def test_retry_of_quic_go_whose_client_hello_fills_two_packets() -> None:
-    (found,) = _connections(OWN / "quic-go_retry")
-    assert found.retries == 2  # one for each of the two datagrams
-    assert found.retry_token_echoed
-    assert found.packet_number_reset is False
-    assert found.retry_integrity_ok
-    assert found.handshake_completed
+    (connection,) = _connections(OWN / "quic-go_retry")
+    assert connection.retries == 2  # one for each of the two datagrams
+    assert connection.retry_token_echoed
+    assert connection.packet_number_reset is False
+    assert connection.retry_integrity_ok
+    assert connection.handshake_completed
 
 
 @pytest.mark.parametrize("stack", ["aioquic", "quinn"])
@@ -52,52 +52,52 @@ def test_key_update_by_the_client_is_followed_by_the_server(stack: str) -> None:
 
 
 def test_compatible_version_negotiation_ends_in_version_2() -> None:
-    (found,) = _connections(DECODERS / "aioquic_v2")
-    assert (found.original_version, found.version) == (0x1, 0x6B3343CF)
-    assert found.version_negotiations == ()
+    (connection,) = _connections(DECODERS / "aioquic_v2")
+    assert (connection.original_version, connection.version) == (0x1, 0x6B3343CF)
+    assert connection.version_negotiations == ()
 
 
 def test_an_unknown_version_is_answered_by_version_negotiation() -> None:
-    (found,) = _connections(DECODERS / "aioquic_versionnegotiation")
-    assert (found.original_version, found.version) == (0x1A2A3A4A, 0x1)
-    (answer,) = found.version_negotiations
+    (connection,) = _connections(DECODERS / "aioquic_versionnegotiation")
+    assert (connection.original_version, connection.version) == (0x1A2A3A4A, 0x1)
+    (answer,) = connection.version_negotiations
     assert (answer.offered, answer.ids_echoed) == (0x1A2A3A4A, True)
     assert answer.listed is not None
     assert 0x1 in answer.listed
-    assert found.handshake_completed
+    assert connection.handshake_completed
 
 
 @pytest.mark.parametrize(("stack", "marks"), [("quinn", True), ("aioquic", False)])
 def test_ecn_is_seen_where_a_stack_uses_it(stack: str, marks: bool) -> None:
-    (found,) = _connections(DECODERS / f"{stack}_transfer")
-    assert found.client_ecn.sent is not None
-    assert found.client_ecn.received is not None
-    assert (found.client_ecn.sent.ect > 0) is marks
-    assert (found.client_ecn.ack_frames_with_counts > 0) is marks
-    assert found.client_ecn.reported.ect <= found.client_ecn.received.ect
+    (connection,) = _connections(DECODERS / f"{stack}_transfer")
+    assert connection.client_ecn.sent is not None
+    assert connection.client_ecn.received is not None
+    assert (connection.client_ecn.sent.ect > 0) is marks
+    assert (connection.client_ecn.ack_frames_with_counts > 0) is marks
+    assert connection.client_ecn.reported.ect <= connection.client_ecn.received.ect
     if marks:
-        assert found.client_ecn.reported.ect > 0
-    assert found.server_ecn.sent is None  # its own vantage point was not asked
+        assert connection.client_ecn.reported.ect > 0
+    assert connection.server_ecn.sent is None  # its own vantage point was not used
 
 
 @pytest.mark.parametrize("stack", ["aioquic", "quic-go", "quinn"])
 def test_a_plain_transfer_has_none_of_all_that(stack: str) -> None:
-    (found,) = _connections(DECODERS / f"{stack}_transfer")
-    assert (found.version, found.original_version, found.alpn) == (1, 1, "hq-interop")
-    assert (found.retries, found.version_negotiations, found.early_data_bytes) == (0, (), 0)
-    assert found.retry_token_echoed is None
-    assert found.packet_number_reset is None
-    assert found.handshake_completed
-    assert found.certificate_sent
-    assert len(found.offered_suites) > 1
-    (stream,) = found.request_streams
+    (connection,) = _connections(DECODERS / f"{stack}_transfer")
+    assert (connection.version, connection.original_version, connection.alpn) == (1, 1, "hq-interop")
+    assert (connection.retries, connection.version_negotiations, connection.early_data_bytes) == (0, (), 0)
+    assert connection.retry_token_echoed is None
+    assert connection.packet_number_reset is None
+    assert connection.handshake_completed
+    assert connection.certificate_sent
+    assert len(connection.offered_suites) > 1
+    (stream,) = connection.request_streams
     assert stream.server_bytes == stream.server_fin == 20 * 1024
-    assert all(close.code == 0 for close in found.closes)
-    assert len(found.paths) == 1
-    assert (found.client_key_updates, found.server_key_updates) == (0, 0)
+    assert all(close.code == 0 for close in connection.closes)
+    assert len(connection.paths) == 1
+    assert (connection.client_key_updates, connection.server_key_updates) == (0, 0)
 
 
 def test_offered_suites_are_all_those_of_the_client_hello() -> None:
-    (found,) = _connections(DECODERS / "quic-go_transfer")
-    assert found.offered_suites == (0x1301, 0x1302, 0x1303)
-    assert found.suite == "TLS_AES_128_GCM_SHA256"
+    (connection,) = _connections(DECODERS / "quic-go_transfer")
+    assert connection.offered_suites == (0x1301, 0x1302, 0x1303)
+    assert connection.suite == "TLS_AES_128_GCM_SHA256"

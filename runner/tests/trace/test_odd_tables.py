@@ -69,18 +69,18 @@ def _capture(packets: list[Packet]) -> Any:
 def test_any_tables_give_facts_numbers_and_series(client: list[Packet] | None, server: list[Packet] | None) -> None:
     client_side = _capture(client) if client is not None else None
     server_side = _capture(server) if server is not None else None
-    found = facts(client_side, server_side)
-    numbers = sample(client_side, server_side, found, file_sizes=(30,), forward=LINK, return_=LINK)
-    drawn = series(client_side, server_side, found, numbers, file_sizes=(30,), forward=LINK, return_=LINK)
+    trace_facts = facts(client_side, server_side)
+    numbers = sample(client_side, server_side, trace_facts, file_sizes=(30,), forward=LINK, return_=LINK)
+    drawn = series(client_side, server_side, trace_facts, numbers, file_sizes=(30,), forward=LINK, return_=LINK)
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
     transfer = Transfer(Recording(client_side, server_side))
-    why = explain(transfer, found, numbers, forward=LINK, return_=LINK)
+    why = explain(transfer, trace_facts, numbers, forward=LINK, return_=LINK)
     assert not why.limits or abs(sum(why.limits.values()) - 1) < 1e-9
-    assert all(isfinite(one.start) and isfinite(one.end) for one in why.diagnoses)
+    assert all(isfinite(diagnosis.start) and isfinite(diagnosis.end) for diagnosis in why.diagnoses)
     if numbers.retransmitted_bytes is not None:
         assert numbers.stream_bytes_sent is not None
         assert 0 <= (numbers.spurious_bytes or 0) <= numbers.retransmitted_bytes <= numbers.stream_bytes_sent
-    for row in found.connections:
+    for row in trace_facts.connections:
         for stream in row.streams:
             assert stream.server_bytes >= 0
 
@@ -111,10 +111,10 @@ def test_retransmissions_equal_those_counted_byte_by_byte(sending: list[tuple[in
     client.append(Packet(0.1, SERVER, 0, type="initial"))
     client.append(Packet(1.0, CLIENT, 1))  # the capture goes on until everything could have arrived
     captures = trace(client), trace(server)
-    found = facts(*captures)
-    numbers = sample(*captures, found, file_sizes=(1,), forward=LINK, return_=LINK)
+    trace_facts = facts(*captures)
+    numbers = sample(*captures, trace_facts, file_sizes=(1,), forward=LINK, return_=LINK)
     assert numbers.stream_bytes_sent == total
     assert (numbers.retransmitted_bytes, numbers.spurious_bytes) == (repeated, spurious)
     assert numbers.retransmission_ratio == pytest.approx(total / len(sent) - 1)
     assert numbers.lost_packets == lost
-    assert sum(stream.server_bytes for stream in found.connections[0].streams) == len(delivered)
+    assert sum(stream.server_bytes for stream in trace_facts.connections[0].streams) == len(delivered)

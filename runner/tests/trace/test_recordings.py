@@ -30,19 +30,19 @@ def _traces() -> tuple[Trace, Trace]:
 
 def _analyse() -> tuple[TraceFacts, Sample]:
     client, server = _traces()
-    found = facts(client, server)
-    return found, sample(client, server, found, file_sizes=SIZES, forward=LINK, return_=LINK)
+    trace_facts = facts(client, server)
+    return trace_facts, sample(client, server, trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
 
 
 def test_bytes_and_packets_are_those_of_the_qlogs() -> None:
-    _, found = _analyse()
+    _, sample = _analyse()
     expected = oracle.read(RECORDING)
-    assert found.stream_bytes_sent == expected.sent
-    assert found.retransmitted_bytes == expected.repeated
-    assert found.spurious_bytes == expected.spurious
-    assert found.data_packets == expected.data_packets
-    assert found.ack_ratio == pytest.approx(expected.acks_of_client / expected.data_packets_received)
-    assert found.initial_window_bytes == expected.initial_window
+    assert sample.stream_bytes_sent == expected.sent
+    assert sample.retransmitted_bytes == expected.repeated
+    assert sample.spurious_bytes == expected.spurious
+    assert sample.data_packets == expected.data_packets
+    assert sample.ack_ratio == pytest.approx(expected.acks_of_client / expected.data_packets_received)
+    assert sample.initial_window_bytes == expected.initial_window
 
 
 def test_the_lossy_recording_has_what_it_is_for() -> None:
@@ -52,7 +52,7 @@ def test_the_lossy_recording_has_what_it_is_for() -> None:
 
 
 def test_lost_packets_are_those_that_the_client_never_saw() -> None:
-    """Of those that could still reach the client before it closed: it logs nothing that comes later."""
+    """Only packets that could reach the client before it closed count, because it logs no later ones."""
     client, server = _traces()
     (close,) = facts(client, server).connections[0].closes
     assert close.time is not None
@@ -83,10 +83,10 @@ def test_what_was_sent_again_without_being_lost_is_spurious() -> None:
 
 
 def test_times_are_those_of_the_qlogs() -> None:
-    found, numbers = _analyse()
+    trace_facts, numbers = _analyse()
     expected = oracle.read(RECORDING)
-    assert found.origin_unix_ns is not None
-    origin = found.origin_unix_ns / 1e9
+    assert trace_facts.origin_unix_ns is not None
+    origin = trace_facts.origin_unix_ns / 1e9
     assert numbers.first_server_1rtt == pytest.approx(expected.first_1rtt - origin, abs=0.01)
     assert numbers.ttlb == pytest.approx(expected.last_new_byte - origin, abs=0.01)
     wait = expected.last_new_byte - expected.first_1rtt
@@ -100,8 +100,8 @@ def test_times_are_those_of_the_qlogs() -> None:
 def _server_1rtt_by_tshark(capture: Path) -> tuple[float, float]:
     """The first and the last packet with a short header that the server's address sent, as the public runner asks."""
     address = "193.167.100.100" if capture.name == "left.pcap" else "10.99.0.2"
-    wanted = f"quic.header_form == 0 && (ip.src == {address} || ipv6.src == fd00:cafe:cafe:100::100)"
-    command = ["tshark", "-r", str(capture), "-d", "udp.port==4433,quic", "-Y", wanted, "-T", "fields"]
+    filter_text = f"quic.header_form == 0 && (ip.src == {address} || ipv6.src == fd00:cafe:cafe:100::100)"
+    command = ["tshark", "-r", str(capture), "-d", "udp.port==4433,quic", "-Y", filter_text, "-T", "fields"]
     run = subprocess.run([*command, "-e", "frame.time_epoch"], capture_output=True, check=True, text=True, timeout=60)
     times = [float(line) for line in run.stdout.split()]
     return times[0], times[-1]
@@ -119,9 +119,9 @@ def test_goodput_is_that_of_the_public_runner(name: str) -> None:
         job = JOBS / name / "1"
         capture, keys = job / "sim/left.pcap", sorted(job.glob("*/keys.log"))
         client, server = (decode_capture(job / "sim" / f"{side}.pcap", keys) for side in ("left", "right"))
-    found = facts(client, server)
-    sizes = tuple(stream.server_bytes for stream in found.connections[0].request_streams)
-    numbers = sample(client, server, found, file_sizes=sizes, forward=LINK, return_=LINK)
+    trace_facts = facts(client, server)
+    sizes = tuple(stream.server_bytes for stream in trace_facts.connections[0].request_streams)
+    numbers = sample(client, server, trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
     first, last = _server_1rtt_by_tshark(capture)
     assert numbers.goodput == pytest.approx(8 * sum(sizes) / (last - first), rel=1e-5)
     assert numbers.efficiency == pytest.approx(8 * sum(sizes) / (last - first) / 1e7, rel=1e-5)
@@ -139,8 +139,8 @@ def test_rtt_samples_are_near_the_servers_own() -> None:
 
 
 def test_facts_of_aioquic() -> None:
-    found, _ = _analyse()
-    (connection,) = found.connections
+    trace_facts, _ = _analyse()
+    (connection,) = trace_facts.connections
     assert connection.handshake_completed
     assert (connection.version, connection.alpn, connection.retries) == (1, "hq-interop", 0)
     assert connection.certificate_sent
@@ -151,7 +151,7 @@ def test_facts_of_aioquic() -> None:
     assert connection.undecrypted_packets == 0
     assert connection.credit_excess is None
     assert [close.code for close in connection.closes] == [0]
-    assert found.ip_versions == {4}
+    assert trace_facts.ip_versions == {4}
     assert connection.client_hello_count == oracle.read(RECORDING).client_hellos
     assert connection.handshake_confirmed is not None
     assert connection.handshake_confirmed == pytest.approx(connection.first_server_1rtt, abs=0.2)
@@ -159,8 +159,8 @@ def test_facts_of_aioquic() -> None:
 
 def test_series_hold_every_byte() -> None:
     client, server = _traces()
-    found, numbers = _analyse()
-    drawn = series(client, server, found, numbers, file_sizes=SIZES, forward=LINK, return_=LINK)
+    trace_facts, numbers = _analyse()
+    drawn = series(client, server, trace_facts, numbers, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
     vantage = drawn["server"]
     assert isinstance(vantage, dict)
@@ -173,21 +173,21 @@ def test_a_capture_that_ends_early_gives_no_goodput() -> None:
     client, server = _traces()
     frames = client.stream_frames
     cut = replace(client, stream_frames=frames.slice(0, frames.num_rows // 2))
-    found = facts(cut, server)
-    numbers = sample(cut, server, found, file_sizes=SIZES, forward=LINK, return_=LINK)
+    trace_facts = facts(cut, server)
+    numbers = sample(cut, server, trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert numbers.goodput is None
     assert numbers.stream_bytes_sent == oracle.read(RECORDING).sent
 
 
 def test_without_keys_nothing_is_claimed_of_protected_packets() -> None:
     client, server = (decode_capture(RECORDING / f"{side}.pcap") for side in ("client", "server"))
-    found = facts(client, server)
-    (connection,) = found.connections
+    trace_facts = facts(client, server)
+    (connection,) = trace_facts.connections
     assert not connection.handshake_completed
     assert connection.alpn is None
     assert connection.undecrypted_packets > 0
     assert connection.first_server_1rtt is not None
-    numbers = sample(client, server, found, file_sizes=SIZES, forward=LINK, return_=LINK)
+    numbers = sample(client, server, trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert numbers.first_server_1rtt is not None
     for value in (numbers.goodput, numbers.ttfb, numbers.retransmission_ratio, numbers.lost_packets, numbers.rtt_min):
         assert value is None

@@ -20,9 +20,9 @@ def _measure(job: Path) -> Sample:
         decode_capture(job / "sim" / name, [path for path in keys if path.is_file()])
         for name in ("left.pcap", "right.pcap")
     )
-    found = facts(client, server)
-    sizes = [stream.server_bytes for connection in found.connections for stream in connection.request_streams]
-    return sample(client, server, found, file_sizes=sizes, forward=LINK, return_=LINK)
+    trace_facts = facts(client, server)
+    sizes = [stream.server_bytes for connection in trace_facts.connections for stream in connection.request_streams]
+    return sample(client, server, trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def test_lost_packets_are_those_that_the_simulator_dropped(job: str) -> None:
 
 @pytest.mark.parametrize("stack", ["aioquic", "quic-go", "quinn"])
 def test_numbers_keep_to_the_link(stack: str) -> None:
-    found = _measure(JOBS / f"{stack}_{stack}" / "transfer" / "1")
-    assert found.rtt_min is not None
-    assert found.one_way_delay_median is not None
-    assert found.efficiency is not None
-    assert found.slow_start_bound is not None
-    assert found.rtt_min >= 2 * LINK.delay
-    assert found.one_way_delay_median >= LINK.delay
-    assert 0 < found.efficiency <= found.slow_start_bound
+    sample = _measure(JOBS / f"{stack}_{stack}" / "transfer" / "1")
+    assert sample.rtt_min is not None
+    assert sample.one_way_delay_median is not None
+    assert sample.efficiency is not None
+    assert sample.slow_start_bound is not None
+    assert sample.rtt_min >= 2 * LINK.delay
+    assert sample.one_way_delay_median >= LINK.delay
+    assert 0 < sample.efficiency <= sample.slow_start_bound
 
 
 def test_the_simulators_losses_are_there() -> None:
-    found = _measure(JOBS / "quinn_quinn" / "lossy" / "1")
-    assert found.lost_packets
-    assert found.retransmitted_bytes
-    assert found.efficiency is not None
-    assert found.efficiency < 0.5
+    sample = _measure(JOBS / "quinn_quinn" / "lossy" / "1")
+    assert sample.lost_packets
+    assert sample.retransmitted_bytes
+    assert sample.efficiency is not None
+    assert sample.efficiency < 0.5

@@ -4,8 +4,10 @@ from dataclasses import fields
 
 import pytest
 
+from runner.model.load_numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
 from runner.model.middlebox import PageLoad
-from runner.model.numbers import PAIR_NUMBERS, PATH_DOWNLOAD_NUMBERS, PATH_PAGE_NUMBERS, UNITS
+from runner.model.number import UNITS
+from runner.model.numbers import PAIR_NUMBERS
 from runner.model.result import Sample
 from runner.validation.definitions import README, with_tables
 
@@ -20,7 +22,7 @@ def test_the_document_has_the_program_s_definitions() -> None:
 
 
 def test_every_number_is_a_field_with_a_known_unit_and_declared_once() -> None:
-    for numbers, of in ((PAIR_NUMBERS, Sample), (PATH_DOWNLOAD_NUMBERS, Sample), (PATH_PAGE_NUMBERS, PageLoad)):
+    for numbers, of in ((PAIR_NUMBERS, Sample), (DOWNLOAD_NUMBERS, Sample), (PAGE_NUMBERS, PageLoad)):
         keys = [one.key for one in numbers]
         assert len(keys) == len(set(keys))
         assert set(keys) <= {field.name for field in fields(of)}

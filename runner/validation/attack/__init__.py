@@ -1,4 +1,4 @@
-"""Attacks on bentpipe itself, bounded and in namespaces of their own: `.venv/bin/python -m runner.validation.attack`.
+"""Attacks on bentpipe itself, bounded and in their own namespaces: `.venv/bin/python -m runner.validation.attack`.
 
-Everything that is attacked, and everything that attacks, is made here and runs on this host.
+All attackers and all targets are made here and run on this host.
 """

@@ -1,6 +1,7 @@
-"""`.venv/bin/python -m runner.validation.attack FAMILY`: attacks of one family; `table` shows what all became.
+"""`.venv/bin/python -m runner.validation.attack FAMILY` runs the attacks of one family; `table` shows the results of
+all.
 
-Exit code 1: something was lost or escaped; 3: interrupted, the same command goes on.
+Exit code 1: something was lost or escaped; 3: interrupted, and the same command continues.
 """
 
 import sys
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from runner.plan.runs import LOGS
 from runner.validation.attack import verdicts
-from runner.validation.attack.folders.campaign import Limits, attack_folders, stop_with_parent
+from runner.validation.attack.folders.campaign import attack_folders, stop_with_parent
 from runner.validation.attack.verdicts import Tally, Verdict
 
 out = Console(highlight=False)
@@ -20,7 +21,7 @@ _PROGRESS_S = 15.0
 
 
 class Progress:
-    """A line now and then, and the state on disk."""
+    """Prints a line at intervals, and stores the state."""
 
     def __init__(self, family: str, state: Path, most: int) -> None:
         self._family, self._state, self._most = family, state, most
@@ -39,7 +40,7 @@ class Progress:
 
 
 def keep(family: str, tally: Tally, state: Path) -> None:
-    """Store the tally of one family beside the others'."""
+    """Store the tally of one family beside those of the others."""
     verdicts.save(verdicts.load(state) | {family: tally}, state)
 
 
@@ -72,22 +73,15 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
     stop_with_parent()
     if only is not None:
         tally = Tally()
-        tally.suspects.append(only)
-        attack_folders(tally, seed=seed, first=0, count=0, progress=lambda _: None, limits=Limits())
+        attack_folders(tally, seed=seed, numbers=range(only, only + 1), progress=lambda _: None)
         for finding in tally.findings:
             out.print(finding.text, markup=False)
         sys.exit(1 if tally.bad else 0)
     family = f"folders, seed {seed}"
     tally = verdicts.load(state).get(family, Tally())
     try:
-        attack_folders(
-            tally,
-            seed=seed,
-            first=tally.tried,
-            count=max(0, count - tally.tried),
-            progress=Progress(family, state, count),
-            limits=Limits(),
-        )
+        progress = Progress(family, state, count)
+        attack_folders(tally, seed=seed, numbers=range(tally.tried, count), progress=progress)
     except KeyboardInterrupt:
         keep(family, tally, state)
         click.echo(f"Interrupted after {tally.tried:,}: the same command goes on.", err=True)
@@ -96,7 +90,7 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
 
 
 @main.command()
-@click.option("--only", default="", metavar="TEXT", help="Behaviours whose name has this.")
+@click.option("--only", default="", metavar="PATTERN", help="Behaviours with this regular expression.")
 @click.option("--seconds", default=500.0, show_default=True, help="Begin no behaviour after that; the next call does.")
 @click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
 @state_option
@@ -114,14 +108,21 @@ def images(only: str, seconds: float, scratch: Path, state: Path) -> None:
 @click.option("--seed", default=1, show_default=True)
 @click.option("--seconds", default=500.0, show_default=True, help="Begin no kill after that; the next call does.")
 @click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
+@click.option(
+    "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="The jobs' clock."
+)
+@click.option("--only", default="", metavar="PATTERN", help="Targets with this regular expression.")
 @state_option
-def kills(count: int, seed: int, seconds: float, scratch: Path, state: Path) -> None:
-    """SIGKILL for runners, judges and containers at random moments; then the same command again."""
+def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, only: str, state: Path) -> None:
+    """Kill runners, judges, containers, engine, memory and disk at random moments; then run the same command again."""
     from runner.validation.attack.kills import attack_kills  # noqa: PLC0415 - docker is slow to import
 
-    tally = verdicts.load(state).get("kills", Tally())
-    attack_kills(tally, scratch, seed=seed, count=count, seconds=seconds, progress=Progress("kills", state, count))
-    finish("kills", tally, state)
+    stop_with_parent()
+    family = "kills" if clock == "real" else "kills, virtual time"
+    tally = verdicts.load(state).get(family, Tally())
+    progress = Progress(family, state, count)
+    attack_kills(tally, scratch, clock=clock, only=only, seed=seed, count=count, seconds=seconds, progress=progress)
+    finish(family, tally, state)
 
 
 @main.command()
@@ -139,7 +140,7 @@ def hosts(only: str, state: Path) -> None:
 @main.command("table")
 @state_option
 def table_(state: Path) -> None:
-    """Tried, held, lost, escaped, of all families."""
+    """Print the counts of tried, held, lost and escaped attacks for all families."""
     out.print(verdicts.table(verdicts.load(state)))
 
 

@@ -1,214 +1,313 @@
-"""Runs whose processes and containers are killed at random moments, and resumed with the same command until done.
+"""Strikes processes, containers, engine, disk, memory and clock of runs at random moments. The same command continues a
+run until it is done.
 
-After each kill: what was stored stays as it was, to the byte; containers and processes of the dead go by themselves;
-the same command goes on. At the end every job has one result, and each of them is one that an undisturbed run has.
+The runs have their own Docker Engine in namespaces, and their own file system. After any strike, stored results stay
+the same to the byte, containers and processes of a dead runner disappear by themselves, and the same command continues
+the run. At the end every job has one result: it succeeded, or it blames the endpoint that was killed.
 """
 
+import contextlib
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import docker
 
-from runner.config.catalog import ROOT
-from runner.engine.containers import LABEL_ROLE, LABEL_RUN
+from runner.config.catalog import ROOT, load_catalog
+from runner.engine.containers import LABEL_LANES, LABEL_RUN
+from runner.errors import SetupError
+from runner.images import base_image
+from runner.images.building import build
+from runner.images.images import images_of
 from runner.model.result import Outcome
 from runner.store import RunFolder
-from runner.validation.attack.processes import family
+from runner.tests.remote.hosts import Host, free_number, lacking
+from runner.validation.attack.strikes import ENDS_RUNNER, SECOND, TARGETS, Striker, build_shim, command_line
 from runner.validation.attack.verdicts import Finding, Tally, Verdict
 
-TARGETS = ("runner", "group", "judge", "holder", "simulator", "plumber", "endpoint")
+_STACKS = ("quic-go", "aioquic")
+_CASES = ("handshake", "resumption", "chacha20", "zerortt", "keyupdate", "ipv6", "http3")
 _ORPHANS_S = 120.0
-_RUN_S = 240.0  # in which a run without a further kill must end
-_LATEST_KILL_S = 9.0  # after the start of the command
-_POLL_S = 0.3
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Kill:
-    """One attack: which process, and when, seconds after the command's start."""
-
-    number: int
-    target: str
-    moment: float
+_END_S = 400.0  # the longest duration of a run without further strikes
+_SECOND_S = 60.0  # the longest time until a second runner refuses
+_PATIENCE_S = 25.0  # the longest wait for a target
+_LONGEST_PAUSE_S = 2.5  # between strikes, and after the start of the command
+_DISK = 4 << 30  # bytes of the run's file system, sparse
+_POLL_S = 0.2
 
 
 def attack_kills(
-    tally: Tally, scratch: Path, *, seed: int, count: int, seconds: float, progress: Callable[[Tally], None]
+    tally: Tally,
+    scratch: Path,
+    *,
+    clock: str,
+    only: str,
+    seed: int,
+    count: int,
+    seconds: float,
+    progress: Callable[[Tally], None],
 ) -> None:
-    """Kill until `count` were tried, those of earlier calls included, or `seconds` have passed."""
+    """Strike until `count` strikes were tried, including those of earlier calls, or `seconds` have passed. `clock`: the
+    clock of the jobs, `real` or `virtual`. `only`: a regular expression of targets.
+
+    Raises SetupError when no own engine can be made.
+    """
+    if reason := lacking():
+        raise SetupError(f"Kills need a Docker Engine of their own, which can't be made here: {reason}.")
+    targets = tuple(target for target in TARGETS[clock] if re.search(only, target))
+    if not targets:
+        raise SetupError(f"No target matches {only!r}: choose among {', '.join(TARGETS[clock])}.")
     began = time.monotonic()
-    while tally.tried < count and time.monotonic() - began < seconds:
-        rng = Random(f"{seed}/{tally.tried}")
-        kill = _Kill(
-            number=tally.tried, target=TARGETS[tally.tried % len(TARGETS)], moment=rng.uniform(0.3, _LATEST_KILL_S)
-        )
-        started = time.monotonic()
-        for verdict, what, text in _attack(tally, scratch / "kills", kill):
-            attack = f"kills --seed {seed}, {kill.number}: {kill.target} after {kill.moment:.1f} s"
-            tally.add(Finding(attack=attack, verdict=verdict, what=what, text=text))
-        tally.tried += 1
-        tally.seconds += time.monotonic() - started
-        progress(tally)
+    scratch.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as folder,
+        _private_host(Path(folder), guests=clock == "virtual") as host,
+    ):
+        shim = build_shim(Path(folder))
+        while tally.tried < count and time.monotonic() - began < seconds:
+            run = _Run(host, Path(folder) / "disk" / f"run{tally.tried}", clock, targets, seed, tally, progress, shim)
+            run.strike_until_done(count, began + seconds)
 
 
-def _command(folder: Path) -> list[str]:
-    pairs = ("--server", "quinn,quic-go", "--client", "quinn,quic-go", "--case", "handshake")
-    return [sys.executable, "-m", "runner", "run", "--run", str(folder), *pairs, "--seed", "1", "--yes"]
+@contextlib.contextmanager
+def _private_host(folder: Path, *, guests: bool) -> Iterator[Host]:
+    """A host with the images, with `guests` those of virtual time too, and `folder`/disk with a file system."""
+    host = Host(folder, free_number())
+    image, disk = folder / "disk.ext4", folder / "disk"
+    disk.mkdir()
+    try:
+        host.open()  # before the mount, of which its namespace would have a copy
+        for words in (f"truncate -s {_DISK} {image}", f"mkfs.ext4 -q -m 0 {image}", f"mount -o loop {image} {disk}"):
+            subprocess.run(words.split(), check=True)
+        implementations = load_catalog().implementations
+        needed = images_of((implementations[stack] for stack in _STACKS), guests=guests)
+        build(docker.from_env(), needed, report=lambda _: None)  # a private engine reaches no mirror
+        host.load(base_image.TAG, *(image.tag for image in needed))
+        yield host
+    finally:
+        host.close()
+        subprocess.run(["umount", "--lazy", disk], check=False)  # a child of a killed runner may still be there
 
 
-def _attack(tally: Tally, folder: Path, kill: _Kill) -> Iterator[tuple[Verdict, str, str]]:
-    """One kill; then the same command again until it ends by itself."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    process = _start(folder)
-    time.sleep(kill.moment)
-    hit = process.poll() is None and _strike(kill.target, process.pid, folder.name)
-    tally.of_kind(f"{kill.target}{'' if hit else ' (nothing to kill)'}")
-    alone = kill.target in ("runner", "group")
-    if alone:
-        process.wait()
-        before = _stored(folder)
+@dataclass
+class _Run:
+    """One run under attack."""
+
+    host: Host
+    folder: Path
+    clock: str
+    targets: tuple[str, ...]
+    seed: int
+    tally: Tally
+    progress: Callable[[Tally], None]
+    shim: Path
+    _stored: dict[str, str] = field(default_factory=dict)  # digests of results by folder
+    _dead: dict[str, float] = field(default_factory=dict)  # containers of runners that were killed, and since when
+    _blamed: int = 0  # endpoints that were killed
+
+    def strike_until_done(self, count: int, deadline: float) -> None:
+        """Strike one process after the other while the run continues, until `deadline`; then wait for its end and check
+        it."""
         began = time.monotonic()
-        left = _wait_for_none(folder.name)
-        tally.peak("s until nothing was left", time.monotonic() - began)
-        if left:
-            yield Verdict.ESCAPED, "orphan", f"after {_ORPHANS_S:.0f} s: {', '.join(left)}"
-        process = _start(folder)
-    else:
-        before = {}
-    code, printed = _end(process)
-    if code is None:
-        yield Verdict.LOST, "time", f"the run did not end in {_RUN_S:.0f} s\n{printed}"
-    elif code != 0:
-        yield Verdict.LOST, "resume", f"the command ended with {code}\n{printed}"
-    if code != 0:
-        code, printed = _end(_start(folder))
+        self.offset.write_bytes(bytes(8))
+        striker = Striker(self.host, self.folder, self.offset)
+        process = self._start()
+        while self.tally.tried < count and time.monotonic() < deadline:
+            number = sum(self.tally.kinds.values())
+            rng = Random(f"{self.seed}/{number}")
+            target = self.targets[number % len(self.targets)]
+            attack = f"kills --seed {self.seed}, {number}: {target}"
+            time.sleep(rng.uniform(0.1, _LONGEST_PAUSE_S))
+            if target == SECOND:
+                hit = self._refuses_second(attack, process)
+            else:
+                hit = bool(self._hit(striker, target, rng, process))
+            if not hit:
+                if process.poll() is not None:
+                    break
+                self.tally.of_kind(f"{target} (nothing to strike at)")
+                continue
+            self.tally.of_kind(target)
+            self.tally.tried += 1
+            self._blamed += target == "endpoint"
+            if target in ENDS_RUNNER:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1 if target == "memory" else None)
+                if process.poll() is not None:
+                    self._mourn()
+                    self._look(attack)
+                    process = self._start()
+            self.progress(self.tally)
+        self._finish(process)
+        self.tally.seconds += time.monotonic() - began
+
+    @property
+    def offset(self) -> Path:
+        """The file with the offset of the runner's clock."""
+        return self.folder.with_name(f"{self.folder.name}.clock")
+
+    def _hit(self, striker: Striker, target: str, rng: Random, process: "subprocess.Popen[bytes]") -> str:
+        """Strike as soon as there is a target."""
+        end = time.monotonic() + _PATIENCE_S
+        while process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(ProcessLookupError):
+                if hit := striker.strike(target, rng, process.pid):
+                    return hit
+            time.sleep(_POLL_S)
+        return ""
+
+    def _finish(self, process: "subprocess.Popen[bytes]") -> None:
+        attack = f"kills --seed {self.seed}, run up to {self.tally.tried - 1}"
+        code = self._end(process)
+        if code is None:
+            self._add(attack, Verdict.LOST, "time", f"the run did not end in {_END_S:.0f} s\n{self._printed()}")
         if code != 0:
-            yield Verdict.LOST, "resume", f"the command again ended with {code}\n{printed}"
-    yield from _compared(folder, before)
-    if left := _wait_for_none(folder.name):
-        yield Verdict.ESCAPED, "orphan", f"behind the run: {', '.join(left)}"
+            self._look(attack)
+            self._mourn()
+            again = self._end(self._start())
+            if again != 0:
+                why = f"the command ended with {code}, again with {again}\n{self._printed()}"
+                self._add(attack, Verdict.LOST, "resume", why)
+        self._look(attack)
+        self._check_results(attack)
+        if "Traceback" in self._printed(1 << 20):
+            self._add(attack, Verdict.LOST, "traceback", self._printed(4000))
+        self._mourn()
+        left = self._containers()
+        while left and time.monotonic() - max(left.values()) < _ORPHANS_S:
+            time.sleep(_POLL_S)
+            left = self._containers()
+        if left:
+            self._add(attack, Verdict.ESCAPED, "orphan", f"after {_ORPHANS_S:.0f} s: {', '.join(left)}")
+        judges = [pid for pid in _processes() if str(self.folder).encode() in command_line(pid)]
+        if judges:
+            self._add(attack, Verdict.ESCAPED, "orphan", f"processes {judges}")
+        shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _add(self, attack: str, verdict: Verdict, kind: str, text: str) -> None:
+        self.tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
 
-def _start(folder: Path) -> "subprocess.Popen[bytes]":
-    printed = folder.with_name(f"{folder.name}.txt").open("wb")
-    try:
-        return subprocess.Popen(
-            _command(folder), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True
-        )
-    finally:
-        printed.close()
-
-
-def _end(process: "subprocess.Popen[bytes]") -> tuple[int | None, str]:
-    """Exit code, None when it had to be killed, and the end of what it printed."""
-    folder = Path(_folder_of(process))
-    try:
-        code: int | None = process.wait(_RUN_S)
-    except subprocess.TimeoutExpired:
-        code = None
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return code, folder.with_name(f"{folder.name}.txt").read_text(errors="replace")[-1500:]
-
-
-def _folder_of(process: "subprocess.Popen[bytes]") -> str:
-    arguments = [str(one) for one in process.args]  # type: ignore[union-attr]
-    return arguments[arguments.index("--run") + 1]
-
-
-def _strike(target: str, pid: int, run: str) -> bool:
-    """SIGKILL; False when there is nothing to kill yet."""
-    if target == "runner":
-        os.kill(pid, signal.SIGKILL)
+    def _refuses_second(self, attack: str, first: "subprocess.Popen[bytes]") -> bool:
+        """Start the same command beside the first. Returns False when the first ended meanwhile."""
+        printed = self.folder.with_name(f"{self.folder.name}.second.txt")
+        printed.unlink(missing_ok=True)
+        second = self._start(printed)
+        try:
+            code = second.wait(_SECOND_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(second.pid, signal.SIGKILL)
+            code = second.wait()
+        text = printed.read_text(errors="replace")
+        if first.poll() is not None:
+            return False
+        if code != 2 or "Another runner" not in text:
+            self._add(attack, Verdict.LOST, "second runner", f"exit code {code}\n{text[-1500:]}")
         return True
-    if target == "group":
-        os.killpg(pid, signal.SIGKILL)
-        return True
-    if target == "judge":
-        judges = [one for one in family(pid) if b"runner.judge.worker" in _command_line(one)]
-        for one in judges:
-            os.kill(one, signal.SIGKILL)
-        return bool(judges)
-    return _strike_container(target, run)
+
+    def _start(self, output: Path | None = None) -> "subprocess.Popen[bytes]":
+        """Give the command. `output`: where it prints; None: where the run's commands print."""
+        names = ",".join(_STACKS)
+        selection = ("--server", names, "--client", names, "--case", ",".join(_CASES))
+        options = ("--lanes", "2", "--clock", self.clock, "--seed", "1", "--yes")
+        command = [sys.executable, "-m", "runner", "run", "--run", str(self.folder), *selection, *options]
+        environment = {**os.environ, "DOCKER_HOST": f"unix://{self.host.socket}"}
+        environment |= {"LD_PRELOAD": str(self.shim), "CLOCK_OFFSET": str(self.offset)}
+        with (output or self.folder.with_name(f"{self.folder.name}.txt")).open("ab") as printed:
+            return subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                start_new_session=True,
+            )
+
+    @staticmethod
+    def _end(process: "subprocess.Popen[bytes]") -> int | None:
+        """The exit code; None when it had to be killed."""
+        try:
+            return process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+    def _printed(self, most: int = 1500) -> str:
+        return self.folder.with_name(f"{self.folder.name}.txt").read_text(errors="replace")[-most:]
+
+    def _mourn(self) -> None:
+        """Note the containers and volumes of a runner that has just died."""
+        now = time.monotonic()
+        for name in self._names():
+            self._dead.setdefault(name, now)
+
+    def _containers(self) -> dict[str, float]:
+        """The remaining containers and volumes of dead runners, with the time of their death."""
+        left = self._names()
+        gone = [name for name in self._dead if name not in left]
+        for name in gone:
+            self.tally.peak("s until nothing was left", time.monotonic() - self._dead.pop(name))
+        return dict(self._dead)
+
+    def _names(self) -> set[str]:
+        """Containers and volumes of this run, as runner and name."""
+        engine = self.host.engine()
+        filters = {"label": f"{LABEL_RUN}={self.folder.name}"}
+        try:
+            containers = engine.api.containers(all=True, filters=filters)
+            volumes = engine.api.volumes(filters=filters)["Volumes"] or []
+        except (docker.errors.DockerException, OSError):
+            return set(self._dead)
+        finally:
+            engine.close()
+        alive = {f"{container['Labels'].get(LABEL_LANES)} {container['Names'][0]}" for container in containers}
+        return alive | {f"{volume['Labels'].get(LABEL_LANES)} {volume['Name']}" for volume in volumes}
+
+    def _look(self, attack: str) -> None:
+        """Check that no stored result is gone or changed."""
+        after = {
+            str(path.parent.relative_to(self.folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in self.folder.glob("*_*/*/*/result.json")
+        }
+        for place, digest in self._stored.items():
+            if place not in after:
+                self._add(attack, Verdict.LOST, "result", f"{place} is gone")
+            elif after[place] != digest:
+                self._add(attack, Verdict.LOST, "result", f"{place} was run again, or changed")
+        self._stored = after
+
+    def _check_results(self, attack: str) -> None:
+        try:
+            run = RunFolder.open(self.folder)
+        except Exception as error:
+            self._add(attack, Verdict.LOST, "run", f"it can't be opened: {error!r}")
+            return
+        results, bad = run.results(), []
+        for job in run.run.order:
+            if job not in results:
+                self._add(attack, Verdict.LOST, "result", f"{job} has none")
+            elif results[job].outcome is not Outcome.SUCCEEDED:
+                bad.append(results[job])
+        blamed = [result for result in bad if result.outcome is Outcome.FAILED and result.findings[0].role]
+        for result in (*(result for result in bad if result not in blamed), *blamed[self._blamed :]):
+            why = result.findings[0]
+            text = f"{result.job}: {result.outcome}, {why.code}: {why.actual} {result.disturbed}"
+            self._add(attack, Verdict.LOST, "outcome", text)
+        if extra := [str(path) for path in self.folder.glob(".partial/*")]:
+            self._add(attack, Verdict.LOST, "litter", ", ".join(extra))
 
 
-def _strike_container(target: str, run: str) -> bool:
-    roles = {"holder": "-holder", "simulator": "link", "plumber": "plumber", "endpoint": "client"}
-    client = docker.from_env()
-    try:
-        for container in client.api.containers(filters={"label": f"{LABEL_RUN}={run}"}):
-            role = container["Labels"][LABEL_ROLE]
-            if role.endswith(roles[target]) or (target == "simulator" and role.startswith("sim")):
-                pid = client.api.inspect_container(container["Id"])["State"]["Pid"]
-                if pid > 1:
-                    os.kill(pid, signal.SIGKILL)
-                    return True
-    except (docker.errors.DockerException, ProcessLookupError):
-        return False
-    finally:
-        client.close()
-    return False
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _left(run: str) -> list[str]:
-    """Containers and volumes of the run, and judges that no runner has."""
-    client = docker.from_env()
-    try:
-        containers = client.api.containers(all=True, filters={"label": f"{LABEL_RUN}={run}"})
-        volumes = client.api.volumes(filters={"label": f"{LABEL_RUN}={run}"})["Volumes"] or []
-        return [one["Names"][0] for one in containers] + [one["Name"] for one in volumes]
-    finally:
-        client.close()
-
-
-def _wait_for_none(run: str) -> list[str]:
-    end = time.monotonic() + _ORPHANS_S
-    while (left := _left(run)) and time.monotonic() < end:
-        time.sleep(_POLL_S)
-    return left
-
-
-def _stored(folder: Path) -> dict[str, str]:
-    """Digest of each result by its job's folder."""
-    return {
-        str(path.parent.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.glob("*_*/*/*/result.json")
-    }
-
-
-def _compared(folder: Path, before: dict[str, str]) -> Iterator[tuple[Verdict, str, str]]:
-    after = _stored(folder)
-    for place, digest in before.items():
-        if place not in after:
-            yield Verdict.LOST, "result", f"{place} is gone"
-        elif after[place] != digest:
-            yield Verdict.LOST, "result", f"{place} was run again, or changed"
-    run = RunFolder.open(folder)
-    results = run.results()
-    for job in run.run.order:
-        if job not in results:
-            yield Verdict.LOST, "result", f"{job} has none"
-        elif results[job].outcome is not Outcome.SUCCEEDED:
-            why = results[job].findings[0]
-            yield Verdict.LOST, "outcome", f"{job}: {results[job].outcome}, {why.code}: {why.actual}"
-    if extra := [str(path) for path in folder.glob(".partial/*")]:
-        yield Verdict.LOST, "litter", ", ".join(extra)
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if int(path.name) != os.getpid()]

@@ -1,4 +1,4 @@
-"""What processes take (proc(5))."""
+"""The resources that processes use (proc(5))."""
 
 import os
 from contextlib import suppress
@@ -8,30 +8,38 @@ _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 def family(pid: int) -> list[int]:
-    """A process and all below it."""
-    found, waiting = [], [pid]
+    """A process and all its descendants."""
+    family_pids, waiting = [], [pid]
     while waiting:
-        one = waiting.pop()
-        found.append(one)
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
+        process = waiting.pop()
+        family_pids.append(process)
+        for task in Path(f"/proc/{process}/task").glob("*/children"):
             with suppress(OSError):
                 waiting += map(int, task.read_text().split())
-    return found
+    return family_pids
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process and all that live below it."""
+    """CPU time of a process and all its living descendants, in seconds."""
     total = 0.0
-    for one in family(pid):
+    for process in family(pid):
         with suppress(OSError, IndexError):
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             total += (int(fields[11]) + int(fields[12])) / _TICKS
     return total
 
 
 def resident(pid: int) -> int:
-    """Resident bytes; 0 when it is gone."""
+    """Resident bytes; 0 when the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError):
         return 0
+
+
+def runs(pid: int) -> bool:
+    """True when the process runs on a CPU or waits for one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+    except (OSError, IndexError):
+        return False

@@ -1,4 +1,4 @@
-"""What became of each attack, kept on disk, and the table of all of them."""
+"""The results of all attacks, stored on disk, and their table."""
 
 import json
 from collections.abc import Iterable
@@ -17,8 +17,8 @@ _LONGEST = 4000  # characters of a finding's text
 
 
 class Verdict(StrEnum):
-    """HELD: as it should be. LOST: a traceback, a hang, too much memory or disk, a result lost, the wrong role blamed.
-    ESCAPED: something outside was read, written or left running."""
+    """HELD: correct behaviour. LOST: a traceback, a hang, too much memory or disk, a lost result, or blame for the
+    wrong role. ESCAPED: something outside was read, written or left running."""
 
     HELD = "held"
     LOST = "lost"
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One attack that did not hold. `attack` is enough to repeat it."""
+    """One attack that did not hold. The text of `attack` is enough to repeat it."""
 
     attack: str
     verdict: Verdict
@@ -37,39 +37,38 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Tally:
-    """Attacks of one family. `peaks`: the largest of what was measured, by what it is and its unit."""
+    """The attacks of one family. `peaks`: the largest value of each measurement, by its name with the unit."""
 
     tried: int = 0
     seconds: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    suspects: list[int] = field(default_factory=list)  # attacks to try again, alone
     bad: dict[str, str] = field(default_factory=dict)  # attack → the worst verdict of its findings
 
     def add(self, finding: Finding) -> None:
-        """An attack that did not hold; of many findings the first ones are kept."""
+        """Add an attack that did not hold. Only the first findings are kept."""
         if self.bad.get(finding.attack) != Verdict.ESCAPED:
             self.bad[finding.attack] = finding.verdict
         if len(self.findings) < _MOST_FINDINGS:
             self.findings.append(finding)
 
     def of_kind(self, kind: str) -> None:
-        """Count a kind of attack."""
+        """Count an attack of a kind."""
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
-    def peak(self, what: str, value: float) -> None:
-        """Note a measurement; the largest stays."""
-        self.peaks[what] = max(value, self.peaks.get(what, 0.0))
+    def peak(self, measurement: str, value: float) -> None:
+        """Note a measurement; only the largest is kept."""
+        self.peaks[measurement] = max(value, self.peaks.get(measurement, 0.0))
 
     def count(self, verdict: Verdict) -> int:
-        """How many attacks ended so."""
-        found = sum(one == verdict for one in self.bad.values())
-        return found if verdict is not Verdict.HELD else self.tried - len(self.bad)
+        """The number of attacks with this verdict."""
+        count = sum(worst == verdict for worst in self.bad.values())
+        return count if verdict is not Verdict.HELD else self.tried - len(self.bad)
 
 
 def load(path: Path = STATE) -> dict[str, Tally]:
-    """Tallies by family; empty where there are none, or none that can be read."""
+    """Tallies by family; empty when there are none, or none that can be read."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -78,7 +77,9 @@ def load(path: Path = STATE) -> dict[str, Tally]:
         family: Tally(
             **entry
             | {
-                "findings": [Finding(**one | {"verdict": Verdict(one["verdict"])}) for one in entry["findings"]],
+                "findings": [
+                    Finding(**finding | {"verdict": Verdict(finding["verdict"])}) for finding in entry["findings"]
+                ],
             }
         )
         for family, entry in document.items()
@@ -86,7 +87,7 @@ def load(path: Path = STATE) -> dict[str, Tally]:
 
 
 def save(tallies: dict[str, Tally], path: Path = STATE) -> None:
-    """Keep them, whole or not at all."""
+    """Store them atomically."""
     document = {family: asdict(tally) for family, tally in tallies.items()}
     for entry in document.values():
         for finding in entry["findings"]:
@@ -95,18 +96,18 @@ def save(tallies: dict[str, Tally], path: Path = STATE) -> None:
 
 
 def table(tallies: dict[str, Tally]) -> Table:
-    """Tried, held, lost, escaped, by family."""
+    """The table of tried, held, lost and escaped attacks, by family."""
     shown = Table("family", "tried", "held", "lost", "escaped", "minutes", "peaks")
     for family, tally in tallies.items():
-        peaks = ", ".join(f"{what} {value:,.4g}" for what, value in sorted(tally.peaks.items()))
+        peaks = ", ".join(f"{measurement} {value:,.4g}" for measurement, value in sorted(tally.peaks.items()))
         numbers = (tally.tried, *(tally.count(verdict) for verdict in Verdict))
         shown.add_row(family, *(f"{number:,}" for number in numbers), f"{tally.seconds / 60:.1f}", peaks)
     return shown
 
 
 def sentences(findings: Iterable[Finding]) -> list[str]:
-    """A line for each finding, the last line of its text behind it."""
+    """A line for each finding, with the last line of its text."""
     return [
-        f"{one.attack}: {one.verdict}, {one.what}: {(one.text.strip().splitlines() or [''])[-1][:300]}"
-        for one in findings
+        f"{finding.attack}: {finding.verdict}, {finding.what}: {(finding.text.strip().splitlines() or [''])[-1][:300]}"
+        for finding in findings
     ]

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Splitter leads TCP connections to a server of the test's that hands each to handle, through the path under test. What it
+// Splitter leads TCP connections to a server of the test's that hands each to handle, through the middlebox under test. What it
 // returns opens one; the deadline of its operations is a time after which the test has failed.
 type Splitter func(t testing.TB, handle func(*net.TCPConn)) (connect func() *net.TCPConn)
 
-// Connections tests that a path which splits TCP connections behaves as one TCP connection does.
+// Connections tests that a middlebox which splits TCP connections behaves as one TCP connection does.
 func Connections(t *testing.T, split Splitter) {
 	t.Run("bytes arrive both ways", func(t *testing.T) { bytesArriveBothWays(t, split) })
 	t.Run("a server that speaks first", func(t *testing.T) { serverThatSpeaksFirst(t, split) })

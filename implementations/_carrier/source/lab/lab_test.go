@@ -1,5 +1,5 @@
-// Package lab tests the image of a path that splits TCP connections as a lane runs it: /run_path.sh on both sides, TPROXY,
-// real links between namespaces. runner/tests/paths/test_split_connections.py runs it in that image.
+// Package lab tests the image of a middlebox that splits TCP connections as a lane runs it: /run_box.sh in both boxes, TPROXY,
+// real links between namespaces. runner/tests/crossing/test_split_connections.py runs it in that image.
 package lab
 
 import (
@@ -27,8 +27,8 @@ const patience = 45 * time.Second
 var must = harness.Must
 
 func TestMain(m *testing.M) {
-	if _, err := os.Stat("/run_path.sh"); err != nil {
-		fmt.Println("no path's image: nothing to test")
+	if _, err := os.Stat("/run_box.sh"); err != nil {
+		fmt.Println("no image of a middlebox: nothing to test")
 		return
 	}
 	for _, folder := range []string{"/keys", "/logs"} {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// wiring makes the network of the path contract (implementations/_path) of the namespaces $1-client … $1-server.
+// wiring makes the network of the contract (implementations/_middlebox) of the namespaces $1-client … $1-server.
 const wiring = `set -eu
 for side in client terminal gateway server; do ip netns add "$1-$side"; ip -n "$1-$side" link set lo up; done
 link() { # SIDE DEVICE ADDRESS ADDRESS6  SIDE DEVICE ADDRESS ADDRESS6
@@ -68,7 +68,7 @@ const (
 // side is started with the rules of a predecessor in its namespace removed, as in the fresh namespace of a container.
 const startSide = `nft flush ruleset
 for family in -4 -6; do ip $family rule del fwmark 1; ip $family route flush table 100; done 2>/dev/null
-mount --bind "$1" /keys && mount --bind "$2" /logs && exec /run_path.sh`
+mount --bind "$1" /keys && mount --bind "$2" /logs && exec /run_box.sh`
 
 var labs atomic.Int64
 
@@ -80,7 +80,7 @@ type lab struct {
 	sides   map[string]*exec.Cmd
 }
 
-// newLab starts both sides, with variables of the path contract in options.
+// newLab starts both sides, with variables of the contract of middleboxes in options.
 func newLab(t testing.TB, options ...string) *lab {
 	t.Helper()
 	l := &lab{name: "lab" + strconv.FormatInt(labs.Add(1), 10), keys: harness.Keys(t), options: options, sides: map[string]*exec.Cmd{}}

@@ -48,10 +48,23 @@ func (g *Gateway) Serve(ctx context.Context, listener *quic.EarlyListener) error
 	}
 }
 
-// serveTerminal returns when the terminal has gone, with all that came from it.
+// serveTerminal returns when the terminal has gone, with all that came from it. A peer that never authenticates leaves no
+// line in the log: anybody can send packets.
 func (g *Gateway) serveTerminal(ctx context.Context, terminal *quic.Conn) {
 	log := slog.With("terminal", terminal.RemoteAddr().String())
-	log.Info("terminal is here")
+	announced := make(chan bool, 1)
+	go func() {
+		select {
+		case <-terminal.HandshakeComplete():
+		case <-terminal.Context().Done():
+		}
+		known := terminal.ConnectionState().TLS.HandshakeComplete
+		if known {
+			Authenticated(terminal.Context())
+			log.Info("terminal is here")
+		}
+		announced <- known
+	}()
 	leave := context.AfterFunc(ctx, func() { _ = terminal.CloseWithError(0, "gateway ends") })
 	defer leave()
 	var streams sync.WaitGroup
@@ -59,7 +72,9 @@ func (g *Gateway) serveTerminal(ctx context.Context, terminal *quic.Conn) {
 	for {
 		stream, err := terminal.AcceptStream(context.Background())
 		if err != nil {
-			log.Info("terminal has gone", "reason", err)
+			if <-announced {
+				log.Info("terminal has gone", "reason", err)
+			}
 			return
 		}
 		streams.Go(func() { g.serveStream(terminal.Context(), log, stream) })

@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Policy says which destinations terminals may reach. The zero Policy allows every address outside the gateway itself:
@@ -103,11 +105,15 @@ func (p Policy) Allows(destination netip.AddrPort) bool {
 	return slices.ContainsFunc(p.allowed, func(r rule) bool { return r.matches(destination) })
 }
 
-// own says whether the host itself has the address: it would be the source, too. A UDP socket is asked, which sends nothing.
+var noWay = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT}
+
+// own says whether the host itself has the address: then a socket to it has the same address as its source. The UDP
+// socket sends nothing. When the host can't tell, for want of descriptors, say, the address counts as its own.
 func own(address netip.Addr) bool {
 	probe, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 9)))
 	if err != nil {
-		return false // nothing leads there; the dial will say so
+		// Without a route or a source address, no connection leads there either; the dial reports that.
+		return !slices.ContainsFunc(noWay, func(reason error) bool { return errors.Is(err, reason) })
 	}
 	defer probe.Close()
 	return probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap() == address

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"syscall"
 	"testing"
 )
 
@@ -59,5 +60,29 @@ func TestOwnAddresses(t *testing.T) {
 		if found := own(netip.MustParseAddr(address)); found != mine {
 			t.Errorf("%s is the host's own: %v, want %v", address, found, mine)
 		}
+	}
+}
+
+// Without a descriptor left, the gateway can't see whether an address is its own.
+func TestThePolicyFailsClosed(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	destination := netip.MustParseAddrPort("192.0.2.1:443")
+	none := limit
+	none.Cur = 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	allowed := Policy{}.Allows(destination)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if allowed {
+		t.Error("an address that could not be looked at was allowed")
+	}
+	if !(Policy{}).Allows(destination) {
+		t.Error("the same address is not allowed with descriptors")
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Listen opens a transparent listener for IPv4 and IPv6 on port. It needs CAP_NET_ADMIN, and rules that lead there: see
-// run_path.sh.
+// run_box.sh.
 func Listen(port uint16) (*net.TCPListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error

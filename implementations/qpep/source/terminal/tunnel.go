@@ -137,7 +137,7 @@ func (t *Tunnel) Stream(ctx context.Context) (*quic.Conn, *quic.Stream, error) {
 			return nil, nil, ctx.Err()
 		}
 		if errors.Is(err, quic.Err0RTTRejected) {
-			// The gateway has forgotten us, which the handshake mends; streams from before it are lost.
+			// The gateway has forgotten us, which the handshake fixes; streams from before it are lost.
 			_, err = connection.NextConnection(ctx)
 		}
 		if err != nil && connection.Context().Err() == nil {

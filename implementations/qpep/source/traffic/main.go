@@ -1,4 +1,4 @@
-// Command traffic is the load of ../benchmark: TCP connections through whatever path lies between.
+// Command traffic is the load of ../benchmark: TCP connections through whatever middlebox lies between.
 //
 //	traffic serve PORT                      answers each connection, on this port and the next 19: 8 bytes say how many it wants
 //	traffic bulk ADDRESS CONNECTIONS TIME   downloads for that time, prints Mbit/s
@@ -152,7 +152,7 @@ func get(c net.Conn, size int64) error {
 }
 
 func hold(address string, count int, duration time.Duration) error {
-	const atOnce = 500 // being made or read: more would overflow the listeners' queues, and say nothing about the path
+	const atOnce = 500 // being made or read: more would overflow the listeners' queues, and say nothing about the middlebox
 	first, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err

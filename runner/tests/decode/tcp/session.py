@@ -20,7 +20,7 @@ _WINDOW_SCALE = 7
 
 @dataclass
 class Tls:
-    """What both sides sent, and at which offset of the server's stream each part begins."""
+    """The sent bytes of both sides, and the offset of each part in the server's stream."""
 
     client: bytes = b""
     server: bytes = b""
@@ -28,7 +28,7 @@ class Tls:
 
 
 def step(call: Callable[[], object]) -> bool:
-    """Whether it went to its end, without more bytes of the peer."""
+    """True when it is complete without more bytes from the peer."""
     try:
         call()
     except ssl.SSLWantReadError:
@@ -129,39 +129,41 @@ class Wire:
     def write(self, folder: Path, segments: Sequence[Sent], *, snap: int = 65535) -> tuple[Path, Path]:
         """`left.pcap` at the client's side, `right.pcap` at the server's; each holds what passes there."""
         passing: tuple[list[tuple[float, Sent]], list[tuple[float, Sent]]] = ([], [])
-        for one in segments:
-            passing[one.sender].append((one.at, one))
-            if one.arrives is not None:
-                passing[1 - one.sender].append((one.at + one.arrives, one))
+        for segment in segments:
+            passing[segment.sender].append((segment.at, segment))
+            if segment.arrives is not None:
+                passing[1 - segment.sender].append((segment.at + segment.arrives, segment))
         paths = folder / "left.pcap", folder / "right.pcap"
         for path, those in zip(paths, passing, strict=True):
             data = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
-            for time, one in sorted(those, key=lambda each: each[0]):
-                frame = b"\x02" * 12 + b"\x08\x00" + self._packet(one)
+            for time, segment_sent in sorted(those, key=lambda each: each[0]):
+                frame = b"\x02" * 12 + b"\x08\x00" + self._packet(segment_sent)
                 nanoseconds = round(time * 1e9) + 10**18
                 kept = frame[:snap]
                 data += struct.pack("<IIII", *divmod(nanoseconds, 10**9), len(kept), len(frame)) + kept
             path.write_bytes(data)
         return paths
 
-    def _packet(self, one: Sent) -> bytes:
-        own, peer = self.initials[one.sender], self.initials[1 - one.sender]
-        syn = one.offset is None
-        sequence = own if one.offset is None else own + 1 + one.offset
-        flags = (_SYN if syn else 0) | (_FIN if one.fin else 0) | (_PUSH if one.data else 0)
-        flags |= _ACK if one.acknowledged is not None else 0
+    def _packet(self, segment_sent: Sent) -> bytes:
+        initial, peer = self.initials[segment_sent.sender], self.initials[1 - segment_sent.sender]
+        syn = segment_sent.offset is None
+        sequence = initial if segment_sent.offset is None else initial + 1 + segment_sent.offset
+        flags = (_SYN if syn else 0) | (_FIN if segment_sent.fin else 0) | (_PUSH if segment_sent.data else 0)
+        flags |= _ACK if segment_sent.acknowledged is not None else 0
         options = b"\x02\x04" + MSS.to_bytes(2) + b"\x01\x03\x03" + bytes((_WINDOW_SCALE,)) if syn else b""
-        if one.sacked:
-            blocks = b"".join(((peer + 1 + edge) % 2**32).to_bytes(4) for block in one.sacked for edge in block)
+        if segment_sent.sacked:
+            blocks = b"".join(
+                ((peer + 1 + edge) % 2**32).to_bytes(4) for block in segment_sent.sacked for edge in block
+            )
             options += b"\x01\x01\x05" + bytes((2 + len(blocks),)) + blocks
         options += b"\0" * (-len(options) % 4)
-        acknowledgement = (peer + 1 + one.acknowledged) % 2**32 if one.acknowledged is not None else 0
-        ports = (self.port, 443) if one.sender == 0 else (443, self.port)
+        acknowledgement = (peer + 1 + segment_sent.acknowledged) % 2**32 if segment_sent.acknowledged is not None else 0
+        ports = (self.port, 443) if segment_sent.sender == 0 else (443, self.port)
         shown = min(self.window if syn else self.window >> _WINDOW_SCALE, 65535)
         header = struct.pack(
             ">HHIIBBHHH", *ports, sequence % 2**32, acknowledgement, (20 + len(options)) // 4 << 4, flags, shown, 0, 0
         )
-        segment = header + options + one.data
-        ends = (CLIENT, SERVER) if one.sender == 0 else (SERVER, CLIENT)
-        ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), one.identification, 0, 64, 6, 0)
+        segment = header + options + segment_sent.data
+        ends = (CLIENT, SERVER) if segment_sent.sender == 0 else (SERVER, CLIENT)
+        ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), segment_sent.identification, 0, 64, 6, 0)
         return ip + ends[0] + ends[1] + segment

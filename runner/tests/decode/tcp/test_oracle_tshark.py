@@ -14,11 +14,11 @@ from runner.trace import facts
 RECORDED = Path(__file__).parent / "recordings"
 
 
-def _tshark(capture: str, what: str, *fields: str) -> list[list[str]]:
+def _tshark(capture: str, display_filter: str, *fields: str) -> list[list[str]]:
     if shutil.which("tshark") is None:
         raise AssertionError("tshark is missing, the decoder can't be compared: apt-get install tshark")
     names = [word for field in fields for word in ("-e", field)]
-    command = ["tshark", "-r", str(RECORDED / capture), "-Y", what, "-T", "fields", *names]
+    command = ["tshark", "-r", str(RECORDED / capture), "-Y", display_filter, "-T", "fields", *names]
     run = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
     return [line.split("\t") for line in run.stdout.splitlines()]
 

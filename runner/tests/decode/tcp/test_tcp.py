@@ -40,8 +40,8 @@ def _segments(tls: Tls) -> list[Sent]:
     for number, (start, end) in enumerate(_pieces(0, finished)):
         at = FLIGHT + STEP * (1 + number)
         segments.append(Sent(at=at, sender=SERVER, offset=start, data=tls.server[start:end], acknowledged=hello))
-    asked = Sent(at=REQUEST + 0.01, sender=CLIENT, offset=hello, data=tls.client[hello:], acknowledged=finished)
-    segments.append(asked)
+    requested = Sent(at=REQUEST + 0.01, sender=CLIENT, offset=hello, data=tls.client[hello:], acknowledged=finished)
+    segments.append(requested)
     before = _pieces(finished, tls.marks["response"])
     response = _pieces(tls.marks["response"], tls.marks["end"])
     for number, (start, end) in enumerate([*before, *response]):
@@ -97,13 +97,13 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Tls, Trace
 
 def test_a_connection_tells_what_tls_agreed_on(recorded: tuple[Tls, Trace, Trace, str]) -> None:
     _, client_side, server_side, alpn = recorded
-    (found,) = facts(client_side, server_side).connections
-    assert (found.alpn, found.sni, found.offered_alpn) == (alpn, "server4", (alpn,))
-    assert found.suite == "TLS_AES_256_GCM_SHA384"
-    assert found.handshake_completed
-    assert found.certificate_sent
-    assert not found.unread
-    assert all(one.holds for trace in (client_side, server_side) for one in trace.checks)
+    (connection,) = facts(client_side, server_side).connections
+    assert (connection.alpn, connection.sni, connection.offered_alpn) == (alpn, "server4", (alpn,))
+    assert connection.suite == "TLS_AES_256_GCM_SHA384"
+    assert connection.handshake_completed
+    assert connection.certificate_sent
+    assert not connection.unread
+    assert all(check.holds for trace in (client_side, server_side) for check in trace.checks)
 
 
 def test_the_response_is_the_servers_stream_without_tickets_settings_and_alerts(
@@ -117,8 +117,8 @@ def test_the_response_is_the_servers_stream_without_tickets_settings_and_alerts(
 
 def test_the_numbers_are_those_of_the_time_table(recorded: tuple[Tls, Trace, Trace, str]) -> None:
     tls, client_side, server_side, _ = recorded
-    found = facts(client_side, server_side)
-    numbers = sample(client_side, server_side, found, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK)
+    trace_facts = facts(client_side, server_side)
+    numbers = sample(client_side, server_side, trace_facts, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK)
     before = len(_pieces(tls.marks["finished"], tls.marks["response"]))
     response = len(_pieces(tls.marks["response"], tls.marks["end"]))
     began = RESPONSE + 0.02 + DELAY
@@ -149,18 +149,18 @@ def test_a_segment_has_the_same_number_on_both_sides(recorded: tuple[Tls, Trace,
 def test_a_repeat_in_vain_is_acknowledged_as_the_first_transmission(recorded: tuple[Tls, Trace, Trace, str]) -> None:
     """By bytes alone an ACK would be for both, and RTTs would come out too short (RFC 6298 §3)."""
     _, _, server_side, _ = recorded
-    ranges = [one for row in server_side.ack_frames["ranges"].to_pylist() for one in row]
-    numbers = [number for one in ranges for number in range(one["first"], one["last"] + 1)]
+    ranges = [each for row in server_side.ack_frames["ranges"].to_pylist() for each in row]
+    numbers = [number for range_ in ranges for number in range(range_["first"], range_["last"] + 1)]
     assert len(numbers) == len(set(numbers))
 
 
 def test_without_a_key_log_nothing_is_claimed(tmp_path: Path) -> None:
     tls = talk(tmp_path, alpn="h2", content=CONTENT)
     client_side, server_side = decode_tcp(*Wire().write(tmp_path, _segments(tls)))
-    found = facts(client_side, server_side)
-    assert found.unread_packets
-    assert {one.type for one in found.unread} == {"handshake"}
-    numbers = sample(client_side, server_side, found, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK)
+    trace_facts = facts(client_side, server_side)
+    assert trace_facts.unread_packets
+    assert {group.type for group in trace_facts.unread} == {"handshake"}
+    numbers = sample(client_side, server_side, trace_facts, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK)
     assert (numbers.goodput, numbers.ttlb, numbers.handshake_time) == (None, None, None)
 
 
@@ -171,9 +171,9 @@ def test_a_wrong_key_log_opens_nothing(tmp_path: Path) -> None:
     (tmp_path / "wrong.log").write_text(
         "\n".join(f"{label} {random} {secret[::-1]}" for label, random, secret in lines)
     )
-    found = facts(*decode_tcp(*paths, [tmp_path / "wrong.log"]))
-    assert found.unread_packets
-    assert found.connections[0].alpn is None
+    trace_facts = facts(*decode_tcp(*paths, [tmp_path / "wrong.log"]))
+    assert trace_facts.unread_packets
+    assert trace_facts.connections[0].alpn is None
 
 
 def test_headers_at_the_client_are_enough(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_headers_at_the_client_are_enough(tmp_path: Path) -> None:
     tls = talk(tmp_path, alpn="h2", content=CONTENT)
     left, right = Wire().write(tmp_path, _segments(tls))
     short, _ = Wire().write(tmp_path / "..", _segments(tls), snap=128)
-    found = facts(*decode_tcp(short, right, [tmp_path / "keys.log"]))
+    trace_facts = facts(*decode_tcp(short, right, [tmp_path / "keys.log"]))
     whole = facts(*decode_tcp(left, right, [tmp_path / "keys.log"]))
-    assert found.connections[0].streams == whole.connections[0].streams
+    assert trace_facts.connections[0].streams == whole.connections[0].streams
 
 
 def test_tables_are_kept_and_read_again(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_tables_are_kept_and_read_again(tmp_path: Path) -> None:
     folders = tmp_path / "client", tmp_path / "server"
     first = cached_decode_tcp(captures, keys, folders, kernel_drops=0)
     again = cached_decode_tcp(captures, keys, folders, kernel_drops=0)
-    assert all(one.packets.equals(other.packets) for one, other in zip(first, again, strict=True))
+    assert all(trace.packets.equals(repeated.packets) for trace, repeated in zip(first, again, strict=True))
     captures[0].write_bytes(captures[1].read_bytes())
     other = cached_decode_tcp(captures, keys, folders, kernel_drops=0)
     assert not other[0].datagrams["time_ns"].equals(first[0].datagrams["time_ns"])
@@ -224,8 +224,8 @@ def test_damaged_captures_are_read_without_an_error(tmp_path: Path, seed: int) -
             else:
                 data[at : at + 4] = draw.choice([b"\0\0\0\0", b"\xff\xff\xff\xff"])
         path.write_bytes(data)
-    found = facts(*(traces := decode_tcp(*paths, [tmp_path / "keys.log"])))
-    sample(*traces, found, file_sizes=(20_000,), forward=LINK, return_=LINK)
+    trace_facts = facts(*(traces := decode_tcp(*paths, [tmp_path / "keys.log"])))
+    sample(*traces, trace_facts, file_sizes=(20_000,), forward=LINK, return_=LINK)
 
 
 def test_a_capture_that_begins_behind_the_syn_has_the_connection(tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_a_capture_that_begins_behind_the_syn_has_the_connection(tmp_path: Path)
     (tmp_path / "late").mkdir()
     left = tmp_path / "left.pcap"
     _, late = Wire().write(tmp_path / "late", segments[1:])
-    found = decode_tcp(left, late, keys)
-    (connection,), (same,) = facts(*found).connections, facts(*whole).connections
+    traces = decode_tcp(left, late, keys)
+    (connection,), (same,) = facts(*traces).connections, facts(*whole).connections
     assert connection.streams == same.streams
     assert connection.handshake_completed
-    assert "max_data" not in found[1].frames["name"].to_pylist()  # the scale of the window is in the SYN
+    assert "max_data" not in traces[1].frames["name"].to_pylist()  # the scale of the window is in the SYN

@@ -61,6 +61,11 @@ time.sleep(0.2)' ;;
         fetch
         mkdir /filling
         for number in $(seq 100000); do head -c 1000000 /dev/zero > /filling/$number; done ;;
+    reserve-root)
+        fetch
+        echo "root file system: $(df --output=size / | tail -1 | tr -d ' ') KiB"
+        for number in $(seq 10); do fallocate -l 60M /reserved$number; done
+        head -c 100M /dev/zero > /rest ;;
     fill-declared) fetch; dd if=/dev/zero of=/declared/big bs=1M ; df --output=fstype /declared; ls /declared ;;
     hide) fetch; ln -s /etc/shadow /logs/keys.log; mkfifo /logs/pipe; truncate -s 50G /logs/sparse ;;
     wrong) fetch; printf 'X' | dd of="$(first)" conv=notrunc bs=1 ;;
@@ -114,6 +119,13 @@ for place in ("/downloads", "/logs"):
         done
         timeout 2 getent hosts example.org && echo "reached a name server"
         ls /var/run/docker.sock
+        # The files of this host, which a guest's kernel could mount, and those of the harness
+        for attempt in "mount" "unshare -Urm mount" "unshare -Urmpf mount"; do
+            $attempt -t hostfs none /mnt && echo "reached the host's files with $attempt"
+        done
+        ls /host/job /disks /proc/1/root/host/job && echo "reached the harness"
+        mknod /tmp/memory c 1 1 && head -c 1 /tmp/memory && echo "reached the memory"
+        echo 1 > /proc/sys/kernel/threads-max && echo "reached the kernel's settings"
         ;;
     *) exit 127 ;;
 esac

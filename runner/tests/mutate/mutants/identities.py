@@ -112,8 +112,8 @@ def _prior_ignored(m: Mutation) -> None:
 
 @mutant("rfc9000-17.2.5.1-retry-source-is-destination", SERVER, cases=("retry",))
 def _same_source(m: Mutation) -> None:
-    found = [each for each in m.recording.packets(SERVER, Kind.RETRY) if each[0].connection is m.connection]
-    _, retry = m.pick(found, "no Retry")
+    outcome = [each for each in m.recording.packets(SERVER, Kind.RETRY) if each[0].connection is m.connection]
+    _, retry = m.pick(outcome, "no Retry")
     old, new = retry.scid, m.connection.original_dcid
     retry.scid, retry.changed = new, True
     for sender in (CLIENT, SERVER):

@@ -128,6 +128,25 @@ def _unreceived(m: Mutation) -> None:
     m.replace((datagram, packet), old, old.but(ranges=(*old.ranges[:at], joined, *old.ranges[at + 2 :])))
 
 
+@mutant("rfc9000-13.1-ack-of-unreceived")
+def _not_yet_received(m: Mutation) -> None:
+    arrivals = {
+        packet.number: datagram.seen[m.role].time_ns
+        for datagram, packet in m.packets(Kind.ONE_RTT, sender=m.peer)
+        if datagram.arrived
+    }
+    acks = [
+        (datagram, packet, old)
+        for datagram, packet, old in m.frames(F.ACK)
+        if packet.kind is Kind.ONE_RTT
+        and datagram.arrived
+        and arrivals.get(old.ranges[0][1] + 1, 0) > datagram.seen[m.role].time_ns
+    ]
+    datagram, packet, old = m.pick(acks, "no ACK before a further packet")
+    (low, high), *others = old.ranges
+    m.replace((datagram, packet), old, old.but(ranges=((low, high + 1), *others)))
+
+
 @mutant("rfc9000-13.2.1-ack-of-acks", cases=("longrtt", "blackhole", "lossy", "ackloss"))
 def _ack_of_acks(m: Mutation) -> None:
     """In a pause the peer sends PADDING alone, and the role acknowledges it."""
@@ -163,9 +182,9 @@ def _ack_delay(m: Mutation) -> None:
 
 
 def _counts(m: Mutation) -> list[tuple[Sent, Frame]]:
-    found = [each for each in m.frames(F.ACK_ECN) if each[1].kind is Kind.ONE_RTT and each[0].arrived]
-    m.need(len(found) > 1, "too few ACKs with counts")
-    return [((datagram, packet), each) for datagram, packet, each in found]
+    outcome = [each for each in m.frames(F.ACK_ECN) if each[1].kind is Kind.ONE_RTT and each[0].arrived]
+    m.need(len(outcome) > 1, "too few ACKs with counts")
+    return [((datagram, packet), each) for datagram, packet, each in outcome]
 
 
 def _count_high(rule: str, name: str) -> None:

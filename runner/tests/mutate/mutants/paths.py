@@ -100,9 +100,9 @@ def _unvalidated(m: Mutation) -> None:
     m.need(len(clients) > 1, "the server sees one address")
     challenges = [each for each in m.frames(F.PATH_CHALLENGE) if ends(each[0], SERVER)[0] == clients[1]]
     m.need(challenges, "no PATH_CHALLENGE")
-    datagram, packet, asked = challenges[0]
+    datagram, packet, requested = challenges[0]
     sent: Sent = (datagram, packet)
-    answers = [each for each in m.frames(F.PATH_RESPONSE, sender=CLIENT) if each[2].data == asked.data]
+    answers = [each for each in m.frames(F.PATH_RESPONSE, sender=CLIENT) if each[2].data == requested.data]
     m.need(answers and answers[0][0].arrived, "it was not answered")
     m.need(answers[0][0].seen[SERVER].time_ns - datagram.sent_ns > 2_000_000, "it was answered at once")
     received = sum(
@@ -123,15 +123,15 @@ def _data_repeated(m: Mutation) -> None:
     """Where there is one path only, the other one gets a challenge, too."""
     challenges = m.frames(F.PATH_CHALLENGE)
     m.need(challenges, "no PATH_CHALLENGE")
-    datagram, packet, asked = challenges[0]
+    datagram, packet, requested = challenges[0]
     here = ends(datagram, m.role)
     others = [path for path in paths(m, m.role) if path != here]
     m.need(others, "one path alone")
-    twin, _ = m.send_after((datagram, packet), asked, size=1200)
+    twin, _ = m.send_after((datagram, packet), requested, size=1200)
     for vantage in list(twin.seen):
         put_on(twin, vantage, next(path for path in paths(m, vantage) if path != ends(datagram, vantage)))
     for answer, answering, given in m.frames(F.PATH_RESPONSE, sender=m.peer):
-        if given.data == asked.data:
+        if given.data == requested.data:
             again, _ = m.send_after((answer, answering), given, size=1200)
             for vantage in list(again.seen):
                 put_on(again, vantage, ends(twin, vantage))

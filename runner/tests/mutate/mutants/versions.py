@@ -11,8 +11,8 @@ from runner.tests.mutate.registry import mutant
 
 
 def _retry(m: Mutation) -> Sent:
-    found = [each for each in m.recording.packets(SERVER, Kind.RETRY) if each[0].connection is m.connection]
-    return m.pick(found, "no Retry")
+    outcome = [each for each in m.recording.packets(SERVER, Kind.RETRY) if each[0].connection is m.connection]
+    return m.pick(outcome, "no Retry")
 
 
 def _after_retry(m: Mutation) -> list[Sent]:
@@ -116,8 +116,8 @@ def _client_negotiates(m: Mutation) -> None:
 @mutant("rfc9000-5.2.2-small-datagram-answered", SERVER, cases=("versionnegotiation",))
 def _small_answered(m: Mutation) -> None:
     answer, packet = _negotiation(m)
-    asked = [each for each in m.recording.datagrams if each.sender == CLIENT and each.sent_ns < answer.sent_ns]
-    question = asked[-1]
+    requested = [each for each in m.recording.datagrams if each.sender == CLIENT and each.sent_ns < answer.sent_ns]
+    question = requested[-1]
     m.need(question.packets[0].kind is Kind.OPAQUE, "a known version")
     question.packets[0].raw = question.packets[0].raw[: m.rng.randrange(600, 1199)]
     question.packets[0].changed = True

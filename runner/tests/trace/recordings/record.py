@@ -204,15 +204,22 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.025, help="seconds, one way")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path())
-    given = parser.parse_args()
-    if given.name == "forward":
-        forward(given.loss, given.delay, given.seed)
-    elif given.name == "server":
-        run_server(given.folder, given.size)
-    elif given.name == "client":
-        run_client(given.folder, given.streams)
+    options = parser.parse_args()
+    if options.name == "forward":
+        forward(options.loss, options.delay, options.seed)
+    elif options.name == "server":
+        run_server(options.folder, options.size)
+    elif options.name == "client":
+        run_client(options.folder, options.streams)
     else:
-        record(given.name, size=given.size, streams=given.streams, loss=given.loss, delay=given.delay, seed=given.seed)
+        record(
+            options.name,
+            size=options.size,
+            streams=options.streams,
+            loss=options.loss,
+            delay=options.delay,
+            seed=options.seed,
+        )
 
 
 if __name__ == "__main__":

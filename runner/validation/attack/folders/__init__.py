@@ -1,1 +1,1 @@
-"""Mutated run folders, through every command that reads stored runs."""
+"""Sends mutated run folders through every command that reads stored runs."""

@@ -1,4 +1,4 @@
-"""Tables, captures, key logs and logs of a job, mutated by their structure, and bombs of each."""
+"""Tables, captures, key logs and logs of a job, mutated by their structure, and decompression bombs of each."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ _BOMB = 200 << 20  # bytes of a log when it is unpacked
 
 
 def table(rng: Random, data: bytes) -> bytes:
-    """A Parquet file: other values, types, columns, metadata or lengths; or other bytes."""
+    """A Parquet file with other values, types, columns, metadata or lengths, or with other bytes."""
     kind = rng.randrange(8)
     if kind == 0:
         return changed_bytes(rng, data)
@@ -62,13 +62,12 @@ def _changed(rng: Random, read: pa.Table, kind: int) -> pa.Table:
 
 
 def _values(rng: Random, column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """The column with numbers at the edges, or in another order."""
+    """The column with numbers at the edges of their range, or in another order."""
     if not len(column):
         return column
     if pa.types.is_integer(column.type):
-        numbers = column.to_numpy(zero_copy_only=False)
         bounds = np.iinfo(column.type.to_pandas_dtype())
-        made = [None if np.isnan(one) else int(one) for one in numbers]
+        made = column.to_pylist()
         for _ in range(rng.randint(1, 5)):
             edge = rng.choice((bounds.min, bounds.max, 0, 1, number(rng)))
             made[rng.randrange(len(made))] = max(bounds.min, min(int(edge), bounds.max))
@@ -79,7 +78,8 @@ def _values(rng: Random, column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 
 def capture(rng: Random, data: bytes) -> bytes:
-    """A pcap or pcapng file: its records in another order, doubled, of other times and lengths; or other bytes."""
+    """A pcap or pcapng file with records in another order, doubled, or with other times and lengths; or with other
+    bytes."""
     kind = rng.randrange(6)
     if kind == 0:
         return changed_bytes(rng, data, most=40)
@@ -100,7 +100,7 @@ def capture(rng: Random, data: bytes) -> bytes:
 
 
 def key_log(rng: Random, data: bytes) -> bytes:
-    """A key log: lines changed, swapped, invented, endless."""
+    """A key log with lines that are changed, swapped, invented, or endless."""
     lines = data.splitlines(keepends=True)
     kind = rng.randrange(5)
     if kind == 0:
@@ -119,7 +119,7 @@ def key_log(rng: Random, data: bytes) -> bytes:
 
 
 def log(rng: Random, path: Path, data: bytes) -> bytes:
-    """A log or qlog, plain or compressed: other lines, numbers, bytes; a bomb."""
+    """A log or qlog, plain or compressed, with other lines, numbers or bytes, or a decompression bomb."""
     packer = {".gz": _gzip, ".zst": _zstandard}.get(path.suffix)
     if packer is not None:
         kind = rng.randrange(4)

@@ -1,8 +1,8 @@
-"""Namespaces in which nothing but one folder can be written, and in which every file that is opened elsewhere is seen.
+"""Namespaces in which only one folder can be written, and which report every file that is opened elsewhere.
 
-Mounts, processes, network, names and System V objects are the process's own (unshare(1), Linux namespaces(7)). All that
-is mounted becomes read-only. fanotify(7) marks each mount of this namespace, so that it tells the opens of the
-processes inside and of nobody else. The canaries are a file system of their own that can be written: who tries is seen.
+Mounts, processes, network, names and System V objects belong to the process (unshare(1), Linux namespaces(7)). All
+mounts become read-only. fanotify(7) marks each mount of this namespace, so that it reports only files that processes
+inside open. The canaries are on their own writable file system, so that attempts to write them are noticed.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ _USUAL = re.compile(
 
 
 def enter_cage() -> None:
-    """Make the mounts of this namespace what the module says. Call it once, in a process that ENTER started."""
+    """Set up the mounts of this namespace as the module says. Call it once, in a process that ENTER started."""
     _run("mount", "--make-rprivate", "/")
     for place in _WRITABLE:
         _run("mount", "-t", "tmpfs", "-o", "size=4g,mode=755", "attack", place)
@@ -55,7 +55,7 @@ def _run(*command: str) -> None:
 
 
 def plant_canaries(secret: bytes, run: Path) -> None:
-    """Files that nobody should read or change, each with `secret` in it; one folder is a copy of a run."""
+    """Make files that nobody should read or change, each with `secret` in it; one folder is a copy of a run."""
     (CANARIES / "secret").write_bytes(secret)
     precious = CANARIES / "precious" / "handshake" / "1"
     precious.mkdir(parents=True)
@@ -67,17 +67,17 @@ def plant_canaries(secret: bytes, run: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """Of names, types and contents below a folder."""
-    found = hashlib.sha256()
+    """A digest of names, types and contents below a folder."""
+    digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        found.update(os.fsencode(path) + b"\0")
+        digest.update(os.fsencode(path) + b"\0")
         if path.is_file() and not path.is_symlink():
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 class Opens:
-    """Tells the files that were opened or changed outside of WORK since it was last asked, in the cage."""
+    """Reports the files that were opened or changed outside of WORK, in the cage, since the last call."""
 
     def __init__(self) -> None:
         flags = _FAN_CLASS_NOTIF | _FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_UNLIMITED_QUEUE
@@ -92,7 +92,7 @@ class Opens:
         self._mark()
 
     def _mark(self) -> None:
-        """Every mount but WORK's, which all that is attacked may read and write."""
+        """Every mount except WORK's, which all targets may read and write."""
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             place = line.split(" ")[4].encode().decode("unicode_escape")
             if place == str(WORK.parent):
@@ -105,17 +105,17 @@ class Opens:
                 raise OSError(ctypes.get_errno(), f"fanotify_mark {place}")
 
     def learn(self) -> None:
-        """What was opened until now is usual."""
+        """Treat all files that were opened so far as usual."""
         self._usual |= {path for path, _ in self._events()}
 
     def unusual(self) -> list[str]:
-        """Paths that an honest folder leads nobody to, each once, with what was done."""
-        found = dict.fromkeys(
+        """Paths that no honest folder makes a command open, each once, with the operation."""
+        states = dict.fromkeys(
             f"{'changed' if mask & _FAN_MODIFY else 'opened'} {path}"
             for path, mask in self._events()
             if path not in self._usual and not self._is_usual(path)
         )
-        return list(found)
+        return list(states)
 
     def _is_usual(self, path: str) -> bool:
         if path.startswith(self._own) or path == str(ROOT) or path.startswith(str(ROOT / "implementations")):
@@ -143,5 +143,5 @@ class Opens:
 
 
 def command(module: str, *arguments: str) -> Sequence[str]:
-    """The call of a module in the cage."""
+    """The command that calls a module in the cage."""
     return (*ENTER, sys.executable, "-m", module, *arguments)

@@ -1,5 +1,5 @@
-"""JSON documents of a run, mutated by their structure: any value at any place, values that their schema allows and
-bentpipe never writes, names that lead elsewhere, and text that no parser should have to take."""
+"""JSON documents of a run, mutated by their structure: any value at any place, values that their schema allows but
+bentpipe never writes, names that lead elsewhere, and text that no parser should accept."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.store import schemas
 
-ALARM = "<script>alert('bentpipe')</script>"  # must stand in no page as it is here
+ALARM = "<script>alert('bentpipe')</script>"  # must not occur unescaped in any page
 NAMES = (
     *(
         "..",
@@ -55,18 +55,18 @@ def value(rng: Random, depth: int = 0) -> Any:
 
 def places(document: Any) -> list[tuple[Any, Any]]:
     """Every place of the document: the list or dict, and the index or key."""
-    found, waiting = [], [document]
+    documents, waiting = [], [document]
     while waiting:
         node = waiting.pop()
         keys = node.keys() if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
         for key in keys:
-            found.append((node, key))
+            documents.append((node, key))
             waiting.append(node[key])
-    return found
+    return documents
 
 
 def _change(rng: Random, document: Any) -> None:
-    """One change at one place, mostly of a value into one of its own type."""
+    """Make one change at one place; mostly a value gets another value of its type."""
     every = places(document)
     if not every:
         return
@@ -114,18 +114,18 @@ def _schemas() -> dict[str, dict[str, Any]]:
 
 
 def _grow(rng: Random, document: Any, name: str) -> None:
-    """Values that the schema allows, in fields of the document that the schema names: parts that it lacks, too."""
+    """Set fields that the schema names to values that it allows, also fields that the document lacks."""
     schema = _schemas().get(name)
     if schema is None or not isinstance(document, dict):
         _change(rng, document)
         return
-    found = list(_fields(document, schema, schema))
-    for node, key, part in rng.sample(found, min(len(found), rng.choice((1, 1, 2, 4)))):
+    fields = list(_fields(document, schema, schema))
+    for node, key, part in rng.sample(fields, min(len(fields), rng.choice((1, 1, 2, 4)))):
         node[key] = _allowed(rng, part, schema, 0)
 
 
 def _fields(node: Any, part: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Each place of the document of which the schema says what may stand there."""
+    """Each place of the document for which the schema has a rule."""
     for choice in _choices(part, schema):
         if isinstance(node, dict) and "properties" in choice:
             for key, below in choice["properties"].items():
@@ -142,18 +142,18 @@ def _fields(node: Any, part: dict[str, Any], schema: dict[str, Any]) -> Iterator
 
 
 def _choices(part: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a part of a schema stands for: its alternatives, with references followed."""
+    """The alternatives of a part of a schema, with references resolved."""
     if "$ref" in part:
         return _choices(schema["$defs"][part["$ref"].rpartition("/")[2]], schema)
     if "anyOf" in part:
-        return [choice for one in part["anyOf"] for choice in _choices(one, schema)]
+        return [choice for alternative in part["anyOf"] for choice in _choices(alternative, schema)]
     return [part]
 
 
 def _allowed(rng: Random, part: dict[str, Any], schema: dict[str, Any], depth: int) -> Any:
-    """A value that the schema allows, likely one at the edge of something."""
+    """A value that the schema allows, often at the edge of its range."""
     choices = _choices(part, schema)
-    choice = rng.choice([one for one in choices if one.get("type") != "null"] or choices)
+    choice = rng.choice([choice for choice in choices if choice.get("type") != "null"] or choices)
     if depth and len(choices) > 1 and rng.randrange(3) == 0:
         choice = rng.choice(choices)
     if "enum" in choice:
@@ -172,7 +172,7 @@ def _allowed(rng: Random, part: dict[str, Any], schema: dict[str, Any], depth: i
 
 def _array(rng: Random, choice: dict[str, Any], schema: dict[str, Any], depth: int) -> list[Any]:
     if "prefixItems" in choice:
-        return [_allowed(rng, one, schema, depth + 1) for one in choice["prefixItems"]]
+        return [_allowed(rng, item, schema, depth + 1) for item in choice["prefixItems"]]
     below = choice.get("items") or {}
     return [_allowed(rng, below, schema, depth + 1) for _ in range(rng.choice((0, 1, 2, 5)) if depth < 6 else 0)]
 
@@ -182,15 +182,15 @@ def _object(rng: Random, choice: dict[str, Any], schema: dict[str, Any], depth: 
     for key, below in choice.get("properties", {}).items():
         if key in choice.get("required", ()) or rng.random() < (0.5 if depth < 4 else 0.1):
             made[key] = _allowed(rng, below, schema, depth + 1)
-    rest = choice.get("additionalProperties")
-    if isinstance(rest, dict):
+    others = choice.get("additionalProperties")
+    if isinstance(others, dict):
         for _ in range(rng.choice((0, 1, 3))):
-            made[str(rng.choice(NAMES))] = _allowed(rng, rest, schema, depth + 1)
+            made[str(rng.choice(NAMES))] = _allowed(rng, others, schema, depth + 1)
     return made
 
 
 def mutated_text(rng: Random, text: bytes) -> bytes:
-    """The document as text: cut off, of other bytes, with tokens that are no JSON, nested deeply, or something else."""
+    """The document as text: cut off, with other bytes, with tokens that are not JSON, deeply nested, or replaced."""
     kind = rng.randrange(9)
     if kind == 0:
         return text[: rng.randrange(len(text) + 1)]

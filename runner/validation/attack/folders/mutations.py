@@ -1,9 +1,11 @@
-"""A run folder of a stranger: files mutated by what they hold, and replaced by links, pipes, devices and odd names."""
+"""Mutates an untrusted run folder: changes files by their format, and replaces them by links, pipes, devices and odd
+names."""
 
 import os
 import shutil
 import socket
 import stat
+import subprocess
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,14 +14,14 @@ from random import Random
 
 from runner.validation.attack.folders import binaries, documents
 
-CANARY = Path("/srv/canary")  # a file system beside everything, of which nobody should know
+CANARY = Path("/srv/canary")  # a separate file system that no command should touch
 _TARGETS = (
     *(f"{CANARY}/secret", f"{CANARY}/precious", f"{CANARY}/run/quinn_quinn/handshake/1", "/etc/shadow", "/etc", "/"),
     *("/proc/self/environ", "/proc/1/maps", "/dev/zero", "/dev/random", "/dev/stdin", ".", "..", "loop", "missing"),
     *("../../../../../../../srv/canary/secret", "../../../good/run.json", "../../../good/quinn_quinn"),
 )
 _DEVICES = ((1, 5), (1, 7), (1, 8), (1, 3), (5, 0))  # zero, full, random, null, tty (Linux: devices.txt)
-_LARGEST = 64 << 20  # bytes; what an earlier change made larger stays so
+_LARGEST = 64 << 20  # bytes; files that an earlier change made larger are not changed again
 _ODD_NAMES = (
     b"\xff\xfe\x80",
     b"a\nb",
@@ -34,13 +36,16 @@ _ODD_NAMES = (
 
 
 def mutate(rng: Random, folder: Path) -> list[str]:
-    """Change a few things of the run in `folder`; a line for each, what was done and where."""
+    """Change a few things in the run in `folder`. Returns a line for each change, with its kind and its place."""
     done = []
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 5))):
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        files = [
+            path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not path.is_symlink() and path.lstat().st_size < _LARGEST
+        ]
         if not files:
             break
-        files = [path for path in files if path.lstat().st_size < _LARGEST]
         path = _chosen(rng, files)
         kind = rng.choices(("content", "entry", "tree"), (80, 14, 6))[0]
         change: Callable[[Random, Path, Path], str]
@@ -51,7 +56,7 @@ def mutate(rng: Random, folder: Path) -> list[str]:
 
 
 def _chosen(rng: Random, files: list[Path]) -> Path:
-    """The documents that every command reads more often than the rest."""
+    """The documents that every command reads, chosen more often than others."""
     documents_ = [path for path in files if path.name in ("run.json", "result.json", "evidence.json", "series.json")]
     return rng.choice(documents_ if documents_ and rng.random() < 0.65 else files)
 
@@ -74,7 +79,7 @@ def _content(rng: Random, path: Path, folder: Path) -> str:  # noqa: ARG001 - as
 
 
 def _entry(rng: Random, path: Path, folder: Path) -> str:
-    """Something else in the place of a file or of the folder that holds it."""
+    """Put something else in the place of a file or of its folder."""
     if rng.randrange(4) == 0 and path.parent != folder:
         path = path.parent
     away = path.with_name(f"{path.name}.away")
@@ -104,33 +109,38 @@ def _entry(rng: Random, path: Path, folder: Path) -> str:
     return "socket"
 
 
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder exactly: pipes are not read, and sparse files stay sparse."""
+    subprocess.run(["cp", "-a", "--sparse=always", source, target], check=False, capture_output=True)
+
+
 def _bind_socket(path: Path) -> None:
-    """A socket's name at `path`, which may be longer than a socket's address: by way of its folder."""
+    """Make a socket at `path`, through its folder: a path may be longer than a socket's address."""
     here = Path.cwd()
     os.chdir(path.parent)
     try:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
     finally:
         os.chdir(here)
 
 
 def _tree(rng: Random, path: Path, folder: Path) -> str:
-    """Names, numbers and depths of files and folders."""
+    """Make many files and folders, with odd names, large numbers or great depth."""
     kind = rng.randrange(8)
-    parent = os.fsencode(path.parent)
+    above = os.fsencode(path.parent)
     if kind == 0:
-        Path(os.fsdecode(parent + b"/" + rng.choice(_ODD_NAMES))).write_bytes(path.read_bytes())
+        Path(os.fsdecode(above + b"/" + rng.choice(_ODD_NAMES))).write_bytes(path.read_bytes())
         return "odd name"
     if kind == 1:
-        job = next((one for one in path.parents if one.parent.parent.parent == folder), None)
+        job = next((above for above in path.parents if above.parent.parent.parent == folder), None)
         if job is not None:
             place = job.parent / rng.choice(("0", "-1", "01", "99999999999999999999", "x", "²"))
-            shutil.copytree(job, place, symlinks=True)
+            _copy(job, place)
         return "another iteration"
     if kind == 2:
         odd = Path(os.fsdecode(os.fsencode(folder) + b"/" + rng.choice(_ODD_NAMES) + b"_b"))
-        shutil.copytree(folder / path.relative_to(folder).parts[0], odd) if path.parent != folder else odd.mkdir()
+        _copy(folder / path.relative_to(folder).parts[0], odd) if path.parent != folder else odd.mkdir()
         return "odd pair"
     if kind == 3:
         deep = path.parent

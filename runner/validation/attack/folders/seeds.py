@@ -1,4 +1,4 @@
-"""The run folders that are mutated: small, of every kind that bentpipe writes."""
+"""The run folders that are mutated: small, and of every kind that bentpipe writes."""
 
 import gzip
 import json
@@ -13,11 +13,11 @@ from runner.store import RunFolder
 from runner.tests.render.folders import rare_run, recorded_run, variants_run, vias_run
 
 KINDS = ("handshake", "measured", "paths", "rare", "retry", "variants")
-GOOD = "good"  # a run that nobody mutates, beside them
+GOOD = "good"  # the run that is never mutated
 
 
 def make_seeds(folder: Path) -> None:
-    """A run of each of KINDS, and GOOD, below `folder`."""
+    """Make a run of each of KINDS, and GOOD, below `folder`."""
     source = recorded_run(folder / "source")
     _part(source, folder / "handshake", ("quinn_quinn/handshake",))
     _part(source, folder / "measured", ("quinn_quinn/goodput",))
@@ -35,27 +35,35 @@ def make_seeds(folder: Path) -> None:
 
 
 def _part(source: RunFolder, target: Path, cells: tuple[str, ...]) -> None:
-    """A copy of the run with some of its cells alone, which is named after its folder."""
+    """A copy of the run with only some of its cells, named after its folder."""
     document = json.loads((source.path / "run.json").read_bytes())
-    kept = [one for one in document["order"] if f"{one['server']}_{one['client']}/{one['case']}" in cells]
-    names = {one[role] for one in kept for role in ("server", "client")}
+    kept = [
+        kept_path
+        for kept_path in document["order"]
+        if f"{kept_path['server']}_{kept_path['client']}/{kept_path['case']}" in cells
+    ]
+    names = {kept_path[role] for kept_path in kept for role in ("server", "client")}
     document |= {
         "name": target.name,
         "order": kept,
-        "servers": sorted({one["server"] for one in kept}),
-        "clients": sorted({one["client"] for one in kept}),
-        "cases": {name: case for name, case in document["cases"].items() if name in {one["case"] for one in kept}},
-        "implementations": {name: one for name, one in document["implementations"].items() if name in names},
+        "servers": sorted({kept_path["server"] for kept_path in kept}),
+        "clients": sorted({kept_path["client"] for kept_path in kept}),
+        "cases": {
+            name: case for name, case in document["cases"].items() if name in {kept_path["case"] for kept_path in kept}
+        },
+        "implementations": {
+            name: kept_path for name, kept_path in document["implementations"].items() if name in names
+        },
     }
     target.mkdir(parents=True)
     (target / "run.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-    for one in kept:
-        job = Job(**{key: one[key] for key in ("server", "client", "case", "iteration")})
+    for kept_path in kept:
+        job = Job(**{key: kept_path[key] for key in ("server", "client", "case", "iteration")})
         shutil.copytree(source.path / job.path, target / job.path)
 
 
 def _add_logs(job: Path) -> None:
-    """Logs and qlogs as endpoints write them, plain and compressed, where the recording has none."""
+    """Add logs and qlogs as endpoints write them, plain and compressed, where the recording has none."""
     text = b"applied: cca=cubic iw=10 ack=2\nlistening\n" + b"".join(b"line %d of a log\n" % line for line in range(50))
     for role in ("client", "server"):
         qlogs = job / role / "qlog"

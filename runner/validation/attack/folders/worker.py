@@ -1,9 +1,4 @@
-"""Takes run folders by number, in the cage: makes them, and puts them through every command that reads stored runs.
-
-    unshare … python -m runner.validation.attack.folders.worker SEED BATCH NUMBER,…
-
-It writes a line of JSON to its standard output before each command and behind each batch.
-"""
+"""Makes run folders by number, in the cage, and sends them through every command that reads stored runs."""
 
 import io
 import json
@@ -20,7 +15,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from runner.cli import entry, reading
@@ -30,19 +25,22 @@ from runner.judge.process import Judges
 from runner.render.site_server import SiteServer
 from runner.validation.attack.folders import cage, mutations, seeds
 from runner.validation.attack.folders.documents import ALARM
+from runner.validation.attack.processes import family
 
 _LOGS, _SITE, _SEEDS = cage.WORK / "logs", cage.WORK / "site", cage.WORK / "seeds"
 _MOST_PAGES = 30
+_MOST_READ = 64 << 20  # bytes of an answer of the server: a sparse file of a job can have a tebibyte
 _NEW_SITE = 100  # folders
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _CODES = {0, 1, 2, 3}
 _LOST, _ESCAPED = "lost", "escaped"
+MUTATE = "mutate"  # what a worker does that is no command
 
 
 class _KeptJudges(Judges):
-    """As the judges of `analyse`, but they go on with the next call of the command: starting one takes a second.
+    """The judges of `analyse`, kept for the next call of the command: starting a judge takes a second.
 
-    What a call raised is printed with its traceback.
+    An exception of a call is printed with its traceback.
     """
 
     def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -59,31 +57,50 @@ class _KeptJudges(Judges):
     ) -> None:
         self._stopped = lambda: False
 
+    def end(self) -> None:
+        """End its processes."""
+        super().__exit__(None, None, None)
+
 
 class Worker:
-    """Puts batches of folders through the commands and reports what went wrong."""
+    """Sends batches of folders through the commands. Its report has a line of JSON before each command, and a line with
+    all losses after each batch."""
 
-    def __init__(self, seed: int, report: io.TextIOBase) -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._report = report
+        self._report: IO[str] = io.StringIO()
         self._secret = b"CANARY" + os.urandom(12).hex().encode()
         seeds.make_seeds(_SEEDS)
         cage.plant_canaries(self._secret, _SEEDS / "handshake")
-        kept = _KeptJudges(1)
-        reading.Judges = lambda *_, **__: kept  # type: ignore[assignment,attr-defined]
         reading.LOGS = _LOGS  # type: ignore[attr-defined]
         self._canaries = cage.digest(cage.CANARIES)
         self._found: list[dict[str, str]] = []
         self._printed = ""
         self._opens = cage.Opens()
-        for kind in seeds.KINDS:
-            self.batch([], honest=kind)
+        with _KeptJudges(1) as judges:
+            reading.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
+            for kind in seeds.KINDS:
+                self.batch([], honest=kind)
+                if self._found:
+                    raise SystemExit(f"{kind}: an honest run does not hold: {self._found}")
+            judges.end()
         self._opens.learn()
-        if self._found:
-            raise SystemExit(f"{kind}: an honest run does not hold: {self._found}")
+
+    def renew(self, report: IO[str]) -> None:
+        """After a fork: report to another file, with a new judge."""
+        self._report = report
+        judges = _KeptJudges(1)
+        reading.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
+
+    def escapes(self) -> list[dict[str, str]]:
+        """Files that were opened or changed outside since the last call."""
+        return [
+            {"verdict": _ESCAPED, "what": "write" if path.startswith("changed") else "read", "text": path}
+            for path in self._opens.unusual()
+        ]
 
     def batch(self, numbers: list[int], *, honest: str = "") -> None:
-        """Make these folders and put them through, or an honest one."""
+        """Make these folders and send them through the commands; without numbers, an honest folder."""
         shutil.rmtree(_LOGS, ignore_errors=True)
         if not numbers or numbers[0] % _NEW_SITE < len(numbers):  # mostly drawn over the last one, as by a user
             shutil.rmtree(_SITE, ignore_errors=True)
@@ -95,7 +112,7 @@ class Worker:
             kind = rng.choice(seeds.KINDS)
             name = f"n{number}" if rng.randrange(50) else f"n{number}é <b>&'"
             shutil.copytree(_SEEDS / kind, _LOGS / name)
-            self._tell(doing="mutate", numbers=[number])
+            self._tell(doing=MUTATE, numbers=[number])
             done = mutations.mutate(rng, _LOGS / name)
             names.append(name)
             kinds += [line.partition(":")[0] for line in done]
@@ -113,12 +130,11 @@ class Worker:
         if cage.digest(_LOGS / seeds.GOOD) != good:
             self._add(_ESCAPED, "write", "another run has changed")
         if numbers:
-            for path in self._opens.unusual():
-                self._add(_ESCAPED, "write" if path.startswith("changed") else "read", path)
+            self._found += self.escapes()
         self._tell(done=numbers, kinds=kinds, found=self._found, peak=_peaks())
 
     def _alone(self, folder: Path, *, honest: bool) -> None:
-        """The commands that take one run, or two."""
+        """The commands that take one run or two."""
         good = _LOGS / seeds.GOOD
         self._call("compare", folder, good, "--json", cage.WORK / "c.json", "--markdown", cage.WORK / "c.md")
         every = ",".join(reading_topics())
@@ -134,11 +150,11 @@ class Worker:
             self._call("show", job)
 
     def _together(self) -> None:
-        """The commands that take all runs; none of these may spoil the others."""
+        """The commands that take all runs. A mutated folder must not affect the honest one."""
         self._call("history", "--logs", _LOGS, "--all")
         code = self._call("render", "--out", _SITE)
         if code != 0 or not (_SITE / seeds.GOOD / "index.html").is_file():
-            self._add(_LOST, "others", f"the honest run is not drawn (exit code {code})")
+            self._add(_LOST, "others", f"the honest run is not drawn (exit code {code}): {self._printed[-1500:]}")
             return
         for path in _SITE.rglob("*.html"):
             text = path.read_bytes()
@@ -154,12 +170,12 @@ class Worker:
                 self._add(_ESCAPED, "leak", f"{path} has what is in the canaries")
 
     def _serve(self) -> None:
-        """Some files of the site, as browsers ask for them, and some that it must not have."""
+        """Request some files of the site as browsers do, and some that it must not send."""
         self._tell(doing="serve")
         pages = [path for path in sorted(_SITE.rglob("*")) if path.parts[4:5] != ("static",) and not path.is_dir()]
         chosen = Random(str(self._seed)).sample(pages, min(len(pages), _MOST_PAGES))
-        asked = [quote(os.fsencode(path.relative_to(_SITE))) for path in chosen]
-        asked += [
+        paths = [quote(os.fsencode(path.relative_to(_SITE))) for path in chosen]
+        paths += [
             "..%2f..%2f..%2fsrv/canary/secret",
             "../../../srv/canary/secret",
             "%00",
@@ -169,7 +185,7 @@ class Worker:
             threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
             error = io.StringIO()
             with redirect_stderr(error):
-                for path in asked:
+                for path in paths:
                     self._get(server.server_address[1], path)
             server.shutdown()
         if "Traceback" in error.getvalue():
@@ -180,7 +196,7 @@ class Worker:
         try:
             connection.request("GET", f"/{path}")
             answer = connection.getresponse()
-            content = answer.read()
+            content = answer.read(_MOST_READ)
         except (OSError, HTTPException) as error:
             self._add(_LOST, "serve", f"{path}: {error!r}")
             return
@@ -192,7 +208,7 @@ class Worker:
             self._add(_LOST, "serve", f"{path} lacks its headers")
 
     def _call(self, *arguments: object) -> int:
-        """One command as a user calls it. Returns its exit code."""
+        """Call a command as a user does. Returns its exit code."""
         texts = [str(argument) for argument in arguments]
         self._tell(doing=" ".join(texts)[:200])
         began = time.process_time()
@@ -222,8 +238,8 @@ class Worker:
             self._add(_LOST, "time", f"{' '.join(texts)} took {took:.1f} s of CPU time")
         return int(code)
 
-    def _add(self, verdict: str, what: str, text: str) -> None:
-        self._found.append({"verdict": verdict, "what": what, "text": text})
+    def _add(self, verdict: str, kind: str, text: str) -> None:
+        self._found.append({"verdict": verdict, "what": kind, "text": text})
 
     def _tell(self, **line: object) -> None:
         self._report.write(json.dumps(line) + "\n")
@@ -231,42 +247,20 @@ class Worker:
 
 
 def reading_topics() -> Iterator[str]:
-    """What `compare --despite` knows."""
+    """The topics of `compare --despite`."""
     from runner.compare import TOPICS  # noqa: PLC0415 - beside its one use
 
     return iter(TOPICS)
 
 
 def _peaks() -> dict[str, int]:
-    """MiB of the largest resident memory since the batch began: of the reader, and of the judge."""
-    found: dict[str, int] = {}
-    for pid in [*Path("/proc").glob("[0-9]*")]:
+    """The largest resident memory since the batch began, in MiB: of the reader and of its judge."""
+    sizes: dict[str, int] = {}
+    for pid in family(os.getpid()):
         with suppress(OSError, IndexError):
-            text = (pid / "status").read_text()
-            own = pid.name == str(os.getpid())
-            if not own and b"runner.judge.worker" not in (pid / "cmdline").read_bytes():
-                continue
-            peak = int(text.partition("VmHWM:")[2].split()[0]) // 1024
-            name = "reader, MiB" if own else "judge, MiB"
-            found[name] = max(peak, found.get(name, 0))
-            (pid / "clear_refs").write_text("5")
-    return found
-
-
-def main(arguments: list[str]) -> None:
-    """Enter the cage and work."""
-    seed, size = (int(text) for text in arguments[:2])
-    numbers = [int(text) for text in arguments[2].split(",")]
-    report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    cage.enter_cage()
-    os.chdir(cage.WORK)
-    os.environ["COLUMNS"] = "120"
-    os.sched_setaffinity(0, {Random(numbers[0]).choice(sorted(os.sched_getaffinity(0)))})  # no processes to draw
-    worker = Worker(seed, report)
-    for start in range(0, len(numbers), size):
-        worker.batch(numbers[start : start + size])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+            process = Path(f"/proc/{pid}")
+            peak = int((process / "status").read_text().partition("VmHWM:")[2].split()[0]) // 1024
+            name = "reader, MiB" if pid == os.getpid() else "judge, MiB"
+            sizes[name] = max(peak, sizes.get(name, 0))
+            (process / "clear_refs").write_text("5")
+    return sizes

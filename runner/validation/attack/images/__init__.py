@@ -1,1 +1,1 @@
-"""Hostile endpoint images against lanes: one base image, a behaviour per job."""
+"""Hostile endpoint images against lanes: one base image with one behaviour per job."""

@@ -1,4 +1,4 @@
-"""A job with a hostile endpoint, then an honest one in the same lane, for every behaviour in both roles."""
+"""For every behaviour in both roles: a job with a hostile endpoint, then an honest job in the same lane."""
 
 import os
 import re
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,10 +22,11 @@ from runner.config.catalog import Catalog, load_catalog
 from runner.engine.containers import LABEL_ROLE
 from runner.lanes.emulated import Emulated
 from runner.model.artifacts import Artifacts
+from runner.model.host import host_facts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Run
-from runner.plan.runs import VERSION, host_facts
+from runner.plan.runs import VERSION
 from runner.store import RunFolder
 from runner.units import MIB
 from runner.validation.attack.processes import family, resident
@@ -34,20 +36,33 @@ _HERE = Path(__file__).parent
 IMAGE = "bentpipe-test/hostile"
 _HONEST = ImplementationRecord(name="honest", version="", url="", image="bentpipe/quinn")
 _CASE = "handshake"
-_TIMEOUT_S = 12.0
+_LOSSY_CASE, _LIES_CASE = "transferloss", "transfer"  # of lies in ACK frames, which a handshake doesn't show
+_LOSSY = ("ack-gaps",)
+_TIMEOUTS = {_CASE: 12.0, _LIES_CASE: 40.0, _LOSSY_CASE: 40.0}  # s
+_HARMLESS = ("ack-delay-none",)  # lies that no rule can tell: an ACK without delay is what an ideal endpoint sends
 _LONGEST_S = 60.0  # of a hostile job beyond its own time-out
 _MOST_MEMORY = 1536 * MIB  # of all our processes
 _MOST_DISK = 1024 * MIB  # of the layer of an endpoint's container
 _MOST_FILES = 700 * MIB  # of a job's folder
 _POLL_S = 0.5
+_MOST_VIOLATIONS = 4  # that are shown of a result
 _ONLY = {"ignore-sigterm": ("server",), "never-end": ("client",), "end-at-once": ("client",)}
 
 
 def behaviours() -> list[tuple[str, str]]:
-    """Role and name of each."""
-    text = (_HERE / "image" / "hostile.py").read_text()
-    names = [name.replace("_", "-") for name in re.findall(r"^@behaviour\(\w+\)\ndef (\w+)", text, re.MULTILINE)]
-    return [(role, name) for name in names for role in _ONLY.get(name, ("client", "server"))]
+    """Role and name of each behaviour."""
+    return [(role, name) for name in _names() for role in _ONLY.get(name, ("client", "server"))]
+
+
+@cache
+def _lies() -> list[str]:
+    return _names("LIE")
+
+
+def _names(when: str = r"\w+") -> list[str]:
+    text = "".join(path.read_text() for path in sorted((_HERE / "image").glob("*.py")))
+    names = re.findall(rf"^@behaviour\({when}\)\ndef (\w+)", text, re.MULTILINE)
+    return [name.replace("_", "-") for name in names]
 
 
 def build() -> None:
@@ -56,18 +71,18 @@ def build() -> None:
 
 
 def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, progress: Callable[[Tally], None]) -> None:
-    """The behaviours that `tally` lacks, in a run below `scratch`, until they are done or `seconds` have passed."""
+    """Try the behaviours that `tally` lacks, in a run below `scratch`, until all are done or `seconds` have passed."""
     build()
     catalog = load_catalog()
-    wanted = [one for one in behaviours() if only in one[1]]
+    every = behaviours()
     path = scratch / "images"
     known = (path / "run.json").is_file()
-    folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, wanted))
+    folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, every))
     began = time.monotonic()
     with Emulated.open(folder.run, lanes=1) as deployment:
-        for number, (role, name) in enumerate(wanted):
+        for number, (role, name) in enumerate(every):
             hostile, honest = _jobs(role, name, number)
-            if folder.result(honest) is not None:
+            if not re.search(only, name) or folder.result(honest) is not None:
                 continue
             if time.monotonic() - began > seconds:
                 return
@@ -80,21 +95,24 @@ def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, pro
             tally.seconds += time.monotonic() - started
             tally.of_kind(f"{role} {name}: {_shown(result)}")
             attack = f"images --only {name} ({role})"
-            for verdict, what, text in _problems(folder, role, hostile, result, after, sampler, took):
-                tally.add(Finding(attack=attack, verdict=verdict, what=what, text=text))
-            for what, value in sampler.peaks.items():
-                tally.peak(what, value)
+            for verdict, kind, text in _problems(folder, role, hostile, result, after, sampler, took):
+                tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
+            for kind, value in sampler.peaks.items():
+                tally.peak(kind, value)
             progress(tally)
 
 
-def _run(path: Path, catalog: Catalog, wanted: list[tuple[str, str]]) -> Run:
-    record: CaseRecord = replace(catalog.cases[_CASE].record(), timeout=_TIMEOUT_S, iterations=len(wanted))
-    jobs = [job for number, (role, name) in enumerate(wanted) for job in _jobs(role, name, number)]
+def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run:
+    cases: dict[str, CaseRecord] = {
+        name: replace(catalog.cases[name].record(), timeout=timeout, iterations=len(behaviours))
+        for name, timeout in _TIMEOUTS.items()
+    }
+    jobs = [job for number, (role, name) in enumerate(behaviours) for job in _jobs(role, name, number)]
     stacks = {
         f"{role}-{name}": ImplementationRecord(
             name=f"{role}-{name}", version="", url="", image=IMAGE, parameters={f"{role.upper()}_PARAMS": name}
         )
-        for role, name in wanted
+        for role, name in behaviours
     }
     return Run(
         name=path.name,
@@ -105,16 +123,17 @@ def _run(path: Path, catalog: Catalog, wanted: list[tuple[str, str]]) -> Run:
         shuffled=False,
         clients=tuple(dict.fromkeys(job.client for job in jobs)),
         servers=tuple(dict.fromkeys(job.server for job in jobs)),
-        cases={_CASE: record},
+        cases=cases,
         implementations={**stacks, _HONEST.name: _HONEST},
         order=tuple(jobs),
     )
 
 
 def _jobs(role: str, name: str, number: int) -> tuple[Job, Job]:
-    """The hostile one, and the honest one behind it."""
+    """The hostile job, and the honest job after it."""
     sides = {"client": _HONEST.name, "server": _HONEST.name}
-    hostile = Job(**(sides | {role: f"{role}-{name}"}), case=_CASE, iteration=1)
+    case = _CASE if name not in _lies() else _LOSSY_CASE if name in _LOSSY else _LIES_CASE
+    hostile = Job(**(sides | {role: f"{role}-{name}"}), case=case, iteration=1)
     return hostile, Job(**sides, case=_CASE, iteration=number + 1)
 
 
@@ -127,20 +146,28 @@ def _execute(folder: RunFolder, catalog: Catalog, deployment: Emulated, job: Job
         deployment=deployment,
         width=Width.fixed(1),
         retention=Retention.ALL,
-        watch=lambda _: None,
     )
     return work.execute()[job]
 
 
 def _shown(result: Result) -> str:
-    codes = ", ".join(f"{one.code} ({one.role})" for one in result.findings[:2])
+    shown = (*result.findings[:2], *result.violations[:_MOST_VIOLATIONS])
+    codes = ", ".join(f"{finding.code} ({finding.role})" for finding in shown)
     return f"{result.outcome}{' ' + codes if codes else ''}"
+
+
+def _is_told(result: Result, role: str) -> bool:
+    """Whether a finding or a broken rule on ACK frames names the role."""
+    return any(
+        finding.role == role and finding.code.startswith(("rfc9000-13.", "rfc9000-19.3"))
+        for finding in (*result.findings, *result.violations)
+    )
 
 
 def _problems(  # noqa: PLR0917
     folder: RunFolder, role: str, job: Job, result: Result, after: Result, sampler: "Sampler", took: float
 ) -> Iterator[tuple[Verdict, str, str]]:
-    """What did not hold."""
+    """The findings about one hostile job and the honest job after it."""
     place = folder.path / job.path
     marks = place / role / "escaped.txt"
     if marks.is_file():
@@ -151,12 +178,15 @@ def _problems(  # noqa: PLR0917
         yield Verdict.LOST, "blame", f"expected {role}: {why}"
     if after.outcome is not Outcome.SUCCEEDED:
         yield Verdict.LOST, "next job", f"{_shown(after)}: {after.findings[0].actual}"
-    if took > _TIMEOUT_S + _LONGEST_S:
+    stack = job.client if role == "client" else job.server
+    if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_told(result, role):
+        yield Verdict.LOST, "untold", f"a lie in ACK frames: {_shown(result)}"
+    if took > _TIMEOUTS[job.case] + _LONGEST_S:
         yield Verdict.LOST, "time", f"{took:.0f} s"
     bounds = {"our memory, MiB": _MOST_MEMORY, "container's disk, MiB": _MOST_DISK}
-    for what, most in bounds.items():
-        if (value := sampler.peaks.get(what, 0.0) * MIB) > most:
-            yield Verdict.LOST, "memory" if "memory" in what else "disk", f"{what}: {value / MIB:.0f}"
+    for measurement, most in bounds.items():
+        if (value := sampler.peaks.get(measurement, 0.0) * MIB) > most:
+            yield Verdict.LOST, "memory" if "memory" in measurement else "disk", f"{measurement}: {value / MIB:.0f}"
     stored = sum(path.lstat().st_blocks * 512 for path in place.rglob("*"))
     if stored > _MOST_FILES:
         yield Verdict.LOST, "disk", f"the job's folder has {stored / MIB:.0f} MiB"
@@ -165,8 +195,8 @@ def _problems(  # noqa: PLR0917
 
 
 class Sampler:
-    """Looks, while a job runs, at the memory of this process and of all below it, of the containers that are ours
-    (simulator, holders, plumber), and at what the endpoints' containers have written to their own layer."""
+    """Measures while a job runs: the memory of this process and all its descendants, the memory of our containers
+    (simulator, holders, plumber), and the bytes that the endpoints' containers wrote to their own layer."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}
@@ -191,21 +221,21 @@ class Sampler:
         client.close()
 
     def _look(self, client: docker.DockerClient) -> None:
-        own = sum(resident(pid) for pid in family(os.getpid()))
+        resident_bytes = sum(resident(pid) for pid in family(os.getpid()))
         for container in client.api.containers(filters={"label": LABEL_ROLE}):
             about = client.api.inspect_container(container["Id"])
             if container["Labels"][LABEL_ROLE] not in ("client", "server"):
-                own += sum(resident(pid) for pid in family(about["State"]["Pid"]))
+                resident_bytes += sum(resident(pid) for pid in family(about["State"]["Pid"]))
             elif layer := about["GraphDriver"]["Data"].get("UpperDir"):
                 self._note("container's disk, MiB", _written(Path(layer)))
-        self._note("our memory, MiB", own)
+        self._note("our memory, MiB", resident_bytes)
 
-    def _note(self, what: str, value: float) -> None:
-        self.peaks[what] = max(value / MIB, self.peaks.get(what, 0.0))
+    def _note(self, measurement: str, value: float) -> None:
+        self.peaks[measurement] = max(value / MIB, self.peaks.get(measurement, 0.0))
 
 
 def _written(folder: Path) -> int:
-    """Bytes on disk below a folder, as far as a second allows."""
+    """Bytes on disk below a folder, counted for at most a second."""
     try:
         done = subprocess.run(["du", "-sxk", str(folder)], capture_output=True, text=True, timeout=2, check=False)
     except subprocess.TimeoutExpired:

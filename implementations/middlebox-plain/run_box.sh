@@ -1,0 +1,9 @@
+#!/bin/bash
+# Does nothing: the namespace forwards packets. Every other middlebox is compared with it.
+set -eu
+
+: > /logs/ready
+# A first process ignores SIGTERM unless it has a handler.
+trap 'exit 0' TERM
+sleep infinity &
+wait

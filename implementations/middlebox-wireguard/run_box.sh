@@ -1,0 +1,41 @@
+#!/bin/bash
+# WireGuard in user space (wireguard-go): one tunnel between terminal and gateway for everything of both networks.
+set -eu
+# shellcheck source=/dev/null
+. /box-lib.sh
+
+other=$([[ $ROLE == gateway ]] && echo terminal || echo gateway)
+
+# WireGuard's keys are Curve25519, those of the contract of middleboxes are P-256. Both sides hold each other's certificate and the
+# own key alone, and a static secret of both (ECDH) is the seed from which each derives both pairs; nobody else can.
+seed=$(openssl pkeyutl -derive -inkey "/keys/$ROLE.key" \
+    -peerkey <(openssl x509 -in "/keys/$other.pem" -pubkey -noout) | openssl dgst -sha256 -hex | sed 's/.* //')
+private() { printf '%s' "$seed/$1" | openssl dgst -sha256 -binary | base64; }
+
+(umask 077 && private "$ROLE" > /run/private)
+public=$(private "$other" | wg pubkey)
+
+clamp_segments
+wireguard-go -f wg0 &
+tunnel=$!
+trap 'kill $tunnel' TERM
+# `wg` removes a socket that does not listen yet, and then never finds the interface: 00010000 is __SO_ACCEPTCON.
+until grep -q ' 00010000 .*/wireguard/wg0.sock$' /proc/net/unix; do sleep 0.05; done
+
+# The terminal alone begins the handshake: initiations that cross each other cancel each other, again at each repetition
+# after 5 s, when both begin within the delay of the link.
+keepalive=()
+if [[ $ROLE == terminal ]]; then keepalive=(persistent-keepalive 25); fi
+
+port=${LINK_PORT:-51820}
+wg set wg0 listen-port "$port" private-key /run/private \
+    peer "$public" allowed-ips "0.0.0.0/0,::/0" endpoint "$peer:$port" "${keepalive[@]}"
+ip address add "10.77.0.$([[ $ROLE == gateway ]] && echo 1 || echo 2)/24" dev wg0
+ip address add "fd00:7::$([[ $ROLE == gateway ]] && echo 1 || echo 2)/64" dev wg0
+ip link set wg0 mtu 1420 up
+ip route replace "$far4" dev wg0
+if [[ -n $far6 ]]; then ip -6 route replace "$far6" dev wg0; fi
+
+until [[ $(wg show wg0 latest-handshakes) =~ [1-9][0-9]*$ ]]; do sleep 0.05; done
+ready
+wait $tunnel || true

@@ -1,0 +1,206 @@
+"""Which job starts next: a queue for each lane, the jobs that run, and the jobs that must not run beside them."""
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runner.campaign.rests import Rests
+from runner.campaign.time_left import TimeLeft
+from runner.campaign.width import Width
+from runner.model.estimate import estimate, waits
+from runner.model.job import Job
+from runner.model.progress import Observer, Progress
+from runner.model.result import Outcome, Result
+from runner.model.run import Kind, Run
+from runner.plan.jobs import GATE
+
+_POLL = 0.2  # seconds between looks at what may start now
+_WAITING = "waiting"  # the group of the jobs that mostly wait
+
+
+@dataclass(kw_only=True)
+class Schedule:
+    """The jobs that are left, the jobs that run, and how many are done. Thread-safe.
+
+    A number needs a calmer host than a verdict: jobs run beside each other as `width` says for their kinds. Jobs that
+    mostly wait have a queue and room of their own.
+    """
+
+    run: Run
+    width: Width
+    rests: Rests
+    observer: Observer
+    stopped: threading.Event
+    clock: Callable[[], float] = time.monotonic
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _shared: deque[Job] = field(default_factory=deque)  # jobs for any lane
+    _own: defaultdict[int, deque[Job]] = field(default_factory=lambda: defaultdict(deque))  # jobs for one lane, by lane
+    _waiting: deque[Job] = field(default_factory=deque)  # jobs that mostly wait, for any lane
+    _waiting_cases: frozenset[str] = field(init=False)
+    _running: list[Job] = field(default_factory=list)
+    _busy: set[int] = field(default_factory=set)  # lanes whose job may be followed by further jobs
+    _time: TimeLeft = field(init=False)
+    _done: int = 0
+    _total: int = 0
+
+    def __post_init__(self) -> None:
+        cases = self.run.cases
+        self._waiting_cases = frozenset(name for name in cases if self.width.waiting and waits(cases[name]))
+        self._time = TimeLeft({}, self._group)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Put jobs at the end of their queues."""
+        with self._changed:
+            for job in jobs:
+                self._queue_of(job).append(job)
+                self._count(job)
+
+    def settle(self, presets: Mapping[Job, Result]) -> None:
+        """Note the results of jobs that need no run."""
+        self._total += len(presets)
+        for job, preset in presets.items():
+            self.finish(job, preset)
+
+    def add_first(self, jobs: Sequence[Job]) -> None:
+        """Put jobs at the front of their queues."""
+        with self._changed:
+            for job in reversed(jobs):
+                self._queue_of(job).appendleft(job)
+                self._count(job)
+
+    def _queue_of(self, job: Job) -> deque[Job]:
+        if self._waits(job):
+            return self._waiting
+        lane = self.rests.deployment.lane_of(job)
+        return self._shared if lane is None else self._own[lane]
+
+    def _count(self, job: Job) -> None:
+        self._time.expect(job, estimate((job,), self.run.cases).seconds)
+        self._total += 1
+
+    def next(self, lane: int) -> Job | None:
+        """Wait until a job may start in `lane`, beside those that run. None when nothing is left for it."""
+        self.release(lane)
+        while not self.stopped.is_set():
+            with self._changed:
+                left = bool(self._own[lane] or self._shared or self._waiting)
+                if not left and not self._busy:
+                    return None
+                job = self._take(self._own[lane] or self._shared) if left and not self._resting(lane) else None
+                if job is not None:
+                    self._start(job)
+                    self._busy.add(lane)
+                    return job
+                self._changed.wait(_POLL)
+        return None
+
+    def release(self, lane: int) -> None:
+        """Note that the last job of `lane` gives no further jobs."""
+        self._busy.discard(lane)
+
+    def start_again(self, job: Job, lane: int) -> bool:
+        """Wait until another attempt at `job` fits into the present width. False when the campaign was stopped
+        meanwhile.
+        """
+        with self._changed:
+            while self._resting(lane) or not self._has_room(job):
+                if self.stopped.is_set():
+                    return False
+                self._changed.wait(_POLL)
+            self._start(job)
+        return True
+
+    def leave(self, job: Job) -> None:
+        """Note that `job` no longer runs."""
+        with self._changed:
+            self._time.passed(self.clock(), self._running)
+            self._running.remove(job)
+            self._changed.notify_all()
+
+    def _start(self, job: Job) -> None:
+        self._time.passed(self.clock(), self._running)
+        self._running.append(job)
+
+    def _take(self, queue: deque[Job]) -> Job | None:
+        """Remove the first job that has room. None when there is none.
+
+        A job that needs the host alone waits until the others have ended; jobs behind it may pass. A job that mostly
+        waits is started after all handshakes (a failed handshake makes it unnecessary), and never beside a
+        measurement, nor when a measurement is next in the queue, which would have to wait for it.
+        """
+        for job in queue:
+            if self._has_room(job):
+                queue.remove(job)
+                return job
+            if not self.width.alone(job, self._kind(job)):
+                break
+        first = bool(queue) and (queue[0].case == GATE or self._kind(queue[0]) is Kind.MEASUREMENT)
+        if self._waiting and not first and self._has_room(self._waiting[0]):
+            return self._waiting.popleft()
+        return None
+
+    def _has_room(self, job: Job) -> bool:
+        """True when `job` may run beside the jobs that run now."""
+        kind, waiting = self._kind(job), self._waits(job)
+        if waiting and any(self._kind(other) is Kind.MEASUREMENT for other in self._running):
+            return False
+        beside = [other for other in self._running if kind is Kind.MEASUREMENT or self._waits(other) == waiting]
+        if waiting:
+            return len(beside) < self.width.waiting
+        return len(beside) < min(self._lanes_for(other) for other in (job, *beside))
+
+    def _lanes_for(self, job: Job) -> int:
+        """The number of jobs that may run when `job` is among them."""
+        kind = self._kind(job)
+        return 1 if self.width.alone(job, kind) else self.width.of(kind)
+
+    def _waits(self, job: Job) -> bool:
+        return job.case_link in self._waiting_cases
+
+    def _kind(self, job: Job) -> Kind:
+        return self.run.case(job).kind
+
+    def _resting(self, lane: int) -> bool:
+        """True when `lane` starts no job now. Each new reason is reported to the observer."""
+        rest = self.rests.look(lane)
+        if rest.new:
+            self.report("paused", message=rest.reason)
+        return bool(rest.reason)
+
+    def finish(self, job: Job, result: Result, further: Sequence[Job] = ()) -> None:
+        """Note the result of a job, and put the `further` jobs that it caused at the front of their queues."""
+        with self._changed:
+            self._done += 1
+            self.add_first(further)
+            self._time.finished(job, ran=result.outcome is not Outcome.SKIPPED)
+            self.report("finished", job, result)
+
+    def report(self, event: str, job: Job | None = None, result: Result | None = None, message: str = "") -> None:
+        """Report an event (see Progress) to the observer, with the running jobs and the time left."""
+        with self._changed:
+            kind = Kind.TEST_CASE if job is None else self._kind(job)
+            self.observer.report(
+                Progress(
+                    event=event,
+                    done=self._done,
+                    total=self._total,
+                    running=tuple(self._running),
+                    lanes=self.width.of(kind),
+                    seconds_left=self._time.seconds(self._first_rate),
+                    job=job,
+                    kind=kind,
+                    result=result,
+                    message=message,
+                )
+            )
+
+    def _group(self, job: Job) -> str:
+        return _WAITING if self._waits(job) else self._kind(job)
+
+    def _first_rate(self, group: str) -> float:
+        """The first guess of how many lanes a group of jobs has. It is half of the lanes where their number adapts,
+        because it may fall again."""
+        lanes = self.width.waiting if group == _WAITING else self.width.of(Kind(group))
+        return max(1.0, lanes / 2) if self.width.adaptive else lanes

@@ -1,0 +1,356 @@
+"""Runs the same jobs with two builds of one stack, base and head, side by side. Cells that differ run again.
+
+Each build has its own run folder, `base` or `head`, with the same seed and the same name of the stack. So a job has the
+same losses, files and certificates in both, and all other commands (`show`, `compare`, `render`) can read them.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from runner.campaign import clocks
+from runner.campaign.campaign import Campaign
+from runner.campaign.repeats import packet_hashes
+from runner.campaign.retention import Retention
+from runner.campaign.signals import stopping
+from runner.check.cell import code_of
+from runner.check.change import Change, confirmed_by_peers
+from runner.check.change_report import ChangeReport
+from runner.check.ground import Ground, open_ground
+from runner.check.image_source import EngineImages, ImageSource
+from runner.check.problems import Problem, of_image, of_probe
+from runner.check.report import Place
+from runner.check.subject import (
+    PEERS,
+    jobs_with_peers,
+    select_cases,
+    select_peers,
+    subject_name,
+)
+from runner.config.catalog import Catalog
+from runner.config.selection import Selection
+from runner.errors import BentpipeError, InterruptedRunError, LaneError, SetupError, UsageError
+from runner.files.safe_files import remove_tree
+from runner.images.image_facts import ImageFacts
+from runner.images.setup import Ready
+from runner.model.implementation import Implementation, Role
+from runner.model.job import Job
+from runner.model.progress import Progress
+from runner.model.protocol import OVER_QUIC
+from runner.model.result import Outcome, Result
+from runner.model.run import ClientKind, Kind
+from runner.plan import runs
+from runner.plan.jobs import GATE
+from runner.plan.runs import LOGS
+from runner.store import RunFolder, load_evidence
+from runner.terminal.tables import result_line
+
+BASE, HEAD = "base", "head"
+SIDES = (BASE, HEAD)
+_GUEST = "guest-"  # the first letters of the codes for failures of a guest itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """The options of `ci`. `images`: the images of base and head. `run`: the folder of both runs and of the report."""
+
+    catalog: Catalog
+    images: Mapping[str, str]
+    source: ImageSource = field(default_factory=EngineImages)
+    name: str | None = None  # of the stack; None: made from the image's
+    roles: tuple[Role, ...] = tuple(Role)
+    peers: tuple[str, ...] = PEERS
+    cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
+    run: str | None = None
+    seed: int | None = None
+    lanes: str = "auto"
+    clock: str = clocks.VIRTUAL
+    least: float = 0.1  # smallest relative change of a delivery time that counts
+    yes: bool = False
+    extra_cas: Path | None = None
+
+
+def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> ChangeReport:
+    """Run both builds and compare them. Raises UsageError for wrong options, InterruptedRunError after Ctrl-C.
+
+    When guests can't run on this host, the jobs run in lanes, in real time, and `out` gets a sentence about it.
+    """
+    clocks.width(options.lanes, options.clock)
+    peers, cases = select_peers(options.catalog, options.peers), select_cases(options.catalog, options.cases)
+    for case in cases:
+        record = options.catalog.cases[case].record()
+        if record.client is not ClientKind.STACK or record.forward.is_real:
+            raise UsageError(f"--case {case}: choose a case between stacks over an emulated link.")
+        if options.clock != clocks.REAL and record.beside:
+            raise UsageError(f"--case {case} runs in real time only: leave it out, or add --clock real.")
+    name = subject_name(options.name, options.images[HEAD], peers)
+    stacks = [options.catalog.implementations[peer] for peer in peers]
+
+    def ready(clock: str) -> Ready:
+        try:
+            return options.source.ready(stacks, clock, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+        except SetupError as error:
+            if clock != clocks.REAL:
+                raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
+            raise
+
+    facts = {side: options.source.facts(options.images[side]) for side in SIDES}
+    path = runs.run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+    if (path / BASE).exists():
+        raise UsageError(f"--run {path} already holds a comparison: choose another name.")
+    seed = secrets.randbits(31) if options.seed is None else options.seed
+    plan = _Plan(options=replace(options, seed=seed), name=name, peers=peers, cases=cases, facts=facts, path=path)
+    if options.clock != clocks.REAL:
+        try:
+            return TwoBuilds(plan, ready(options.clock), out).run()
+        except GuestsUnavailableError as error:
+            if options.source.only_virtual:
+                raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
+            out.print(f"{error} The jobs run in lanes, in real time.", soft_wrap=True, markup=False)
+            for side in SIDES:
+                remove_tree(path, side)
+            plan = replace(plan, options=replace(plan.options, clock=clocks.REAL))
+    return TwoBuilds(plan, ready(clocks.REAL), out).run()
+
+
+class GuestsUnavailableError(BentpipeError):
+    """This host can't run virtual time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """The subject of the comparison. `facts`: the facts of the images of base and head. `path`: the folder of both
+    runs."""
+
+    options: BuildOptions
+    name: str
+    peers: tuple[str, ...]
+    cases: tuple[str, ...]
+    facts: Mapping[str, ImageFacts]
+    path: Path
+
+
+class TwoBuilds:
+    """The jobs of one comparison and their results, by build."""
+
+    def __init__(self, plan: _Plan, ready: Ready, out: Console) -> None:
+        self.results: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
+        self._options = options = plan.options
+        self._name, self._peers, self._cases = plan.name, plan.peers, plan.cases
+        self._facts, self._path, self._ready, self._out = plan.facts, plan.path, ready, out
+        self._entries = {
+            side: Implementation(
+                name=plan.name,
+                image=options.images[side],
+                url=facts.url,
+                version=facts.version,
+                roles=options.roles,
+                speaks=OVER_QUIC,
+            )
+            for side, facts in plan.facts.items()
+        }
+        self._width = clocks.width(options.lanes, options.clock)
+        catalog = options.catalog
+        self._catalogs = {
+            side: replace(catalog, implementations={**catalog.implementations, plan.name: entry})
+            for side, entry in self._entries.items()
+        }
+        self._say = partial(out.print, soft_wrap=True, markup=False)
+        self._folders: dict[str, RunFolder] = {}
+        self._problems: dict[str, list[Problem]] = {side: list(of_image(plan.facts[side])) for side in SIDES}
+        self._presets: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
+
+    def run(self) -> ChangeReport:
+        """Run handshakes first, then all other cases, then the cells that differ again. Raises GuestsUnavailableError
+        when this host can't run virtual time."""
+        began = time.monotonic()
+        first = jobs_with_peers(
+            self._catalogs[HEAD], self._entries[HEAD], self._cases, self._peers, most=len(self._peers)
+        )
+        if not first:
+            raise UsageError("No job is left: no peer supports any of the cases of --case in the roles of --role.")
+        self._folders = {side: self._create(side, first) for side in SIDES}
+        if not any(problem.fatal for problems in self._problems.values() for problem in problems):
+            with ExitStack() as stack:
+                for folder in self._folders.values():
+                    stack.enter_context(folder.locked())
+                self._run_all(first, stack.enter_context(self._ground()))
+        changes = self.changes()
+        return ChangeReport(
+            name=self._name,
+            images=self._options.images,
+            image_ids={side: facts.image_id for side, facts in self._facts.items()},
+            problems=tuple(problem for problem in self._problems[HEAD] if problem not in self._problems[BASE]),
+            changes=changes,
+            folders=self._folders,
+            path=self._path,
+            clock=self._options.clock,
+            jobs=sum(map(len, self.results.values())),
+            equal=self._equal(first),
+            seconds=time.monotonic() - began,
+        )
+
+    @contextmanager
+    def _ground(self) -> Iterator[Ground]:
+        with ExitStack() as stack:
+            try:
+                ground = stack.enter_context(
+                    open_ground(self._folders[HEAD].run, self._width, self._say, self._options.source.saved)
+                )
+            except (LaneError, SetupError) as error:
+                if self._options.clock == clocks.REAL:
+                    raise
+                raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
+            yield ground
+
+    def _run_all(self, first: Sequence[Job], ground: Ground) -> None:
+        self._probe(first, ground)
+        for jobs in ([job for job in first if job.case == GATE], [job for job in first if job.case != GATE]):
+            self._execute(jobs, ground)
+            self._require_guests()
+        while more := self._further():
+            self._out.print(f"{len(more)} jobs run again with each build, because their cells differ.")
+            self._execute(more, ground)
+
+    def _require_guests(self) -> None:
+        """Raise GuestsUnavailableError when all jobs so far failed because of their guests."""
+        ended = [result for side in SIDES for result in self.results[side].values()]
+        broken = [result for result in ended if code_of(result).startswith(_GUEST)]
+        if ended and len(broken) == len(ended):
+            raise GuestsUnavailableError(f"This host can't run virtual time: {broken[0].findings[0].actual}.")
+
+    def _create(self, side: str, first: Sequence[Job]) -> RunFolder:
+        stacks = (self._name, *self._peers)
+        selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
+        path = self._path / side
+        run = runs.new_run(
+            path,
+            self._catalogs[side],
+            selection,
+            seed=self._options.seed,
+            shuffled=False,
+            image_ids={**self._ready.ids, self._name: self._facts[side].image_id},
+            image_digests=self._ready.digests,
+            timeout_scale=1.0,
+        )
+        return RunFolder.create(path, replace(clocks.with_clock(run, self._options.clock), order=tuple(first)))
+
+    def _probe(self, jobs: Sequence[Job], ground: Ground) -> None:
+        """Run both images with an unknown test case, on a ground that probes images."""
+        for side, folder in self._folders.items():
+            answers = ground.probe(folder.run, folder.path / "compliance.json", jobs)
+            self._presets[side] = runs.presets(self._catalogs[side], tuple(jobs), answers)
+            reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
+            self._problems[side] += of_probe(reasons)
+
+    def _execute(self, jobs: Sequence[Job], ground: Ground) -> None:
+        """Run the jobs with both builds: together when they can't disturb each other, else in turns by block."""
+        for block in ground.blocks(jobs):
+            works = {side: self._campaign(side, block, ground) for side in SIDES}
+            with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if ground.runs_at_once else 1) as pool:
+                for side, results in zip(SIDES, pool.map(Campaign.execute, works.values()), strict=True):
+                    self.results[side] |= results
+            if any(work.stopped for work in works.values()):
+                done = sum(map(len, self.results.values()))
+                raise InterruptedRunError(f"Stopped after {done} jobs of the comparison; they are in {self._path}.")
+
+    def _campaign(self, side: str, jobs: Sequence[Job], ground: Ground) -> Campaign:
+        folder = self._folders[side]
+        order = dict.fromkeys((*folder.run.order, *jobs))
+        folder.save_run(replace(folder.run, order=tuple(order)))
+        return Campaign(
+            folder=folder,
+            cases=self._options.catalog.cases,
+            todo=tuple(jobs),
+            presets={job: result for job, result in self._presets[side].items() if job in jobs},
+            deployment=ground.deployment(folder.run, {}),
+            width=self._width,
+            # When two results differ, the captures of both are useful, also those of the build that succeeded.
+            retention=Retention.ALL if any(job.iteration > 1 for job in jobs) else Retention.FAILED,
+            observer=_Progress(self._out, side),
+        )
+
+    def changes(self) -> dict[Place, Change]:
+        """Every cell with the iterations of both builds, in the order of the jobs."""
+        iterations: dict[Place, dict[str, list[Result]]] = {}
+        for side, results in self.results.items():
+            for job, result in sorted(results.items(), key=lambda item: item[0].iteration):
+                iterations.setdefault(self._place(job), {name: [] for name in SIDES})[side].append(result)
+        cases = self._options.catalog.cases
+        measured = {case for case in self._cases if cases[case].kind is Kind.MEASUREMENT}
+        changes = {
+            place: Change(
+                place=place,
+                base=tuple(sides[BASE]),
+                head=tuple(sides[HEAD]),
+                measured=place.case in measured,
+                least=self._options.least,
+                questions=sum(other.case in measured for other in iterations),
+            )
+            for place, sides in iterations.items()
+            if all(sides.values())
+        }
+        confirmed = confirmed_by_peers(changes)
+        order = list(self._cases)
+        return {
+            place: replace(change, confirmed=place in confirmed)
+            for place, change in sorted(changes.items(), key=lambda item: order.index(item[0].case))
+        }
+
+    def _place(self, job: Job) -> Place:
+        if job.server == self._name:
+            return Place(job.case, Role.SERVER, job.client)
+        return Place(job.case, Role.CLIENT, job.server)
+
+    def _further(self) -> list[Job]:
+        """The next iterations of the cells that differ."""
+        jobs = []
+        for place, change in self.changes().items():
+            pair = (self._name, place.peer) if place.role is Role.SERVER else (place.peer, self._name)
+            begin = len(change.head) + 1
+            jobs += [
+                Job(server=pair[0], client=pair[1], case=place.case, iteration=number)
+                for number in range(begin, begin + change.further)
+            ]
+        return jobs
+
+    def _equal(self, first: Sequence[Job]) -> int | None:
+        """The number of first jobs with equal packets in both builds; None in real time."""
+        if self._options.clock == clocks.REAL:
+            return None
+        return sum(
+            bool(hashes[0]) and hashes[0] == hashes[1]
+            for job in first
+            if (hashes := [packet_hashes(load_evidence(folder.artifacts(job))) for folder in self._folders.values()])
+        )
+
+
+class _Progress:
+    """Prints a line for each job that did not succeed, and for each tenth of a build's jobs."""
+
+    def __init__(self, out: Console, side: str) -> None:
+        self._out = out
+        self._side = side
+        self._tenths = 0
+        self._lock = threading.Lock()
+
+    def report(self, event: Progress) -> None:
+        """Show an event."""
+        if event.event != "finished" or event.result is None:
+            return
+        if event.result.outcome in (Outcome.FAILED, Outcome.ERROR):
+            self._out.print(f"{self._side}: {result_line(event.result, event.kind)}", soft_wrap=True)
+        with self._lock:
+            tenths = 10 * event.done // event.total
+            if tenths > self._tenths:
+                self._tenths = tenths
+                self._out.print(f"{self._side}: {event.done} of {event.total} jobs, {escape(event.result.job.case)}")

@@ -1,0 +1,188 @@
+"""`compare --across-clocks`: the differences between a run in real time and a run in virtual time, with causes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.markup import escape
+from rich.table import Table
+
+from runner.errors import UsageError
+from runner.model.artifacts import Evidence
+from runner.model.implementation import Role
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import Kind
+from runner.store import RunFolder, load_evidence
+
+REAL, VIRTUAL = "real", "virtual"
+BUSY = 0.5  # share of one CPU: above it, an endpoint is limited by the CPU at least for some time
+SMALL = 0.02  # relative difference of medians that needs no cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherOutcome:
+    """One job with two outcomes."""
+
+    job: Job
+    real: str  # outcome, with the code of the first finding
+    virtual: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellClocks:
+    """One cell of a measurement in both clocks. Goodput in bit/s. `busy`: by role, the largest share of one CPU that
+    the endpoint used in real time; empty when no CPU time was recorded."""
+
+    server: str
+    client: str
+    case: str
+    real: tuple[float, ...]
+    virtual: tuple[float, ...]
+    busy: dict[str, float]
+
+    @property
+    def difference(self) -> float:
+        """Median in virtual time ÷ median in real time − 1."""
+        return median(self.virtual) / median(self.real) - 1
+
+    @property
+    def cause(self) -> str:
+        """The reason of the difference, as far as the records show it."""
+        if abs(self.difference) <= SMALL:
+            return ""
+        if self.busy and max(self.busy.values()) >= BUSY:
+            role = max(self.busy, key=lambda role: self.busy[role])
+            return f"CPU: in real time the {role} used {self.busy[role]:.0%} of one CPU"
+        if min(self.real) <= median(self.virtual) <= max(self.real) and len(self.real) > 1:
+            return "chance: virtual time lies within the values of real time"
+        if len(self.real) < 3:
+            return f"unknown: only {len(self.real)} in real time, which may be chance"
+        return "unknown: neither CPU time nor chance explains it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcrossClocks:
+    """The comparison of a run in real time with a run in virtual time."""
+
+    real: str
+    virtual: str
+    equal: int  # jobs with the same outcome in both clocks
+    undecided: int  # jobs that ended as an error in either run
+    others: tuple[OtherOutcome, ...]
+    cells: tuple[CellClocks, ...]  # largest difference first
+
+    @property
+    def decided(self) -> int:
+        """The number of jobs that both runs decided."""
+        return self.equal + len(self.others)
+
+    def unexplained(self) -> list[CellClocks]:
+        """Cells with a difference that neither CPU time nor chance explains."""
+        return [cell for cell in self.cells if cell.cause.startswith("unknown")]
+
+
+def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
+    """Compare two runs of different clocks, in either order. Raises UsageError when they don't have one clock each."""
+    by_clock = {folder.run.clock: folder for folder in (first, second)}
+    if by_clock.keys() != {REAL, VIRTUAL}:
+        clocks = " and ".join(folder.run.clock for folder in (first, second))
+        raise UsageError(
+            f"--across-clocks needs one run in real time and one in virtual time, not {clocks}: leave out "
+            "--across-clocks."
+        )
+    real, virtual = by_clock[REAL], by_clock[VIRTUAL]
+    results, others = real.results(), virtual.results()
+    shared = sorted(results.keys() & others.keys(), key=str)
+    if not shared:
+        raise UsageError(f"{first.path} and {second.path} can't be compared: they have no job in common.")
+    decided = [job for job in shared if Outcome.ERROR not in (results[job].outcome, others[job].outcome)]
+    different = tuple(
+        OtherOutcome(job=job, real=_outcome(results[job]), virtual=_outcome(others[job]))
+        for job in decided
+        if results[job].outcome is not others[job].outcome
+    )
+    cells = sorted(_cells(real, virtual, shared), key=lambda cell: -abs(cell.difference))
+    return AcrossClocks(
+        real=real.name,
+        virtual=virtual.name,
+        equal=len(decided) - len(different),
+        undecided=len(shared) - len(decided),
+        others=different,
+        cells=tuple(cells),
+    )
+
+
+def _outcome(result: Result) -> str:
+    return f"{result.outcome.value} ({result.findings[0].code})" if result.findings else result.outcome.value
+
+
+def _cells(real: RunFolder, virtual: RunFolder, shared: Sequence[Job]) -> Iterator[CellClocks]:
+    """The cells of measurements with a goodput in both clocks."""
+    keys = dict.fromkeys((job.server, job.client_via, job.case_link) for job in shared)
+    for server, client, case in keys:
+        if case not in real.run.cases or real.run.cases[case].kind is not Kind.MEASUREMENT:
+            continue
+        jobs = [job for job in shared if (job.server, job.client_via, job.case_link) == (server, client, case)]
+        goodputs = [tuple(_goodputs(folder, jobs)) for folder in (real, virtual)]
+        if all(goodputs):
+            yield CellClocks(
+                server=server,
+                client=client,
+                case=case,
+                real=goodputs[0],
+                virtual=goodputs[1],
+                busy=_busy([load_evidence(real.artifacts(job)) for job in jobs]),
+            )
+
+
+def _goodputs(folder: RunFolder, jobs: Sequence[Job]) -> Iterator[float]:
+    results = folder.results()
+    for job in jobs:
+        result = results[job]
+        if result.outcome is Outcome.SUCCEEDED and result.sample is not None and result.sample.goodput:
+            yield result.sample.goodput
+
+
+def _busy(records: Sequence[Evidence | None]) -> dict[str, float]:
+    """By role, the largest CPU time per second of transfer."""
+    shares: dict[str, float] = {}
+    for evidence in records:
+        if evidence is None or not evidence.transfer_s:
+            continue
+        for role, endpoint in ((Role.CLIENT, evidence.client), (Role.SERVER, evidence.server)):
+            if endpoint.cpu_s:
+                share = endpoint.cpu_s / evidence.transfer_s
+                shares[role.value] = max(shares.get(role.value, 0.0), share)
+    return shares
+
+
+def sentences(comparison: AcrossClocks) -> Iterator[str]:
+    """Sentences: the numbers of equal and undecided jobs, each job with different outcomes, the cells."""
+    share = f"{comparison.equal / comparison.decided:.1%}" if comparison.decided else "none"
+    yield (
+        f"{comparison.decided} jobs were decided in both clocks, {share} of them with the same outcome. "
+        f"{comparison.undecided} more ended as an error in one of the clocks."
+    )
+    for other in comparison.others:
+        yield f"{other.job}: {other.real} in real time, {other.virtual} in virtual time"
+    if (unexplained := comparison.unexplained()) or comparison.cells:
+        yield (
+            f"Goodput of {len(comparison.cells)} cells: {len(comparison.cells) - len(unexplained)} agree within "
+            f"{SMALL:.0%} or differ with a known cause."
+        )
+
+
+def table(comparison: AcrossClocks) -> Table:
+    """Goodput of each cell in both clocks, with the cause of the difference."""
+    shown = Table("case", "pair", "real", "virtual", "difference", "cause", box=None)
+    for cell in comparison.cells:
+        shown.add_row(
+            escape(cell.case),
+            escape(f"{cell.client} → {cell.server}"),
+            f"{median(cell.real) / 1e6:.3f} Mbit/s (n={len(cell.real)})",
+            f"{median(cell.virtual) / 1e6:.3f} Mbit/s (n={len(cell.virtual)})",
+            f"{cell.difference:+.1%}",
+            cell.cause,
+        )
+    return shown

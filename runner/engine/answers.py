@@ -1,0 +1,92 @@
+"""Checks the form of a Docker Engine's answers and limits the time to read them: an engine of another host is not
+trusted."""
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from requests.exceptions import InvalidJSONError
+
+from runner.errors import LaneError
+
+_BLOCK = 1 << 20
+_FRAME = struct.Struct(">B3xI")
+_IDENTIFIER = re.compile(r"(sha256:)?[\w.-]{1,128}")
+_LONGEST_REASON = 200  # characters
+# The errors of docker-py and of this room for an answer of another form. The first is also an error of requests.
+_NOT_AN_ENGINES = (
+    InvalidJSONError,
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+@contextmanager
+def understood(action: str) -> Iterator[None]:
+    """Raises LaneError `not-an-engine` when an answer does not have the form that a Docker Engine's answer has."""
+    try:
+        yield
+    except _NOT_AN_ENGINES as error:
+        why = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        raise LaneError(
+            "not-an-engine", f"The engine could not {action}: its answer is not that of a Docker Engine ({why})."
+        ) from error
+
+
+def identifier(described: Mapping[str, Any]) -> str:
+    """The engine's identifier of an object. Raises ValueError when the text can't be one."""
+    identifier = described["Id"]
+    if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
+        raise ValueError(f"{str(identifier)[:40]!r} is no identifier")
+    return identifier
+
+
+class Timed:
+    """Reads from `read`; raises TimeoutError once `seconds` have passed, even if bytes keep coming slowly. `read(n)`
+    returns 1 to n bytes. `waits` is the socket below it whose time-out can be set; None: there is none.
+    """
+
+    def __init__(self, read: Callable[[int], bytes | None], seconds: float, waits: socket.socket | None = None) -> None:
+        self._read, self._waits = read, waits
+        self._deadline = time.monotonic() + seconds
+
+    def read(self, size: int) -> bytes:
+        """As many bytes as asked for; fewer at the end of the stream."""
+        data = b""
+        while len(data) < size:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the answer takes too long")
+            if self._waits is not None:
+                self._waits.settimeout(left)
+            part = self._read(size - len(data))
+            if not part:
+                break
+            data += part
+        return data
+
+
+def unframed(source: Timed, limit: int) -> bytes:
+    """The first `limit` bytes of a stream of frames: kind, length, content (Docker Engine API, ContainerAttach)."""
+    output = bytearray()
+    while len(output) < limit and len(head := source.read(_FRAME.size)) == _FRAME.size:
+        left = _FRAME.unpack(head)[1]
+        while left and len(output) < limit and (part := source.read(min(left, limit - len(output), _BLOCK))):
+            output += part
+            left -= len(part)
+    return bytes(output)
+
+
+def unix(text: str) -> float | None:
+    """The engine's time as seconds since 1970. The engine writes the year 1 for events that did not happen."""
+    moment = datetime.fromisoformat(text)
+    return moment.timestamp() if moment.year > 1 else None

@@ -1,0 +1,185 @@
+"""Both captures of a job as traces, and the facts and numbers from both together."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner import store
+from runner.decode import Trace, cached_decode, job_checks, load_tables, on_server_clock
+from runner.decode.tcp import cached_decode_tcp
+from runner.diagnose import Explanation
+from runner.diagnose.over_tcp import over_tcp
+from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
+from runner.errors import CaptureError
+from runner.judge.evidence import missed_datagrams
+from runner.judge.invariants import protocol_findings
+from runner.model.artifacts import Artifacts, Evidence
+from runner.model.implementation import Role
+from runner.model.protocol import HTTP09
+from runner.model.result import Finding, Invariant, LinkTruth, ProtectedPackets, Sample
+from runner.model.run import CaseRecord
+from runner.trace import TraceFacts, facts, series
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobTraces:
+    """Both captures of a job, as far as they can be read."""
+
+    facts: TraceFacts | None = None
+    """None: a capture is missing or broken; `problem` says which."""
+    sample: Sample | None = None
+    invariants: tuple[Invariant, ...] = ()
+    violations: tuple[Finding, ...] = ()
+    explanation: Explanation = field(default_factory=Explanation)
+    problem: str = ""
+    missed: int = 0
+    """Datagrams that the link delivered and that the receiver's capture lacks."""
+    tcp: bool = False
+    """Most packets of TCP have no protection at all."""
+
+    @property
+    def protected(self) -> ProtectedPackets | None:
+        """How many protected packets could be read; None without facts."""
+        if self.facts is None or (self.tcp and not self.facts.unread_packets):
+            return None
+        return ProtectedPackets(packets=self.facts.protected_packets, unread=self.facts.unread_packets)
+
+    @property
+    def missing(self) -> Finding | None:
+        """The finding when there are no packets to judge: neither a success, nor a failure of a stack."""
+        if self.facts is None:
+            return Finding(
+                code="no-capture",
+                requirement="Verdicts come from packets.",
+                expected="a capture at the client and one at the server",
+                actual=self.problem,
+            )
+        if not self.facts.connections:
+            return Finding(
+                code="no-connection",
+                requirement="Verdicts come from packets.",
+                expected="a connection in the captures",
+                actual="no connection could be read",
+            )
+        return None
+
+
+def read_traces(
+    artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None, *, tcp: bool
+) -> JobTraces:
+    """Decode, establish facts, measure, diagnose, and write `series.json`."""
+    try:
+        client_side, server_side = (_decode_tcp if tcp else _decode_quic)(artifacts, evidence)
+    except CaptureError as error:
+        return JobTraces(problem=str(error))
+    if client_side is None or server_side is None:
+        return JobTraces(problem="a capture is missing")
+    via = evidence.via
+    if split := via is not None and bool(via.splits if tcp else via.splits_quic):
+        server_side = client_side  # a proxy has one connection with each end: only the client's belongs to the job
+    elif evidence.real_link is not None and evidence.real_link.clock is not None:
+        client_side = on_server_clock(client_side, evidence.real_link.clock)
+    trace_facts = facts(client_side, server_side)
+    sample = measured(client_side, server_side, trace_facts, record)
+    explanation = Explanation()
+    if split:
+        sample = sample.from_client_alone
+    else:
+        explanation = explained(client_side, server_side, trace_facts, sample, record=record, truth=truth)
+    if tcp:
+        explanation = over_tcp(explanation)
+    plots = series(
+        client_side,
+        server_side,
+        trace_facts,
+        sample,
+        file_sizes=record.file_sizes,
+        forward=record.forward,
+        return_=record.return_,
+    )
+    window = window_of(artifacts.folder / "server" / "qlog", server_side)
+    document = plots | marks(explanation, origin_ns=int(plots["origin_unix_ns"]), window=window)
+    store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
+    # With several segments, the truth of one doesn't say which packets arrived.
+    whole_way = not evidence.boxes and not artifacts.ground_truth.is_file()
+    missed = missed_datagrams(client_side, server_side, truth) if whole_way else 0
+    violations = () if missed or tcp else protocol_findings(client_side, server_side)
+    if split:  # the client's peer is the proxy, not the server
+        violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
+    return JobTraces(
+        facts=trace_facts,
+        sample=sample,
+        invariants=(*_invariants(client_side, server_side, trace_facts, record), *_spoofed(truth)),
+        violations=violations,
+        explanation=explanation,
+        missed=missed,
+        tcp=tcp,
+    )
+
+
+def corrupts(record: CaseRecord) -> bool:
+    """Whether the link of the case changes packets on purpose."""
+    return any(direction.impairments.corruption for direction in (record.forward, record.return_))
+
+
+def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
+    """An invariant for each endpoint that sent packets with an address of the other end. The link drops such packets:
+    no capture has them, and no verdict counts them."""
+    spoofed = {"client": truth.spoofed_client, "server": truth.spoofed_server} if truth is not None else {}
+    for role, count in spoofed.items():
+        if count:
+            yield Invariant(
+                name=f"{role}_side.spoofed_packets",
+                holds=False,
+                expected="0",
+                actual=f"the link dropped {count} packets from the {role} with an address of the other end",
+            )
+
+
+def _invariants(
+    client_side: Trace, server_side: Trace, trace_facts: TraceFacts, record: CaseRecord
+) -> tuple[Invariant, ...]:
+    """The checks of each trace and of both together. Sizes are compared only where response data is the file: HTTP/0.9.
+
+    Where the link corrupts packets, unreadable packets prove nothing.
+    """
+    plain = all(connection.alpn == HTTP09 for connection in trace_facts.connections)
+    checks = [(f"client_side.{check.name}", check) for check in client_side.checks]
+    checks += [(f"server_side.{check.name}", check) for check in server_side.checks]
+    both = job_checks(client_side, server_side, record.file_sizes if plain else None)
+    checks += [(check.name, check) for check in both]
+    return tuple(
+        Invariant(
+            name=name,
+            holds=None if corrupts(record) and check.name == "undecrypted_packets" else check.holds,
+            expected=str(check.expected),
+            actual=str(check.actual),
+        )
+        for name, check in checks
+    )
+
+
+def _decode_quic(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None, Trace | None]:
+    """The traces of client and server as QUIC."""
+    return (
+        _decode(artifacts.client_capture, artifacts, artifacts.client_tables, evidence),
+        _decode(artifacts.server_capture, artifacts, artifacts.server_tables, evidence),
+    )
+
+
+def _decode_tcp(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None, Trace | None]:
+    """The traces of client and server as TCP."""
+    captures = artifacts.client_capture, artifacts.server_capture
+    folders = artifacts.client_tables, artifacts.server_tables
+    if all(capture.is_file() for capture in captures):
+        return cached_decode_tcp(captures, artifacts.key_logs, folders, kernel_drops=evidence.capture_drops)
+    client_side, server_side = (load_tables(folder) if folder.is_dir() else None for folder in folders)
+    return client_side, server_side
+
+
+def _decode(capture: Path, artifacts: Artifacts, tables: Path, evidence: Evidence) -> Trace | None:
+    """The trace of a capture, or of its tables when the capture was not kept; None without both."""
+    if capture.is_file():
+        return cached_decode(capture, artifacts.key_logs, tables, kernel_drops=evidence.capture_drops)
+    return load_tables(tables) if tables.is_dir() else None

@@ -1,0 +1,29 @@
+"""A judge: one part of the verdict on a job. `judging` chooses the judges and calls them in order."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Result
+from runner.model.run import CaseRecord
+from testcases.base import Case
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedJob:
+    """All that a judge may read."""
+
+    job: Job
+    artifacts: Artifacts
+    case: Case | None
+    """The declaration with the checks; None when the case has no checks, or no longer exists."""
+    record: CaseRecord
+
+
+class Judge(Protocol):
+    """One part of the verdict."""
+
+    def judge(self, judged: JudgedJob, result: Result) -> Result:
+        """`result` with the verdict of this judge. Reads only the job's folder. Files of endpoints never make it
+        raise."""

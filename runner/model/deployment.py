@@ -1,0 +1,32 @@
+"""A place where jobs run, as the loop over jobs sees it."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from runner.model.job import Job
+
+
+class Deployment(ABC):
+    """A place where jobs run: lanes of this host, guests, real links, or the replay of recorded jobs.
+
+    The campaign has numbered lanes, each of which runs one job at a time. Methods are called from many threads.
+    """
+
+    @abstractmethod
+    def run(self, job: Job, folder: Path, *, attempt: int) -> object:
+        """Run `job` and leave its artifacts in `folder`, `evidence.json` last. `attempt` counts from 1.
+
+        Raises LaneError when the harness can't run the job. BudgetError and HostRefusedError end the lane alone.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Make running jobs end soon."""
+
+    def lane_of(self, job: Job) -> int | None:  # noqa: ARG002 - for deployments whose lanes differ
+        """The lane that alone may run `job`; None when each lane may."""
+        return None
+
+    def resting(self, lane: int) -> str:  # noqa: ARG002 - for deployments whose lanes differ
+        """A sentence that says why the lane starts no job now, and until when. Empty when it may start jobs."""
+        return ""

@@ -1,0 +1,256 @@
+"""A station whose endpoint has its own network, as in lanes, behind a router that may hold a box.
+
+    client ── lan0 router sat0 ── bridge of Docker, host ══ link ══ host, bridge of Docker ── sat0 router wan0 ── server
+
+Endpoints have the addresses of lanes. The host's routes and interfaces stay unchanged: the router is an ordinary
+container on Docker's bridge, which translates its address and publishes the gateway's port.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from runner.engine.containers import Engine, Volume
+from runner.errors import LaneError
+from runner.lanes.addresses import CLIENT_HOSTS, LANE4, LANE6, LEFT4, LEFT6, RIGHT4, RIGHT6, SERVER4, SERVER_HOSTS
+from runner.lanes.endpoint import Endpoint
+from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS, plumber
+from runner.lanes.lane import look_for
+from runner.lanes.lane_base import accepts
+from runner.lanes.network import CLIENT_NETWORK4, GATEWAY, SERVER_NETWORK4, TERMINAL, cables
+from runner.lanes.supervised import Bell, Watched
+from runner.lanes.wiring import Route, routes_via, wiring_script
+from runner.model.implementation import Role
+from runner.model.middlebox import Box
+from runner.model.real_link import RemoteHost
+from runner.model.topology import CLIENT, SERVER
+from runner.remote.collected import CollectedOfJob
+from runner.remote.station import LOG, QUIET, SIDE_RIGHTS, Station
+
+_CUBIC = "cubic"  # whatever the host's default is
+_WIRINGS = 5000  # numbers of the cable's interfaces, above those that Docker uses
+_BOX_LOGS = "/box"  # where the side container sees the box's /logs
+_OFFLOADS = "tx off tso off gso off gro off"
+_WIRED_SECONDS = 60.0  # takes a second on an idle host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """The way of the traffic from router to router. `gateway`: the address of the server's host. `terminal`: the
+    client's address as the server's host sees it. `port`: the TCP and UDP port of the server's host. `server_port`: the
+    port on which the server listens in its own network. `forwards`: no box takes the traffic, so the routers translate
+    the server's address.
+    """
+
+    gateway: str
+    terminal: str
+    port: int
+    server_port: int
+    forwards: bool
+
+
+class RoutedStation(Station):
+    """`box`: the middlebox's container at this end, if any. Call `open_network` after `start_side`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        host: RemoteHost | None,
+        bell: Bell,
+        *,
+        endpoint: Endpoint,
+        name: str,
+        collected: CollectedOfJob,
+        box: Endpoint | None,
+        way: Way,
+    ) -> None:
+        super().__init__(engine, host, bell, endpoint=endpoint, name=name, collected=collected)
+        self.box = box
+        self._way = way
+        self._place = Box.TERMINAL if endpoint.role is Role.CLIENT else Box.GATEWAY
+        self._inner: Watched | None = None
+        self._router: Watched | None = None
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        """The endpoint's volumes; with a box, also /logs of the box."""
+        return (*super().volumes, *([Volume(name=f"{self.name}-box-logs", path=_BOX_LOGS)] if self.box else []))
+
+    def find_images(self) -> None:
+        super().find_images()
+        if self.box is not None:
+            self.box.find(self.engine)
+
+    def _parts(self) -> tuple[str, ...]:
+        return ("box", *super()._parts(), "plumber", "router", "inner")
+
+    def open_network(self, *, life: float, token: str) -> None:
+        """Make and wire both networks, with the capture at the endpoint. Raises LaneError."""
+        arguments = (str(round(life)), token)
+        self._inner = self._tools(
+            "inner",
+            ("inner", *arguments),
+            host={
+                **SIDE_RIGHTS,
+                "network_mode": "none",
+                "sysctls": NAMESPACE_SETTINGS,
+                "extra_hosts": list(CLIENT_HOSTS if self.role is Role.CLIENT else SERVER_HOSTS),
+            },
+        )
+        published = {f"{self._way.port}/{protocol}": self._way.port for protocol in ("tcp", "udp")}
+        at_gateway = self._place is Box.GATEWAY
+        self._router = self._tools(
+            "router",
+            ("router", *arguments),
+            host={
+                **SIDE_RIGHTS,
+                "network_mode": "bridge",
+                "sysctls": ROUTER_SETTINGS,
+                "port_bindings": published if at_gateway else {},
+            },
+            ports=((self._way.port, "tcp"), (self._way.port, "udp")) if at_gateway else (),
+        )
+        address = self._wire()
+        if self.box is not None:
+            ends = (address, self._way.gateway) if self._place is Box.TERMINAL else (self._way.terminal, address)
+            known = {"TERMINAL_ADDRESS": ends[0], "GATEWAY_ADDRESS": ends[1], "LINK_PORT": str(self._way.port)}
+            self.box.environment |= known
+        self._await(self._inner, ("listening on", "side ready"), "The capture")
+
+    def _wire(self) -> str:
+        """Connect the endpoint's network to the router. Returns the router's address on Docker's bridge."""
+        pids = [self.engine.state(holder.container).pid for holder in (self._inner, self._router) if holder is not None]
+        script = wiring(self._place, pids[0], pids[1], self._way)
+        rights = plumber()
+        host = {**rights.host, "network_mode": "host", "log_config": QUIET}
+        spec = replace(rights, command=("sh", "-c", script), stdin=False, host=host)
+        running = Watched(self.engine, self._make(f"{self.name}-plumber", spec, {}), self._bell)
+        running.start()
+        self._bell.wait(lambda: running.ended, timeout=_WIRED_SECONDS)
+        printed = self.engine.printed(running.container).strip()
+        if running.final is None or running.final.exit_code != 0:
+            raise LaneError("not-wired", f"The networks at the {self.role.value} could not be wired.", printed=printed)
+        return printed.splitlines()[-1]
+
+    def create_endpoint(
+        self,
+        *,
+        files: Mapping[str, bytes],
+        hosts: tuple[str, ...],  # noqa: ARG002 - its network has the names of lanes
+        volumes: tuple[Volume, ...] = (),
+        udp_port: int = 0,  # noqa: ARG002 - the router publishes the port
+        quota: int,
+    ) -> None:
+        """Make the endpoint's container in its own network, not started. `quota`: bytes for all of its volumes."""
+        assert self._inner is not None, "open_network() comes first"
+        host = {"network_mode": f"container:{self._inner.container}", "log_config": LOG}
+        spec = self.endpoint.container((*super().volumes, *volumes), quota=quota, host=host)
+        container = self._make(f"{self.name}-endpoint", spec, files)
+        self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
+
+    def create_box(self, files: Mapping[str, bytes], *, quota: int) -> None:
+        """Make the box, if any, with `files` such as its keys. It is not started."""
+        if self.box is None or self._router is None:
+            return
+        host = {"network_mode": f"container:{self._router.container}", "log_config": LOG}
+        logs = replace(self.volumes[-1], path="/logs")
+        container = self._make(f"{self.name}-box", self.box.container((logs,), quota=quota, host=host), files)
+        self.box.join(self.engine, Watched(self.engine, container, self._bell))
+
+    def box_ready(self) -> bool:
+        """True when the box has reported that it carries traffic, or when there is no box; waits for a second at
+        most."""
+        if self.box is None or self.side is None:
+            return True
+        return self.engine.execute(self.side.container, look_for(f"{_BOX_LOGS}/ready"))[0] == 0
+
+    def box_output(self) -> str:
+        """The output of the box, as far as its log reaches back."""
+        return self._output_of(self.box) if self.box is not None else ""
+
+    def box_logs(self, *, limit: int) -> Iterator[bytes]:
+        """/logs of the box as tar."""
+        return self.archive(_BOX_LOGS, limit=limit)
+
+    def inner_capture(self, *, limit: int) -> Iterator[bytes]:
+        """The capture at the endpoint, as a tar of one pcap file. Raises LaneError without a capture."""
+        if self._inner is None:
+            raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
+        return self._collected.counted(self.engine.archive(self._inner.container, "/side/capture.pcap", limit=limit))
+
+    def stop_side(self) -> str:
+        """End all captures and the probe. Returns what they printed."""
+        printed = super().stop_side()
+        if self._inner is None:
+            return printed
+        self.engine.signal(self._inner.container, "SIGTERM")
+        return printed + self._await_end(self._inner)
+
+    def _ready_from(self) -> Watched | None:
+        return self._inner
+
+    def listens(self, port: int) -> bool:
+        """Whether the endpoint accepts TCP on `port`."""
+        assert self._inner is not None, "open_network() comes first"
+        table = self.engine.execute(self._inner.container, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1]
+        return accepts(table, port)
+
+
+def wiring(place: Box, inner: int, router: int, way: Way) -> str:
+    """A shell script that connects an endpoint's network to its router; its last line is the router's address.
+
+    It runs in the host's own network and sees the processes of the host. `inner` and `router` are processes in the two
+    networks.
+    """
+    first, *_, last = cables(routed=True, ground=False)
+    inside = f"nsenter --net=/proc/{router}/ns/net"
+    if place is Box.TERMINAL:
+        pids, cable = {CLIENT: inner, TERMINAL: router}, first
+        routes = {
+            CLIENT: routes_via(LEFT4, LEFT6, LANE4, LANE6, controller=_CUBIC),
+            TERMINAL: [Route(CLIENT_NETWORK4, interface="lan0", controller=_CUBIC)],
+        }
+    else:
+        pids, cable = {SERVER: inner, GATEWAY: router}, last
+        # The client may have any address: without a box, the server sees the address of the client's host.
+        routes = {
+            SERVER: routes_via(RIGHT4, RIGHT6, LANE6, "default", controller=_CUBIC),
+            GATEWAY: [Route(SERVER_NETWORK4, interface="wan0", controller=_CUBIC)],
+        }
+    return "\n".join(
+        (
+            "set -eu",
+            f"gateway=$({inside} ip -4 route show default | cut -d' ' -f3)",
+            f"address=$({inside} ip -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')",
+            f"peer=$({inside} ip -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')",
+            'ours=$(ip -o link | sed -n "s/^$peer: \\([^@:]*\\).*/\\1/p")',
+            # At both ends of Docker's cable, so that captures show the packets of the link.
+            f"ethtool -K $ours {_OFFLOADS}",
+            f"{inside} ip link set eth0 down",
+            f"{inside} ip link set eth0 name sat0",
+            f"{inside} ip link set sat0 up",
+            f"{inside} ip route add default via $gateway dev sat0 congctl {_CUBIC}",
+            f"{inside} ethtool -K sat0 {_OFFLOADS}",
+            wiring_script(pids, [cable], routes, before=_WIRINGS),
+            f"{inside} sh -euc '{_crossing(place, way)}'",
+            "echo $address",
+        )
+    )
+
+
+def _crossing(place: Box, way: Way) -> str:
+    """Shell commands that make the router translate and forward traffic without a box."""
+    if not way.forwards:  # the blackhole route keeps packets from bypassing the box in the clear
+        return f"ip route add blackhole {SERVER_NETWORK4 if place is Box.TERMINAL else CLIENT_NETWORK4}"
+    ports = "meta l4proto { tcp, udp } th dport"
+    if place is Box.TERMINAL:
+        rules = _chain("there", "prerouting", f"iifname lan0 ip daddr {SERVER4} {ports} {way.server_port}"
+                       f" dnat to {way.gateway}:{way.port}")  # fmt: skip
+        rules += _chain("back", "postrouting", "oifname sat0 masquerade")
+    else:
+        rules = _chain("here", "prerouting", f"iifname sat0 {ports} {way.port} dnat to {SERVER4}:{way.server_port}")
+    return f'echo "table ip crossing {{ {rules} }}" | nft -f -'
+
+
+def _chain(name: str, hook: str, rule: str) -> str:
+    priority = "dstnat" if hook == "prerouting" else "srcnat"
+    return f"chain {name} {{ type nat hook {hook} priority {priority}; {rule}; }}; "

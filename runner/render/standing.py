@@ -1,0 +1,278 @@
+"""The data of one run that the front page and the pages about all runs show. The site's manifest keeps it."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypedDict
+
+from runner.compare.causes import ChangeLine, change_lines
+from runner.compare.trust import trust
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import ClientKind
+from runner.render.cells import Cell
+from runner.render.deciding import Decision
+from runner.render.metrics import BY_KEY
+from runner.render.view import RunView
+
+MOST_LINES = 10
+_EITHER = frozenset({"client-exit", "timeout", "wrong-alpn"})
+"""Codes that are observed at the client, whichever endpoint is at fault."""
+_ATTRIBUTED = frozenset({"files-differ"})
+"""Codes for which the judge names the role at fault from the packets. Without a role it is unknown."""
+_LEAST_FAILED = 2  # cells of a stack that must all have failed before it is blamed by elimination
+_GEO_RTT = (0.45, 0.9)  # s: a geostationary satellite on the way, once
+_GEO_NAMES, _LEO_NAMES = ("astra", "eutelsat"), ("leo", "starlink")
+
+
+class Failure(TypedDict):
+    """A failed cell of a stack. `whose` fault: `own`, `peer`, or `either` when no finding names a role."""
+
+    role: str  # of the stack
+    peer: str
+    case: str
+    href: str  # relative to the run's folder
+    whose: str
+    code: str
+    actual: str
+    packets: str
+    vantage: str
+
+
+class Standing(TypedDict):
+    """One stack in one run, in both roles."""
+
+    judged: int  # cells with a verdict
+    passed: int  # cells that succeeded
+    errors: int  # cells without a verdict, because the harness failed
+    failures: list[Failure]
+    cells: list[tuple[str, str, str, str, str]]  # of every cell: role, peer, case, outcome, URL
+
+
+class Best(TypedDict):
+    """The fastest server over one orbit. `equals`: other servers whose interval of ranks includes rank 1."""
+
+    orbit: str
+    case: str
+    href: str
+    server: str
+    delivery: str
+    spread: str
+    why_not: str
+    equals: list[str]
+
+
+class Changed(TypedDict):
+    """One line about cells that changed in the same way; `href` is relative to the run's folder, empty without a
+    page."""
+
+    state: str
+    subject: str
+    text: str
+    cause: str
+    href: str
+    stacks: list[str]
+
+
+class RunStanding(TypedDict):
+    """The document of one run."""
+
+    trusted: bool
+    reasons: list[str]
+    previous: str  # the run that it is compared with; empty: none
+    stacks: dict[str, Standing]
+    best: list[Best]
+    changes: list[Changed]  # at most `MOST_LINES`
+    more: int  # number of lines that are left out
+    new: list[str]  # sentences: images, stacks, cases and causes that the previous run does not have
+    disturbed: list[str]  # sentences: jobs that were run again, or ended as errors
+
+
+def standing(view: RunView) -> RunStanding:
+    """The document of one run."""
+    trusted = trust(len(view.run.order), view.results.values())
+    lines = change_lines(view.changes, view.previous, view.folder) if view.changes and view.previous else []
+    return {
+        "trusted": trusted.trusted,
+        "reasons": list(trusted.reasons),
+        "previous": view.previous.name if view.previous else "",
+        "stacks": {name: stack for name in stack_names(view) if (stack := _stack(view, name))["cells"]},
+        "best": list(_best(view)),
+        "changes": [_changed(view, line) for line in lines[:MOST_LINES]],
+        "more": max(0, len(lines) - MOST_LINES),
+        "new": list(_new(view)),
+        "disturbed": list(_disturbed(view.results.values())),
+    }
+
+
+def stack_names(view: RunView) -> list[str]:
+    """The stacks under test, in the order of the run: no middlebox, no origin server, no stock client."""
+    cells = [cell for cell in view.table.values() if cell.case.client is ClientKind.STACK]
+    stacks = {name for cell in cells for name in (cell.server, cell.stack)}
+    return [name for name in view.run.implementations if name in stacks]
+
+
+def colour(standing: Standing) -> str:
+    """The colour of a stack, which is also its CSS class.
+
+    `failed`: a cell failed by the stack's own fault; `mixed`: cells failed by an unknown fault; `succeeded`: no cell
+    failed by its fault; `none`: no verdict.
+    """
+    if not standing["judged"]:
+        return "none"
+    whose = {failure["whose"] for failure in standing["failures"]}
+    return "failed" if "own" in whose else "mixed" if "either" in whose else "succeeded"
+
+
+def _stack(view: RunView, name: str) -> Standing:
+    standing: Standing = {"judged": 0, "passed": 0, "errors": 0, "failures": [], "cells": []}
+    for cell in view.table.values():
+        if cell.case.client is not ClientKind.STACK:
+            continue
+        for role, stack, peer in (("server", cell.server, cell.client), ("client", cell.stack, cell.server)):
+            if stack != name:
+                continue
+            outcome = cell.css if cell.results else "none"
+            standing["cells"].append((role, peer, cell.case.name, outcome, cell.href))
+            standing["errors"] += outcome == "error"
+            if outcome in ("succeeded", "failed", "mixed"):
+                standing["judged"] += 1
+                standing["passed"] += outcome == "succeeded"
+            if outcome in ("failed", "mixed"):
+                standing["failures"].append(_failure(view, cell, role, peer))
+    return standing
+
+
+def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
+    failed = (result for result in cell.results if result.outcome is Outcome.FAILED)
+    finding: Finding | None = next((finding for result in failed for finding in result.findings), None)
+    named = finding.role if finding is not None and finding.code not in _EITHER else ""
+    if finding is None or finding.code not in _ATTRIBUTED:
+        named = named or _eliminated(view, cell)
+    at_fault = named == role or cell.server == cell.stack
+    whose = "either" if named not in ("client", "server") else "own" if at_fault else "peer"
+    return {
+        "role": role,
+        "peer": peer,
+        "case": cell.case.name,
+        "href": cell.href,
+        "whose": whose,
+        "code": finding.code if finding is not None else "",
+        "actual": finding.actual if finding is not None else "",
+        "packets": finding.places if finding is not None else "",
+        "vantage": finding.vantage if finding is not None else "",
+    }
+
+
+def _eliminated(view: RunView, cell: Cell) -> str:
+    """The role at fault when no finding names it; empty when it stays unknown.
+
+    A role is at fault when its stack failed in all its cells of the case, at least two, and the peer succeeded with
+    another stack.
+    """
+    judged = [other for other in view.cells_of(cell.case.name) if other.css in ("succeeded", "failed", "mixed")]
+    by_role = {
+        "server": [other.css for other in judged if other.server == cell.server],
+        "client": [other.css for other in judged if other.client == cell.client],
+    }
+    never = [role for role, outcomes in by_role.items() if "succeeded" not in outcomes]
+    return never[0] if len(never) == 1 and len(by_role[never[0]]) >= _LEAST_FAILED else ""
+
+
+def _best(view: RunView) -> Iterator[Best]:
+    """For each orbit, the fastest server in the measurement with the least loss and the most servers."""
+    for orbit in ("GEO", "LEO"):
+        over_orbit = [
+            decision
+            for decision in view.decided
+            if _orbit(decision) == orbit and decision.servers and not decision.label
+        ]
+        over_orbit.sort(key=lambda decision: (decision.case.forward.loss, -len(decision.servers)))
+        for decision in over_orbit[:1]:
+            first = decision.servers[0]
+            delivery = BY_KEY["ttlb"]
+            spread = first.summary.spread
+            span = f"{spread[0]} {delivery.number(spread[1])} to {delivery.text(spread[2])}" if spread else "n = 1"
+            yield {
+                "orbit": orbit,
+                "case": decision.case.name,
+                "href": f"index.html#{decision.case.name}",
+                "server": first.name,
+                "delivery": delivery.text(first.summary.median),
+                "spread": span,
+                "why_not": first.why_not,
+                "equals": [place.name for place in decision.servers[1:] if place.rank_low == 1],
+            }
+
+
+def _orbit(decision: Decision) -> str:
+    link = decision.case.link
+    names = {"LEO": _LEO_NAMES, "GEO": _GEO_NAMES}
+    for orbit, parts in names.items():
+        if any(part in link.base_name.lower() for part in parts):
+            return orbit
+    return "GEO" if _GEO_RTT[0] <= link.rtt <= _GEO_RTT[1] else ""
+
+
+def _changed(view: RunView, line: ChangeLine) -> Changed:
+    first = line.first
+    cell = view.table.get(first.key)
+    part = "" if first.iteration is None else "#findings" if first.aspect in ("outcome", "successes") else "#diagnoses"
+    many = len(line.cells) > 1
+    example = f"{first.key[1]} → {first.key[0]}: " if many else ""
+    return {
+        "state": line.state.value,
+        "subject": line.subject,
+        "text": f"{example}{first.aspect} {first.text}",
+        "cause": "; ".join(text for text in (first.cause, *line.images) if text),
+        "href": cell.href + part if cell is not None else "",
+        "stacks": sorted({name for change in line.cells for name in (change.key[0], *_client(view, change.key))}),
+    }
+
+
+def _client(view: RunView, key: tuple[str, str, str]) -> Sequence[str]:
+    cell = view.table.get(key)
+    return () if cell is None else (cell.stack,)
+
+
+def _new(view: RunView) -> Iterator[str]:
+    """Sentences about stacks, images, cases and causes that the previous run doesn't have."""
+    if view.previous is None:
+        return
+    old, new = view.previous.run, view.run
+    for name, stack in new.implementations.items():
+        known = old.implementations.get(name)
+        if known is None:
+            yield f"stack {name} {stack.version}"
+        elif (known.image_id, known.version) != (stack.image_id, stack.version):
+            versions = dict.fromkeys(record.version or "unknown version" for record in (known, stack))
+            version = " → ".join(versions)
+            ids = (record.image_id.removeprefix("sha256:") for record in (known, stack))
+            digests = " → ".join(image_id[:12] or "unknown" for image_id in ids)
+            yield f"image of {name}: {version}, {digests}"
+    cases = [case for case in new.cases if case not in old.cases]
+    if cases:
+        yield f"cases {', '.join(cases)}"
+    codes = _codes(view.results.values()) - _codes(view.previous.results().values())
+    for code in sorted(codes):
+        cells = [cell for cell in view.table.values() if code in _codes(cell.results)]
+        yield f"cause {code}, in {len(cells)} cells, first {cells[0].ends}, {cells[0].case.name}"
+
+
+def _codes(results: Collection[Result]) -> set[str]:
+    """Codes of findings and of broken rules."""
+    return {finding.code for result in results for finding in (*result.findings, *result.violations)}
+
+
+def _disturbed(results: Collection[Result]) -> Iterator[str]:
+    """Sentences about jobs that ended as errors, one for each code, and about jobs that were run again."""
+    reasons: dict[str, list[Result]] = {}
+    for result in results:
+        if result.outcome is Outcome.ERROR:
+            reasons.setdefault(result.findings[0].code if result.findings else "error", []).append(result)
+    for code, errors in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        first = errors[0]
+        actual = f": {first.findings[0].actual}" if first.findings else ""
+        yield f"{len(errors)} jobs ended as error {code}, first {first.client} → {first.server}, {first.case}{actual}"
+    again = [result for result in results if result.disturbed and not result.reused_from]
+    if again:
+        first = again[0]
+        where = f"{first.client} → {first.server}, {first.case}"
+        yield f"{len(again)} jobs were run again, first {where}: {first.disturbed[0]}"

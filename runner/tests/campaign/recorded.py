@@ -1,0 +1,59 @@
+"""Runs of recorded jobs, and campaigns over them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from runner.campaign.campaign import Campaign
+from runner.campaign.retention import Retention
+from runner.campaign.width import Width
+from runner.config.catalog import Catalog
+from runner.lanes.replay import Replay
+from runner.model.deployment import Deployment
+from runner.model.job import Job
+from runner.model.progress import Progress
+from runner.model.result import Result
+from runner.model.run import Run
+from runner.plan import runs
+from runner.plan.jobs import remaining
+from runner.store import RunFolder
+from runner.tests.conftest import RECORDINGS
+from runner.tests.records import select
+
+
+def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
+    """A run of one pair whose jobs are all recorded: a measurement on the lossy link, with the recorded size."""
+    selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
+    run = runs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
+    order = tuple(replace(job, case="lossy") for job in run.order)
+    return replace(run, cases={"lossy": lossy}, order=order)
+
+
+class Events(list[Progress]):
+    """An observer that keeps every event."""
+
+    def report(self, progress: Progress) -> None:
+        self.append(progress)
+
+
+def execute(
+    folder: RunFolder,
+    catalog: Catalog,
+    deployment: Deployment | None = None,
+    *,
+    lanes: str = "2",
+    retention: str = "all",
+    width: Width | None = None,
+) -> tuple[dict[Job, Result], list[Progress]]:
+    events = Events()
+    work = Campaign(
+        folder=folder,
+        cases=dict.fromkeys(folder.run.cases, catalog.cases["goodput"]),
+        todo=remaining(folder.run.order, folder.results(), frozenset()),
+        presets={},
+        deployment=deployment or Replay(RECORDINGS),
+        width=width or Width.parse(lanes),
+        retention=Retention(retention),
+        observer=events,
+    )
+    return work.execute(), events

@@ -1,0 +1,162 @@
+"""Which jobs of a campaign run beside each other, and which run alone."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.campaign.campaign import Campaign
+from runner.campaign.retention import Retention
+from runner.campaign.width import Width
+from runner.config.catalog import Catalog
+from runner.lanes.replay import Replay
+from runner.model import estimate
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import Kind
+from runner.plan import runs
+from runner.plan.jobs import GATE
+from runner.store import RunFolder
+from runner.tests.campaign.recorded import Events, execute, recorded_run
+from runner.tests.conftest import RECORDINGS
+
+
+def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "run"
+    run = recorded_run(path, catalog, iterations=26)
+    names = [GATE] * 8 + ["question"] * 8 + ["patient"] * 8 + ["number"] * 2
+    order = tuple(replace(job, case=name) for job, name in zip(run.order, names, strict=True))
+    question = replace(run.cases["lossy"], kind=Kind.TEST_CASE)
+    patient = replace(catalog.cases["handshakeloss"].record(), name="patient")
+    cases = {GATE: question, "question": question, "patient": patient, "number": run.cases["lossy"]}
+    folder = RunFolder.create(path, replace(run, cases=cases, order=order))
+    running: list[str] = []
+    houses: list[list[str]] = []  # what ran when one more job began
+
+    class Slow(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            running.append(job.case)
+            houses.append(sorted(running))
+            time.sleep(0.2)
+            super().run(replace(job, case="lossy", iteration=1), folder, attempt=attempt)
+            running.remove(job.case)
+
+    width = replace(Width.parse("auto"), most=4, _open=dict.fromkeys(Kind, 2))
+    results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
+    assert results.keys() == set(order)
+    assert any({"patient", "question"} <= set(house) for house in houses)
+    assert 2 < max(house.count("patient") for house in houses) <= width.waiting
+    assert max(map(len, houses)) > width.most
+    assert max(len(house) - house.count("patient") for house in houses) <= width.most
+    assert all("patient" not in house for house in houses[:7]), "before a handshake that may spare it"
+    assert not any({"patient", "number"} <= set(house) for house in houses)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
+    tmp_path: Path, catalog: Catalog, *, waits: bool
+) -> None:
+    path = tmp_path / "run"
+    run = recorded_run(path, catalog, iterations=1)
+    record = catalog.cases["handshakeloss"].record() if waits else run.cases["lossy"]
+    case = replace(record, name="lossy", kind=Kind.TEST_CASE)
+    folder = RunFolder.create(path, replace(run, cases={"lossy": case}))
+    assert estimate.waits(case) == waits
+    (first,) = folder.run.order
+    together: list[int] = []
+    running: list[Job] = []
+    events = Events()
+
+    class Slow(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            running.append(job)
+            together.append(len(running))
+            time.sleep(0.6)  # long enough for the other lane to begin
+            super().run(job, folder, attempt=attempt)
+            running.remove(job)
+
+    class TwoMore:
+        def further(self, job: Job, results: Mapping[Job, Result]) -> list[Job]:
+            assert job in results
+            return [replace(job, iteration=number) for number in (2, 3)] if job == first else []
+
+    results = Campaign(
+        folder=folder,
+        cases={"lossy": catalog.cases["goodput"]},
+        todo=folder.run.order,
+        presets={},
+        deployment=Slow(RECORDINGS),
+        width=replace(Width.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
+        retention=Retention("all"),
+        observer=events,
+        extension=TwoMore(),
+    ).execute()
+    assert sorted(job.iteration for job in results) == [1, 2, 3]
+    assert together == [1, 1, 2]
+    assert results == folder.results()
+    last = events[-1]
+    assert (last.done, last.total, last.seconds_left) == (3, 3, 0.0)
+
+
+def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path: Path, catalog: Catalog) -> None:
+    class Watched(Replay):
+        def __init__(self) -> None:
+            super().__init__(RECORDINGS)
+            self.running: set[Job] = set()
+            self.together: list[frozenset[Job]] = []
+
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            self.running.add(job)
+            self.together.append(frozenset(self.running))
+            time.sleep(0.3)  # long enough for the other lanes to begin
+            super().run(replace(job, case="lossy"), folder, attempt=attempt)
+            self.running.remove(job)
+
+    run = recorded_run(tmp_path / "run", catalog)
+    verdict = replace(run.cases["lossy"], name="verdict", kind=Kind.TEST_CASE)
+    order = tuple(replace(job, case=case) for case in ("verdict", "lossy", "verdict") for job in run.order[:3])
+    order = tuple(replace(job, iteration=at) for at, job in enumerate(order, start=1))
+    folder = RunFolder.create(tmp_path / "run", replace(run, cases={**run.cases, "verdict": verdict}, order=order))
+    watched = Watched()
+    Campaign(
+        folder=folder,
+        cases=dict.fromkeys(("lossy", "verdict"), catalog.cases["goodput"]),
+        todo=order,
+        presets={},
+        deployment=watched,
+        width=Width(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
+        retention=Retention("none"),
+    ).execute()
+    assert max(map(len, watched.together)) == 3
+    assert {len(jobs) for jobs in watched.together if any(job.case == "lossy" for job in jobs)} == {1}
+
+
+def test_a_stack_that_needs_the_cpus_for_itself_lets_others_pass(tmp_path: Path, catalog: Catalog) -> None:
+    together: list[frozenset[str]] = []
+    running: set[str] = set()
+
+    class Slow(Replay):
+        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+            running.add(str(job))
+            together.append(frozenset(running))
+            time.sleep(0.3)
+            super().run(replace(job, client="quinn", iteration=1), folder, attempt=attempt)
+            running.remove(str(job))
+
+    run = recorded_run(tmp_path / "run", catalog)
+    first = replace(run.order[0], server="quinn", client="quinn")
+    order = tuple(
+        replace(first, client=client, iteration=at)
+        for at, client in enumerate(("light", "heavy", "light", "heavy", "light"), start=1)
+    )
+    folder = RunFolder.create(tmp_path / "run", replace(run, order=order))
+    width = Width(most=2, _open={Kind.MEASUREMENT: 2, Kind.TEST_CASE: 2}, adaptive=True)
+    starved = Finding(code="disturbed", requirement="", expected="", actual="", role="client")
+    width.learn(runs.without_run(order[1], Outcome.ERROR, starved), Kind.MEASUREMENT)
+    results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
+    assert results.keys() == set(order)
+    assert max(map(len, together)) == 2
+    assert {len(jobs) for jobs in together if any("heavy" in job for job in jobs)} == {1}
+    assert len(together[1]) == 2, "the second light one did not wait for the heavy one before it"

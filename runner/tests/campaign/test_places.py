@@ -1,0 +1,32 @@
+"""Choices that real links refuse, before anything is connected."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.campaign.clocks import REAL
+from runner.campaign.places import LinkPlace
+from runner.config.catalog import Catalog
+from runner.config.choice import choose
+from runner.config.options import MatrixOptions
+from runner.errors import UsageError
+from runner.tests.remote.test_volume import LINK
+
+
+def _require(catalog: Catalog, *vias: str) -> None:
+    options = MatrixOptions(
+        servers=("origin",), clients=("downloader",), cases=("download",), vias=vias, links_file=Path("/nowhere")
+    )
+    LinkPlace((LINK,), REAL).require(choose(options, catalog, None))
+
+
+@pytest.mark.parametrize("via", ["none", "plain", "openvpn", "wireguard", "qpep", "qpep,none"])
+def test_middleboxes_whose_boxes_meet_at_one_port_cross_real_links(catalog: Catalog, via: str) -> None:
+    _require(catalog, via)
+
+
+@pytest.mark.parametrize("via", ["pep-split", "pep-split-gateway", "tcp-over-quic-quinn", "none,pep-split"])
+def test_others_are_refused_by_name(catalog: Catalog, via: str) -> None:
+    name = via.rpartition(",")[2]
+    with pytest.raises(UsageError, match=f"--via {name}: its boxes do not speak over one UDP port"):
+        _require(catalog, via)

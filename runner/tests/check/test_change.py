@@ -1,0 +1,170 @@
+"""When a cell of two builds runs again, what is called a change, and how often chance alone is called one."""
+
+import itertools
+from functools import cache
+from math import comb
+
+import pytest
+
+from runner.check.change import Change, State, confirmed_by_peers
+from runner.check.report import Place
+from runner.model.implementation import Role
+from runner.model.result import Finding, Outcome, Result, Sample
+from runner.plan.jobs import GATE_FAILED
+from testcases.hits import MISSED
+
+# S succeeded, F failed, X failed for another reason, U answered with 127, M missed by the impairment, D disturbed,
+# G not run, for the handshake had failed; P failed by its peer's fault, O by its own
+_LETTERS = {
+    "S": (Outcome.SUCCEEDED, ""),
+    "F": (Outcome.FAILED, "files-differ"),
+    "X": (Outcome.FAILED, "timeout"),
+    "U": (Outcome.UNSUPPORTED, ""),
+    "M": (Outcome.ERROR, MISSED),
+    "D": (Outcome.ERROR, "disturbed"),
+    "P": (Outcome.FAILED, "hello-changed"),
+    "O": (Outcome.FAILED, "no-retry"),
+    "G": (Outcome.SKIPPED, GATE_FAILED),
+}
+
+
+def results(letters: str) -> tuple[Result, ...]:
+    collected = []
+    for number, letter in enumerate(letters, start=1):
+        outcome, code = _LETTERS[letter]
+        role = {"P": "client", "O": "server"}.get(letter, "")
+        finding = Finding(code=code, requirement="It works.", expected="yes", actual="no", role=role)
+        findings = (finding,) if code else ()
+        collected.append(Result(server="a", client="b", case="c", iteration=number, outcome=outcome, findings=findings))
+    return tuple(collected)
+
+
+def change(base: str, head: str, peer: str = "b", *, confirmed: bool = False) -> Change:
+    return Change(place=Place("c", Role.SERVER, peer), base=results(base), head=results(head), confirmed=confirmed)
+
+
+def measured(base: list[float], head: list[float], *, questions: int = 1) -> Change:
+    def side(times: list[float]) -> tuple[Result, ...]:
+        return tuple(
+            Result(
+                server="a",
+                client="b",
+                case="goodput",
+                iteration=number,
+                outcome=Outcome.SUCCEEDED,
+                sample=Sample(file_size=1, ttlb=time),
+            )
+            for number, time in enumerate(times, start=1)
+        )
+
+    place = Place("goodput", Role.SERVER, "b")
+    return Change(place=place, base=side(base), head=side(head), measured=True, questions=questions)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "further", "state"),
+    [
+        ("S", "S", 0, State.SAME),
+        ("F", "F", 0, State.SAME),
+        ("U", "U", 0, State.SAME),
+        ("F", "X", 0, State.OTHER),
+        ("U", "F", 0, State.OTHER),
+        ("S", "F", 4, State.UNCONFIRMED),
+        ("SSSSS", "FFFFF", 0, State.WORSE),
+        ("SSSSS", "UUUUU", 0, State.WORSE),  # what was supported is no more
+        ("FFFFF", "SSSSS", 0, State.BETTER),
+        ("SSSSS", "FSSSS", 0, State.UNCONFIRMED),
+        ("SSSSS", "FFSSF", 5, State.UNCONFIRMED),
+        ("SSSSSSSSSS", "FFSSFFFFFS", 0, State.WORSE),
+        ("SSSSSSSSSS", "FFSSFFFSSS", 0, State.UNCONFIRMED),
+        ("M", "M", 1, State.OPEN),
+        ("MMM", "MMM", 0, State.OPEN),
+        ("S", "D", 0, State.OPEN),
+        ("PPPPP", "OOOOO", 0, State.WORSE),  # a peer that failed before hides no new fault of the stack
+        ("P", "P", 0, State.SAME),
+        ("O", "P", 0, State.OTHER),
+        ("SSSSS", "PPPPP", 0, State.WORSE),  # the peer fails with this change alone
+        ("S", "G", 0, State.OPEN),  # its handshake is what is called worse
+        ("SDS", "FFF", 3, State.UNCONFIRMED),  # a disturbed iteration is made up for
+    ],
+)
+def test_a_difference_counts_once_further_seeds_confirm_it(base: str, head: str, further: int, state: State) -> None:
+    assert (change(base, head).further, change(base, head).state) == (further, state)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "questions", "further", "state"),
+    [
+        ([9.0], [9.5], 1, 0, State.SAME),  # less than 10 %
+        ([9.0], [11.0], 1, 4, State.UNCONFIRMED),
+        ([9.0, 9.1, 9.2, 9.3, 9.4], [11.0, 11.1, 11.2, 11.3, 11.4], 1, 5, State.UNCONFIRMED),
+        ([9.0 + i / 10 for i in range(10)], [11.0 + i / 10 for i in range(10)], 68, 0, State.WORSE),
+        ([11.0 + i / 10 for i in range(10)], [9.0 + i / 10 for i in range(10)], 68, 0, State.BETTER),
+        ([9.0 + i for i in range(10)], [11.0 + i for i in range(10)], 68, 0, State.UNCONFIRMED),
+    ],
+)
+def test_a_delivery_time_counts_by_its_size_and_its_scatter(
+    base: list[float], head: list[float], questions: int, further: int, state: State
+) -> None:
+    item = measured(base, head, questions=questions)
+    assert (item.further, item.state) == (further, state)
+
+
+def group(*cells: tuple[str, str]) -> list[str]:
+    changes = {one.place: one for one in (change(*cell, f"peer{n}") for n, cell in enumerate(cells))}
+    return sorted(place.peer for place in confirmed_by_peers(changes))
+
+
+def test_many_peers_confirm_at_once_what_they_show_for_the_same_reason() -> None:
+    assert len(group(*[("S", "F")] * 7)) == 7
+    assert not group(*[("S", "F")] * 5)
+    # The last one fails for another reason, so it has to run again; where half fail with either build, nothing shows.
+    assert group(*[("S", "F")] * 9, ("S", "X")) == [f"peer{n}" for n in range(9)]
+    assert not group(*[("S", "F")] * 5, *[("F", "S")] * 5)
+
+
+# --- how often chance is called worse -----------------------------------------------------------------------------
+
+
+@cache
+def _after(base: str, head: str) -> tuple[int, State]:
+    item = change(base, head)
+    return item.further, item.state
+
+
+def called(rate: float, head_rate: float, wanted: State) -> float:
+    """The probability that a cell whose builds fail with these rates ends as `wanted`; counted, not drawn."""
+
+    def walk(base: tuple[int, int], head: tuple[int, int]) -> float:
+        # The rule looks at counts alone, so the order of the letters doesn't matter.
+        further, state = _after("S" * base[0] + "F" * base[1], "S" * head[0] + "F" * head[1])
+        if not further:
+            return float(state is wanted)
+        total = 0.0
+        for lost, lost_head in itertools.product(range(further + 1), repeat=2):
+            odds = comb(further, lost) * rate**lost * (1 - rate) ** (further - lost)
+            odds *= comb(further, lost_head) * head_rate**lost_head * (1 - head_rate) ** (further - lost_head)
+            if odds:
+                after = (base[0] + further - lost, base[1] + lost), (head[0] + further - lost_head, head[1] + lost_head)
+                total += odds * walk(*after)
+        return total
+
+    starts = itertools.product((0, 1), repeat=2)
+    return sum(
+        (rate if lost else 1 - rate)
+        * (head_rate if lost_head else 1 - head_rate)
+        * walk((1 - lost, lost), (1 - lost_head, lost_head))
+        for lost, lost_head in starts
+    )
+
+
+def test_chance_alone_is_hardly_ever_called_worse() -> None:
+    worst = max(called(rate / 20, rate / 20, State.WORSE) for rate in range(21))
+    assert worst < 0.002
+    assert called(0.1, 0.1, State.WORSE) < 1e-5
+
+
+def test_a_fault_that_always_shows_is_always_found_and_one_that_mostly_shows_mostly() -> None:
+    assert called(0.0, 1.0, State.WORSE) == 1.0
+    assert called(0.0, 0.9, State.WORSE) > 0.85
+    assert called(0.1, 1.0, State.WORSE) > 0.85

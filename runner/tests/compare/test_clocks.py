@@ -1,0 +1,70 @@
+"""`compare --across-clocks` counts outcomes, finds causes and refuses two runs of one clock."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.campaign import clocks
+from runner.compare.clocks import CellClocks, across_clocks, sentences
+from runner.config.catalog import load_catalog
+from runner.errors import UsageError
+from runner.model.job import Job
+from runner.model.result import Finding, Outcome, Result, Sample
+from runner.model.run import Kind
+from runner.store import RunFolder
+from runner.tests.guests.test_description import run_of
+
+CASE = "handshake"
+
+
+def folder_of(path: Path, clock: str, outcomes: list[Outcome], goodputs: list[float]) -> RunFolder:
+    """A run in `clock` with one job for each outcome."""
+    run = run_of(clock, load_catalog())
+    record = replace(run.cases[CASE], kind=Kind.MEASUREMENT)
+    folder = RunFolder.create(path, replace(run, cases={**run.cases, CASE: record}))
+    for number, (outcome, goodput) in enumerate(zip(outcomes, goodputs, strict=True), start=1):
+        job = Job(server="server", client="client", case=CASE, iteration=number)
+        finding = Finding(code="timeout", requirement="", expected="", actual="")
+        result = Result.of(job, outcome, *(() if outcome is Outcome.SUCCEEDED else (finding,)))
+        folder.save_result(replace(result, sample=Sample(file_size=1, goodput=goodput)))
+    return folder
+
+
+def test_outcomes_are_counted_and_medians_are_of_successes_alone(tmp_path: Path) -> None:
+    good, bad, ours = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERROR
+    real = folder_of(tmp_path / "real", clocks.REAL, [good, good, good, bad], [10.0, 11.0, 12.0, 99.0])
+    virtual = folder_of(tmp_path / "virtual", clocks.VIRTUAL, [good, bad, ours, bad], [5.0, 99.0, 99.0, 99.0])
+    comparison = across_clocks(virtual, real)  # in either order
+    assert (comparison.equal, len(comparison.others), comparison.undecided) == (2, 1, 1)
+    assert (comparison.others[0].real, comparison.others[0].virtual) == ("succeeded", "failed (timeout)")
+    assert any("succeeded in real time, failed (timeout) in virtual time" in text for text in sentences(comparison))
+    [cell] = comparison.cells
+    assert cell.real == (10.0, 11.0, 12.0)
+    assert cell.virtual == (5.0,)
+    assert cell.difference == pytest.approx(5.0 / 11.0 - 1)
+    assert comparison.unexplained() == [cell]
+
+
+def test_two_runs_of_one_clock_are_refused(tmp_path: Path) -> None:
+    runs = [folder_of(tmp_path / name, clocks.VIRTUAL, [Outcome.SUCCEEDED], [1.0]) for name in ("one", "two")]
+    with pytest.raises(UsageError, match="not virtual and virtual"):
+        across_clocks(*runs)
+
+
+@pytest.mark.parametrize(
+    ("real", "virtual", "busy", "cause"),
+    [
+        ((10.0, 10.0, 10.0), (10.1,), {"client": 0.99}, ""),
+        ((10.0, 10.0, 10.0), (15.0,), {"client": 0.4, "server": 0.9}, "CPU: in real time the server used 90%"),
+        ((8.0, 10.0, 14.0), (13.0,), {"client": 0.1}, "chance"),
+        ((10.0, 10.1, 10.2), (13.0,), {"client": 0.1}, "unknown: neither"),
+        ((10.0,), (13.0,), {}, "unknown: only 1"),
+    ],
+)
+def test_the_cause_of_a_difference(
+    real: tuple[float, ...], virtual: tuple[float, ...], busy: dict[str, float], cause: str
+) -> None:
+    cell = CellClocks(server="server", client="client", case=CASE, real=real, virtual=virtual, busy=busy)
+    assert cell.cause.startswith(cause)
+    assert bool(cell.cause) == bool(cause)

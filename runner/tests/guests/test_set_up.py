@@ -1,0 +1,64 @@
+"""Requirements of guests: memory and, without Docker, a folder in memory that lets programs run."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.errors import SetupError
+from runner.guests.memory import LEAST, require_memory
+from runner.guests.rootless import require_exec, temporary_folder
+
+
+@pytest.fixture
+def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system in memory from which no program can be run."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    monkeypatch.delenv("TMPDIR", raising=False)
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=64k", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def meminfo(folder: Path, size: int) -> Path:
+    path = folder / "meminfo"
+    path.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {size // 1024} kB\n")
+    return path
+
+
+def test_too_little_memory_is_told_before_anything_starts(tmp_path: Path) -> None:
+    require_memory(2, meminfo(tmp_path, 2 * LEAST))
+    with pytest.raises(SetupError, match=r"3 guests at once need .* are available: .* fewer --lanes"):
+        require_memory(3, meminfo(tmp_path, 2 * LEAST))
+
+
+def test_a_folder_in_memory_is_taken_where_programs_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    mounts = tmp_path / "mounts"
+    mounts.write_text("proc /proc proc rw 0 0\n")
+    with pytest.raises(SetupError, match=r"No such: .*\. Have /dev/shm mounted with exec"):
+        temporary_folder(mounts, [tmp_path])
+    place = tmp_path
+    while not place.is_mount():
+        place = place.parent
+    mounts.write_text(f"tmpfs {place} tmpfs rw 0 0\n")
+    assert temporary_folder(mounts, [tmp_path / "missing", tmp_path]) == tmp_path
+
+
+def test_file_systems_that_let_no_program_run(noexec: Path) -> None:
+    with pytest.raises(SetupError, match=f"No such: {noexec}"):
+        temporary_folder(folders=[noexec])
+    require_exec(noexec.parent)
+    with pytest.raises(SetupError, match="lets no program run"):
+        require_exec(noexec)
+
+
+def test_a_chosen_folder_may_be_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "mounts").write_text("")
+    assert temporary_folder(tmp_path / "mounts") == tmp_path

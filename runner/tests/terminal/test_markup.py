@@ -1,0 +1,44 @@
+"""Text of untrusted files and captures is printed as it is: `[/]` in it is no markup of the console."""
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from runner.model.job import Job
+from runner.model.middlebox import Crossing, Sight
+from runner.model.result import Outcome, Result
+from runner.terminal.middleboxes import show_crossing
+from runner.terminal.tables import show_decoded
+
+HOSTILE = "[/] [bold]x"
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=StringIO(), width=300)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_crossing_prints_its_texts(console: Console) -> None:
+    job = Job(server="quinn", client="quinn", case="page", iteration=1)
+    crossing = Crossing(connections=1, sights=(Sight(what=HOSTILE, visible=True),))
+    result = replace(Result.of(job, Outcome.SUCCEEDED), crossing=crossing, applied={HOSTILE: HOSTILE})
+    show_crossing(console, result)
+    assert printed(console).count(HOSTILE) == 3
+
+
+def test_names_in_a_capture_are_printed(console: Console) -> None:
+    connection = {
+        **dict.fromkeys(("client_ip", "server_ip"), "192.0.2.1"),
+        **dict.fromkeys(("client_port", "server_port"), 443),
+        **{"version": 1, "alpn": HOSTILE, "suite": None, "sni": HOSTILE, "retry": False, "resumed": False},
+    }
+    counts = dict.fromkeys(("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"), 0)
+    show_decoded(console, {**counts, "connections": [connection], "invariants": []})
+    assert printed(console).count(HOSTILE) == 2

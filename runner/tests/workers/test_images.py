@@ -1,0 +1,62 @@
+"""Images that the runner sends: what arrives is the very image, and only layers that lack are sent."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import docker
+import pytest
+
+from runner.engine import engine
+from runner.errors import SetupError
+from runner.images import archives
+from runner.lanes.holders import TOOLS
+from runner.workers import images
+from runner.workers.images import Wanted, bring
+
+pytestmark = pytest.mark.docker
+
+NAME = "bentpipe-test/worker-image:1"
+
+
+@pytest.fixture
+def client() -> Iterator[docker.DockerClient]:
+    with closing(engine.client()) as made:
+        yield made
+        if made.images.list(name=NAME):
+            made.images.remove(NAME, force=True)
+
+
+def test_an_image_is_sent_without_the_layers_that_are_there(client: docker.DockerClient) -> None:
+    text = f"FROM {TOOLS}\nRUN head -c 1000000 /dev/urandom > /sent\nENV SENT=yes\n"
+    made, _ = client.images.build(fileobj=io.BytesIO(text.encode()), tag=NAME, rm=True, forcerm=True)
+    required = Wanted(name=NAME, content=archives.content(made), digest="")
+    layers = archives.layers(made.attrs)
+    sent = 0
+
+    def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+        """A worker on this engine, from which the image is removed before its archive arrives there."""
+        nonlocal sent
+        if function is images.lacking:
+            return [required]
+        if function is images.chains:
+            return [chain for chain in images.chains() if chain != layers]
+        if function is images.append:
+            sent += len(arguments[1])
+        if function is images.load:
+            client.images.remove(NAME, force=True)
+            assert images.lacking((required,)) == [required]
+        return function(*arguments)
+
+    bring([required], ask, say=lambda _: None)
+    assert images.lacking((required,)) == []
+    assert 1_000_000 < sent < 1_500_000  # the base's layers have hundreds of megabytes
+
+
+def test_what_does_not_become_the_image_is_said(client: docker.DockerClient) -> None:
+    text = f"FROM {TOOLS}\nLABEL worker=image\nENV SENT=yes\n"
+    made, _ = client.images.build(fileobj=io.BytesIO(text.encode()), tag=NAME, rm=True, forcerm=True)
+    required = Wanted(name=NAME, content=(*archives.content(made)[:2], ["other"]), digest="")
+    with pytest.raises(SetupError, match="another image came out"):
+        bring([required], lambda function, *arguments: function(*arguments), say=lambda _: None)

@@ -1,0 +1,54 @@
+"""The beginnings of streams, from the bytes that the tables keep."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from runner.trace.intervals import Ints
+from runner.trace.scope import Scope
+from runner.trace.vantage import Vantage
+
+_KEPT = 5  # version of the decoder from which on tables have the heads of streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamHead:
+    """The beginning of what one endpoint sent on a stream, at one vantage point."""
+
+    stream_id: int
+    data: bytes
+    """Up to the first gap, or as many bytes as the tables keep."""
+    rows: Ints
+    """The rows of its STREAM frames, by offset."""
+
+
+def are_kept(scope: Scope) -> bool:
+    """Whether the tables of all captures have the heads of streams."""
+    return all(vantage.trace.meta.decoder_version >= _KEPT for vantage in scope.recording.vantages)
+
+
+def heads(scope: Scope, vantage: Vantage, sender: int) -> Iterator[StreamHead]:
+    """The streams on which `sender` sent data, by ID."""
+    frames = vantage.stream_frames
+    rows = np.flatnonzero(scope.mine(frames, sender))
+    rows = rows[np.lexsort((frames["offset"][rows], frames["stream_id"][rows]))]
+    if not len(rows):
+        return
+    ids, first = np.unique(frames["stream_id"][rows], return_index=True)
+    for stream_id, of_stream in zip(ids.tolist(), np.split(rows, first[1:]), strict=True):
+        yield StreamHead(stream_id=stream_id, data=_head(vantage, of_stream), rows=of_stream)
+
+
+def _head(vantage: Vantage, rows: Ints) -> bytes:
+    """The bytes from the beginning of a stream up to the first gap. `rows`: its frames, by offset."""
+    head = b""
+    for row in rows:
+        offset = int(vantage.stream_frames["offset"][row])
+        if offset > len(head):
+            break
+        data = vantage.stream_frames.cell("data", int(row))
+        if data is None:
+            break
+        head += data[len(head) - offset :]
+    return head

@@ -1,0 +1,14 @@
+"""An endpoint of aioquic whose ACK frames lie as LIE says."""
+
+import os
+import runpy
+import sys
+
+import lies  # noqa: F401 - notes its behaviours
+from common import BEHAVIOURS, ROLE
+
+_ENDPOINT = "/opt/aioquic/endpoint"
+
+BEHAVIOURS[os.environ["LIE"]][1]()
+sys.path.insert(0, _ENDPOINT)
+runpy.run_path(f"{_ENDPOINT}/{ROLE}.py", run_name="__main__")

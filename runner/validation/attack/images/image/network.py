@@ -1,0 +1,191 @@
+"""Frames with forged addresses, floods, and ways out of the lane."""
+
+import os
+import random
+import socket
+import struct
+import subprocess
+import time
+from contextlib import suppress
+
+from common import AFTER, BEFORE, BESIDE, INSTEAD, OWN, PEER, ROLE, behaviour, escaped
+
+
+def raw():
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sender.bind(("eth0", 0))
+    return sender, sender.getsockname()[4]
+
+
+def total(data):
+    data += b"\0" * (len(data) % 2)
+    words = sum(struct.unpack(f">{len(data) // 2}H", data))
+    words = (words & 0xFFFF) + (words >> 16)
+    return ~(words + (words >> 16)) & 0xFFFF
+
+
+def ip4(source, target, protocol, payload):
+    head = struct.pack(
+        ">BBHHHBBH4s4s",
+        0x45,
+        0,
+        20 + len(payload),
+        1,
+        0,
+        64,
+        protocol,
+        0,
+        socket.inet_aton(source),
+        socket.inet_aton(target),
+    )
+    return head[:10] + struct.pack(">H", total(head)) + head[12:] + payload
+
+
+def send_all(frames, seconds=2.0):
+    sender, _ = raw()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for frame in frames:
+            with suppress(OSError):
+                sender.send(frame)
+        time.sleep(0.005)
+
+
+def ethernet(payload, kind=b"\x08\x00", target=b"\xff" * 6):
+    return target + raw()[1] + kind + payload
+
+
+@behaviour(BESIDE)
+def forge_close():
+    udp = struct.pack(">HHHH", 443, 50000, 8 + 1200, 0) + b"\xc3\x00\x00\x00\x01" + os.urandom(1195)
+    send_all([ethernet(ip4(PEER, OWN, 17, udp)), ethernet(ip4(PEER, PEER, 17, udp))])
+
+
+@behaviour(BESIDE)
+def forge_arp():
+    frames = []
+    for address in (PEER, "193.167.0.2", "193.167.100.2"):
+        mac = raw()[1]
+        frames.append(
+            ethernet(
+                struct.pack(
+                    ">HHBBH6s4s6s4s",
+                    1,
+                    0x800,
+                    6,
+                    4,
+                    2,
+                    mac,
+                    socket.inet_aton(address),
+                    b"\xff" * 6,
+                    socket.inet_aton(OWN),
+                ),
+                b"\x08\x06",
+            )
+        )
+    send_all(frames)
+
+
+@behaviour(BESIDE)
+def forge_routers():
+    payload = bytes((134, 0, 0, 0, 64, 0)) + bytes(10) + os.urandom(32)
+    header = (
+        struct.pack(">IHBB", 6 << 28, len(payload), 58, 255)
+        + socket.inet_pton(10, "fe80::1")
+        + socket.inet_pton(10, "ff02::1")
+    )
+    send_all([ethernet(header + payload, b"\x86\xdd", b"\x33\x33\0\0\0\1")])
+
+
+@behaviour(BESIDE)
+def forge_everything():
+    end = time.monotonic() + 3
+    sender, mac = raw()
+    while time.monotonic() < end:
+        with suppress(OSError):
+            sender.send(
+                random.choice((b"\xff" * 6, os.urandom(6)))
+                + random.choice((mac, os.urandom(6)))
+                + os.urandom(random.randrange(2, 1400))
+            )
+
+
+@behaviour(INSTEAD)
+def flood_initials():
+    sender = socket.socket(type=socket.SOCK_DGRAM)
+    while True:
+        sender.sendto(
+            b"\xc3\x00\x00\x00\x01\x08" + os.urandom(8) + b"\x08" + os.urandom(8) + b"\x00\x44\x96" + os.urandom(1174),
+            (PEER, 443),
+        )
+
+
+@behaviour(INSTEAD)
+def flood_small():
+    sender = socket.socket(type=socket.SOCK_DGRAM)
+    while True:
+        sender.sendto(b"\x40", (PEER, 443))
+
+
+@behaviour(BESIDE)
+def attack_simulator():
+    for _ in range(2000):
+        with suppress(OSError):
+            socket.create_connection(("193.167.0.2", 57832), 0.2).send(os.urandom(5000))
+    for port in range(1, 1025):
+        with suppress(OSError):
+            sender = socket.create_connection(("193.167.0.2" if ROLE == "client" else "193.167.100.2", port), 0.02)
+            if port != 57832:
+                escaped(f"port {port} of the simulator: {sender.getpeername()}")
+
+
+@behaviour(BESIDE)
+def reach_out():
+    for target in ("172.17.0.1", "10.0.0.1", "169.254.169.254", "192.168.0.1", "193.167.0.1", "8.8.8.8", "127.0.0.11"):
+        for port in (22, 53, 80, 443, 2375, 2376):
+            with suppress(OSError):
+                socket.create_connection((target, port), 0.1)
+                escaped(f"reached {target}:{port}")
+    for address in ("/var/run/docker.sock", "/run/containerd/containerd.sock"):
+        if os.path.exists(address):
+            escaped(address)
+
+
+@behaviour(BESIDE)
+def scan_lanes():
+    flood_socket = socket.socket(type=socket.SOCK_DGRAM)
+    flood_socket.settimeout(0.02)
+    for last in range(1, 255):
+        for network in ("193.167.0", "193.167.100", "172.17.0", "172.18.0"):
+            address = f"{network}.{last}"
+            if address in (PEER, OWN):
+                continue
+            with suppress(OSError):
+                flood_socket.sendto(b"\xc3\x0a\x0a\x0a\x0a\x08" + bytes(1300), (address, 443))
+                _, sender = flood_socket.recvfrom(2000)
+                if sender[0] not in (PEER, OWN):
+                    escaped(f"{sender} answers")
+
+
+def run(command):
+    return subprocess.run(command, shell=True, capture_output=True, timeout=10).returncode == 0
+
+
+@behaviour(AFTER)
+def link_down():
+    run("ip link set eth0 down")
+
+
+@behaviour(BEFORE)
+def small_mtu():
+    run("ip link set eth0 mtu 68")
+
+
+@behaviour(BEFORE)
+def take_the_peers_address():
+    run(f"ip address add {PEER}/32 dev lo")
+
+
+@behaviour(BEFORE)
+def shape_own_link():
+    run("tc qdisc add dev eth0 root netem delay 2s loss 60%")

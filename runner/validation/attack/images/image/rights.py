@@ -1,0 +1,92 @@
+"""Capabilities, mounts, system calls, and other processes."""
+
+import os
+import time
+from contextlib import suppress
+
+from common import BESIDE, LIBC, behaviour, escaped
+
+
+@behaviour(BESIDE)
+def gain_rights():
+    for number in (0, *range(4, 40)):
+        LIBC.prctl(24, number, 0, 0, 0)
+    status = open("/proc/self/status").read()
+    effective = int(status.partition("CapEff:\t")[2].split()[0], 16)
+    allowed = sum(1 << bit for bit in (0, 1, 3, 5, 6, 7, 10, 12, 13))
+    if effective & ~allowed:
+        escaped(f"capabilities {effective & ~allowed:x}")
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        os.execv("/setuid-shell", ["setuid-shell", "-p", "-c", "[ $EUID = 0 ] && exit 7"])
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7:
+        escaped("setuid")
+
+
+@behaviour(BESIDE)
+def mounts():
+    for action, function in (
+        ("mount", lambda: LIBC.mount(b"none", b"/mnt", b"tmpfs", 0, None)),
+        ("unshare", lambda: LIBC.unshare(0x10000000)),
+        ("chroot", lambda: LIBC.chroot(b"/")),
+    ):
+        if function() == 0:
+            escaped(action)
+    for path in (
+        "/www/x",
+        "/certs/x",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sysrq-trigger",
+        "/sys/fs/cgroup/x",
+        "/dev/kmsg",
+        "/proc/sys/net/core/rmem_max",
+    ):
+        with suppress(OSError), open(path, "w"):
+            escaped(f"wrote {path}")
+
+
+@behaviour(BESIDE)
+def clock():
+    with suppress(OSError, PermissionError):
+        time.clock_settime(time.CLOCK_REALTIME, 0)
+        escaped("set the clock")
+
+
+@behaviour(BESIDE)
+def trace_others():
+    for pid in range(1, 400):
+        if pid != os.getpid() and os.path.exists(f"/proc/{pid}") and LIBC.ptrace(16, pid, 0, 0) == 0:
+            name = open(f"/proc/{pid}/cmdline").read()
+            if "aioquic" not in name and "hostile" not in name and "bash" not in name and "endpoint" not in name:
+                escaped(f"traced {name}")
+            LIBC.ptrace(17, pid, 0, 0)
+
+
+@behaviour(BESIDE)
+def system_calls():
+    for name, number in (
+        ("bpf", 321),
+        ("perf_event_open", 298),
+        ("keyctl", 250),
+        ("init_module", 175),
+        ("kexec_load", 246),
+        ("open_by_handle_at", 304),
+        ("swapon", 167),
+        ("reboot", 169),
+        ("sethostname", 170),
+        ("userfaultfd", 323),
+    ):
+        arguments = (0, 0, 0, 0, 0) if name != "reboot" else (0xFEE1DEAD, 672274793, 0, 0, 0)
+        if LIBC.syscall(number, *arguments) >= 0:
+            escaped(name)
+
+
+@behaviour(BESIDE)
+def environment_of_others():
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            with suppress(OSError):
+                text = open(f"/proc/{pid}/environ", "rb").read()
+                if b"HOME=/root" in text and b"TESTCASE" not in text and len(text) > 30:
+                    escaped(f"environment of {pid}")
