@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from runner.config.catalog import Catalog, load_catalog
 from runner.model.artifacts import Artifacts
+
+settings.register_profile("bentpipe", deadline=None)  # a time limit per example would fail on a busy host
+settings.load_profile("bentpipe")
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

@@ -115,7 +115,7 @@ def test_names_of_cases_are_not_rounded(options: dict[str, tuple[str, ...]], nam
     assert _cases(**options) == names
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(1000, 10**9), min_size=1, max_size=4, unique=True),
     losses=st.lists(st.floats(0, 1, exclude_min=True), min_size=1, max_size=4, unique=True),

@@ -12,7 +12,7 @@ from runner.decode.handshake import (
 from runner.decode.transport_parameters import parse_transport_parameters
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     bodies=st.lists(st.binary(max_size=60), min_size=1, max_size=5),
     cuts=st.lists(st.tuples(st.integers(0, 300), st.integers(1, 90)), max_size=30),

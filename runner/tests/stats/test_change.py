@@ -20,7 +20,7 @@ def test_without_ties_the_rank_test_is_scipys_exact_one(before: int, after: int)
         assert rank_test(first, second) == pytest.approx(theirs, rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(GROUP, GROUP)
 def test_with_ties_every_split_is_counted(first: list[float], second: list[float]) -> None:
     def distance(x: list[float], y: list[float]) -> float:

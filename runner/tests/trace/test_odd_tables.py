@@ -64,7 +64,7 @@ def _capture(packets: list[Packet]) -> Any:
     return trace(packets, connection(client_random=b"a"), connection(client_random=None, odcid=None))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(client=st.none() | _PACKETS, server=st.none() | _PACKETS)
 def test_any_tables_give_facts_numbers_and_series(client: list[Packet] | None, server: list[Packet] | None) -> None:
     client_side = _capture(client) if client is not None else None
@@ -90,7 +90,7 @@ _SENDING = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_SENDING)
 def test_retransmissions_equal_those_counted_byte_by_byte(sending: list[tuple[int, int, int, bool]]) -> None:
     server = [Packet(0.0, SERVER, 0, type="initial")]
