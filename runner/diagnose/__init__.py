@@ -1,9 +1,9 @@
-"""Facts and packets → the reasons why a transfer took its time. `detectors` has one file per detector; there is no
-list.
+"""Find the reasons why a transfer was slow, from its facts and packets. `detectors` has one file per detector; there is
+no other list of them.
 
-A detector is a module with its `PATTERNS`, which declare the codes of its diagnoses, and a function
-`detect(course: Course) -> Iterator[Diagnosis]`: pure, without a loop over packets. It yields nothing when its evidence
-is missing.
+A detector is a module with `PATTERNS`, which declare the codes of its diagnoses, and a function
+`detect(course: Course) -> Iterator[Diagnosis]`. The function is pure and has no loop over packets. It yields nothing
+when its evidence is missing.
 """
 
 import pkgutil
@@ -28,7 +28,7 @@ Detector = Callable[[Course], Iterator[Diagnosis]]
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The reasons why one transfer took its time."""
+    """The reasons why one transfer was slow."""
 
     spans: tuple[Span, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
@@ -52,7 +52,7 @@ def find_detectors() -> dict[str, Detector]:
 
 
 def find_patterns() -> dict[str, tuple[Pattern, ...]]:
-    """Module name → what its detector can find."""
+    """Module name → the patterns that its detector can find."""
     return {name: module.PATTERNS for name, module in _modules().items()}
 
 
@@ -66,7 +66,8 @@ def explain(
     path: PathImpairments = NO_PATH_IMPAIRMENTS,
     truth: LinkTruth | None = None,
 ) -> Explanation:
-    """The limits over the time and all diagnoses, in order of time. Empty without response data in both captures."""
+    """The limits over time and all diagnoses, in order of time. The explanation is empty unless both captures have
+    response data."""
     view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth)
     if view is None:
         return Explanation()

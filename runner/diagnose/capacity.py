@@ -1,9 +1,10 @@
-"""The capacity of the forward link: as configured for an emulated link, as the trace shows for a real link.
+"""The capacity of a link: configured for an emulated link, found in the trace for a real link.
 
-The advertised data rate is no capacity: a link sold with 50 Mbit/s may deliver 20. Where all packets in a window of one
-RTT waited longer than on the empty path, there was a queue in front of the link; then the link was full, and the rate
-of arrivals is its capacity. Pairs of packets that arrived further apart than they were sent show the capacity for a
-moment only: enough to state a size, but not to call the link full. Without either the capacity is unknown.
+The advertised data rate is not the capacity: a link that is sold with 50 Mbit/s may deliver 20 Mbit/s. Where all
+packets in a window of one RTT took longer than over the empty path, there was a queue in front of the link. Then the
+link was full, and the rate of arrivals is its capacity. Pairs of packets that arrived further apart than they were sent
+show the capacity only for a moment. This is enough to state the capacity, but not to call the link full. Without a
+queue and without such pairs the capacity is unknown.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from runner.model.link_record import LinkParameters
 from runner.trace.intervals import Bools, Ints
 
 _WAITED = (0.003, 0.03)  # s, and RTTs; shorter waits are jitter
-_LEAST_PACKETS = 8  # share of a window
+_LEAST_PACKETS = 8  # in a window
 _LEAST_WINDOWS = 2
 _LONGEST_GAP = 0.25  # windows; a standing queue delivers without a pause
 _APART = 2.0  # ratio of the distances at arrival and at departure
@@ -26,8 +27,7 @@ _LEAST_PAIRS = 30
 
 @dataclass(frozen=True)
 class Capacity:
-    """Data rate of the forward link in bit/s of IP packets; `rate[i]` holds from `start[i]` on, in seconds on the
-    client's axis."""
+    """Data rate of a link in bit/s of IP packets. `rate[i]` holds from `start[i]` on, in seconds since the origin."""
 
     start: Floats
     rate: Floats
@@ -38,7 +38,7 @@ class Capacity:
     """Whether arrivals at this rate mean that the link is full."""
 
     def bits(self, low: Floats, high: Floats) -> Floats:
-        """Bytes that the link can carry between the moments `begin` and `end`."""
+        """Bits that the link can carry between the moments `low` and `high`."""
         return self._carried(high) - self._carried(low)
 
     def _carried(self, at: Floats) -> Floats:
@@ -68,7 +68,7 @@ class Arrivals:
         return max(_WAITED[0], _WAITED[1] * self.rtt)
 
     def rates(self, starts: Floats) -> Floats:
-        """Per moment: bit/s that arrived in the window after it."""
+        """Per moment: the rate of arrivals in bit/s in the window that begins there."""
         order = np.argsort(self.time, kind="stable")
         time, total = self.time[order], np.append(0, np.cumsum(self.size[order]))
         low, high = np.searchsorted(time, starts), np.searchsorted(time, starts + self.window)
@@ -102,7 +102,7 @@ class Arrivals:
         return whole
 
     def capacity(self) -> Capacity:
-        """The capacity of a real link, as the trace shows it."""
+        """The capacity of a real link, from the trace."""
         rates = self.rates(self.starts)
         highest = float(rates.max(initial=1.0))
         always = np.array([-1e9])
@@ -131,7 +131,7 @@ def as_set(forward: LinkParameters, shift: float) -> Capacity:
 
 
 def least_around(values: Floats, cells: int) -> Floats:
-    """Per cell: the smallest of `values` in so many cells around it."""
+    """Per cell: the smallest of `values` in the `cells` cells around it."""
     padded = np.pad(values, (cells // 2, cells - 1 - cells // 2), constant_values=np.inf)
     least: Floats = sliding_window_view(padded, cells).min(axis=1)
     return least

@@ -29,12 +29,12 @@ class Cells:
 
     @cached_property
     def window(self) -> float:
-        """Length of a cell in seconds."""
+        """Seconds of the window around a cell: one RTT, at least 50 ms."""
         return self.view.window
 
     @cached_property
     def edges(self) -> Floats:
-        """Middles of the cells, in seconds by the client's clock."""
+        """Where cells begin and end, in seconds since the origin, in the client's time."""
         begin, end = self.view.first_byte, self.view.last_byte
         count = int(np.clip(np.ceil((end - begin) / self.window * _CELLS_PER_RTT), 16, _MOST_CELLS))
         return np.linspace(begin, end, count + 1)
@@ -45,17 +45,18 @@ class Cells:
 
     @cached_property
     def sending(self) -> Floats:
-        """The same moments by the clock of the server's capture."""
+        """The middles of the cells by the clock of the server's capture."""
         return self.middle - self.view.shift
 
     @cached_property
     def per_window(self) -> int:
-        """Cells of a window, at least 1."""
+        """Number of cells in a window, at least 1."""
         width = float(self.edges[1] - self.edges[0])
         return max(1, min(len(self.middle), round(self.window / width))) if width > 0 else 1
 
     def around(self, values: NDArray[np.generic], cells: int) -> Floats:
-        """Per cell: the mean of `values` over so many cells around it, fewer at both ends."""
+        """Per cell: the mean of `values` over the `cells` cells around it. Near the first and the last cell there are
+        fewer."""
         total = np.append(0.0, np.cumsum(values, dtype=np.float64))
         place = np.arange(len(values))
         low, high = np.maximum(place - cells // 2, 0), np.minimum(place + (cells + 1) // 2, len(values))
@@ -78,8 +79,8 @@ class Cells:
 
     @cached_property
     def full(self) -> Bools:
-        """Per cell: whether the forward link was full. Arrivals fill 90 % of the window at its capacity, or, on a real
-        link, each packet of the window had waited."""
+        """Per cell: whether the forward link was full. It was full when arrivals fill 90 % of the window at its
+        capacity, and, on a real link, also when each packet of the window had waited."""
         full: Bools = (self.utilisation >= _FULL) & self.view.capacity.by_queue
         if self.view.forward.is_real:
             full |= self._standing
@@ -88,7 +89,7 @@ class Cells:
     @cached_property
     def return_use(self) -> Floats:
         """Per cell: bytes that the client sent in the window around it, divided by the bytes that the return link can
-        carry; 0 where that is unknown, or without a capture at the client."""
+        carry. 0 where the capacity is unknown, or without a capture at the client."""
         client = self.view.transfer.recording.client
         if client is None or not np.isfinite(self.view.return_rate):
             return np.zeros(len(self.middle))
@@ -122,7 +123,8 @@ class Cells:
 
     @cached_property
     def starved(self) -> Bools:
-        """Per cell: whether the server's buffer was empty, or ran empty at least twice in the window."""
+        """Per cell: whether the server's buffer was empty, or ran empty before and after the cell with at most half a
+        window between the two."""
         return self.supply.empty(self.sending, self.window / 2)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The server's packets in flight at any moment: for each packet the time from which on it is no longer in flight."""
+"""The server's packets in flight at any moment. For each packet it is known until when it is in flight."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,7 +73,8 @@ class Flight:
 
 
 def flight(recording: Recording, connection: int) -> Flight | None:
-    """The flight of a connection; None without captures at both ends, or without such packets."""
+    """The flight of a connection; None without captures at both ends, or without ack-eliciting 1-RTT packets of the
+    server."""
     server, origin = recording.server, recording.origin_ns
     if server is None or origin is None:
         return None
@@ -132,10 +133,11 @@ def ack_ranges(vantage: Vantage, rows: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def first_cover(points: Ints, first: Ints, last: Ints, time: Floats) -> Floats:
-    """Per point (sorted, distinct): the `time` of the first range that covers it, infinity when none does.
+    """Per point (sorted, distinct): the `time` of the first range that covers it; infinity when no range covers it.
 
-    Ranges include both ends and are in order of time. Each range covers the points by two overlapping runs whose length
-    is a power of two; the runs are then split downwards: O((n + m) log n), without a loop over packets.
+    Ranges include both ends and are in order of time. Each range is written as two overlapping runs of points whose
+    length is a power of two. Then each run is split into halves, from the longest to the shortest. This takes
+    O((n + m) log n) and no loop over packets.
     """
     count = len(points)
     low, high = np.searchsorted(points, first), np.searchsorted(points, last, side="right") - 1

@@ -1,25 +1,26 @@
 """The limit that held the transfer back at each moment, from the first Initial packet to the last byte.
 
-Times are those of the client: a moment of the server is moved to the arrival, over an empty link, of a packet sent at
-that moment. Until the first response byte the limit is HANDSHAKE, except for the time that the server took to answer.
-From there on the time is cut into cells of at most 1/16 RTT, each with a window of one RTT around it: one turn of a
-sender's feedback loop (RFC 9002 §7). The first of these that holds is the limit of a cell:
+Times are those of the client: a moment of the server becomes the moment at which a packet sent then would arrive over
+an empty link. Until the first response byte the limit is HANDSHAKE, except for the time that the server took to answer.
+From the first response byte on, the time is cut into cells of about 1/16 RTT. Each cell has a window of one RTT around
+it, because a sender's feedback loop takes one RTT (RFC 9002 §7). The first limit of this list that holds is the limit
+of the cell:
 
-1. OUTAGE: the path carried nothing, as configured and as the simulator counted.
-2. LINK: arrivals fill 90 % of the window at the forward link's capacity (less the losses of the loss model behind it);
-   on a real link also where each packet of the window had waited. The advertised rate is never the capacity.
-3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA leave less than two packets, here or in 40 % of the window.
-4. RECOVERY or HANDSHAKE: no response has unsent bytes. Sent bytes are missing at the client, or the server waits for a
-   request.
-5. PACING or APPLICATION: the server rests although its window has room: less than half of the recent bytes are in
-   flight, and it learnt of no loss for two RTTs. At least three such rests, about one per RTT, are PACING, others
-   APPLICATION. APPLICATION also holds where datagrams that aren't full show that the buffer ran empty again and again
-   (`supply.py`).
-6. CONGESTION_WINDOW: at least half of the recent bytes are in flight, so that the sender waits for ACKs or spreads its
-   window over the RTT; or it learnt of a loss, or of CE, within two RTTs, and reacts to it.
+1. OUTAGE: the path carried nothing. For an emulated link the outage was configured and the simulator counted losses.
+2. LINK: arrivals fill 90 % of the window at the forward link's capacity, less the losses of the loss model behind it.
+   On a real link LINK also holds where each packet of the window had waited. The advertised rate is never the capacity.
+3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA allow less than two packets, here or in 40 % of the window.
+4. RECOVERY or HANDSHAKE: no response has unsent bytes. RECOVERY: the client misses bytes that were sent. HANDSHAKE: the
+   server waits for a request.
+5. PACING or APPLICATION: the server rests although its window has room, that is, less than half as many bytes are in
+   flight as recently, and the server learnt of no loss for two RTTs. At least three such rests, about one per RTT, are
+   PACING; other rests are APPLICATION. APPLICATION also holds where datagrams that aren't full show that the server's
+   buffer ran empty again and again (`supply.py`).
+6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits for ACKs or
+   spreads its window over the RTT. It also holds for two RTTs after the server learnt of a loss or of CE.
 
-Single cells take the limit of the majority in half a window. All other time is UNKNOWN, and all time where the server's
-capture lacks packets.
+All other time is UNKNOWN. When the server's capture lacks packets, UNKNOWN takes the place of CONGESTION_WINDOW.
+At the end each cell takes the most frequent limit of the half window around it.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ _ORDER = tuple(Limit)
 
 @dataclass(frozen=True)
 class Course:
-    """A transfer with the limits over its time; detectors read this."""
+    """A transfer with its limits over time. Detectors read this."""
 
     view: View
     cells: Cells
@@ -57,7 +58,7 @@ class Course:
         return max(self.view.last_byte - self.view.begin, 1e-9)
 
     def of_limit(self, limit: Limit) -> tuple[Span, ...]:
-        """The spans that this limit held back."""
+        """The spans in which this limit held the transfer back."""
         return tuple(span for span in self.spans if span.limit is limit)
 
 
@@ -84,7 +85,8 @@ def shares(spans: tuple[Span, ...]) -> dict[str, float]:
 
 
 def _beginning(view: View) -> list[Span]:
-    """Spans up to the first response byte: handshake and request, the server's time to answer, a lost first byte."""
+    """Spans up to the first response byte: handshake and request, the server's time to answer, and the retransmission
+    of a lost first byte."""
     moments = np.array([view.room.busy[0].min(), view.seconds(view.sent.time_ns[view.own[:1]])[0]]) + view.shift
     asked, answered = np.clip(moments, view.begin, view.first_byte).tolist()
     return [
@@ -127,7 +129,8 @@ def _classify(cells: Cells) -> Ints:
 
 
 def _whole(cells: Cells) -> Bools:
-    """Whether the server has no new byte left to send: all bytes still missing at the client had been sent."""
+    """Per cell: whether the server has no new byte left to send, so that all bytes that the client still misses have
+    been sent."""
     _, end = cells.view.room.busy
     whole: Bools = cells.sending >= end.max()
     return whole

@@ -1,4 +1,4 @@
-"""Diagnoses of transfers over TCP: the patterns of QUIC alone are left out, the others cite TCP's RFCs."""
+"""Diagnoses of transfers over TCP: without the patterns that exist only in QUIC. The others cite TCP's RFCs."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from runner.diagnose import Explanation, find_patterns
 
 
 def over_tcp(explanation: Explanation) -> Explanation:
-    """The explanation, with only the diagnoses that hold for TCP, which use nothing but bytes, times, arrivals and
+    """The explanation with only those diagnoses that hold for TCP. They use only bytes, times, arrivals and
     acknowledgements."""
     sections = sections_of_tcp()
     kept = (diagnosis for diagnosis in explanation.diagnoses if diagnosis.code in sections)

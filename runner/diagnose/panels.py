@@ -13,7 +13,7 @@ from runner.trace.rtt import rtt_samples
 _MOST_PACKETS = 20_000
 _MOST_POINTS = 1_500
 _MOMENTS = 600
-_NO_LIMIT = 2.0**34  # bytes; a client that allows so much holds nothing back
+_NO_LIMIT = 2.0**34  # bytes; such a high limit holds nothing back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,8 @@ class Panels:
         )
 
     def document(self) -> dict[str, Any]:
-        """The panels for `series.json`, in bytes and µs. `t_us` is delta-coded; `number` and `length` are lists of
-        value, repetitions, value, …; numbers are delta-coded before that."""
+        """The panels for `series.json`, in bytes and µs. `t_us` is delta-coded. `number` and `length` are lists of
+        value, run length, value, run length, …; packet numbers are first delta-coded."""
         ceiling = [round(value) if value < _NO_LIMIT else None for value in self.ceiling.tolist()]
         return {
             "packets": {
@@ -86,7 +86,7 @@ class Panels:
 
 
 def _highest(time: Floats, value: Floats) -> tuple[Floats, Floats]:
-    """The points in order of time; where there are too many, the highest of each few neighbours."""
+    """The points in order of time. Of too many points only the highest of each few neighbours remains."""
     order = np.argsort(time, kind="stable")
     time, value = time[order], value[order]
     every = -(-len(time) // _MOST_POINTS)

@@ -1,4 +1,4 @@
-"""The time of a response in slices of one RTT (rounds): the bytes in flight in each, and their limit."""
+"""The time of a response in slices of one RTT (rounds), with the bytes in flight and the limit of each."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from runner.trace.intervals import Bools
 @dataclass(frozen=True)
 class Rounds:
     """Per round: its start in the client's time, the most bytes in flight, whether the congestion window was the limit
-    in most of it, and whether the server had learnt of a loss or of CE before its end. A retransmission counts as a
-    loss: it lowered the window even if the first copy arrived."""
+    in most of the round, and whether the server had learnt of a loss or of CE before its end. A retransmission counts
+    as a loss, because it lowered the window even if the first copy arrived."""
 
     start: Floats
     length: float

@@ -1,4 +1,4 @@
-"""When the path carried no packet, or no packet of the sent size."""
+"""The times in which the path carried no packet, or no packet of the sent size."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ from runner.trace.intervals import Ints
 from runner.trace.vantage import Recording
 
 _EVERY_PATH = 1200  # bytes of UDP payload (RFC 9000 §14)
-_LEAST_SILENCE = 0.4  # s in which all packets of the server were lost, and at least one RTT
+_LEAST_SILENCE = 0.4  # s in which all packets of the server were lost; the silence must also last one RTT
 _LEAST_DROPS = 3  # single probes get lost when a sender searches for the path's MTU (RFC 8899 §5.1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """A silence in seconds since the origin, in the client's time. `over`: when a packet arrived again, not before
-    `end`, because a sender can't know the end earlier (RFC 9002 §6.2); infinity when none arrived."""
+    """A silence in seconds since the origin, in the client's time. `over`: when a packet arrived again (RFC 9002 §6.2:
+    a sender notices the end of an outage only with its next probe); infinity when no packet arrived again."""
 
     start: float
     end: float
@@ -53,8 +53,8 @@ def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None,
 
 
 def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: float) -> Silence | None:
-    """The outage that the trace of a real link shows: the longest time, at least one RTT and 0.4 s, in which every
-    packet of the server was lost. A few datagrams that are lost together are no outage."""
+    """The outage in the trace of a real link: the longest time in which every packet of the server was lost. It must
+    last at least one RTT and 0.4 s, because a few datagrams that are lost together are no outage."""
     client, origin = recording.client, recording.origin_ns
     if client is None or origin is None or not flight.arrived.any():
         return None
@@ -67,14 +67,15 @@ def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: flo
     best = int(np.where(chosen, lasted, 0.0).argmax())
     start, end = float(flight.time[first[best]]) + shift, float(flight.time[last[best]]) + shift
     came = (client.datagrams["time_ns"][client.datagrams["sender"] == SERVER] - origin) / 1e9
-    # Datagrams sent before may still arrive at the beginning of the outage.
+    # Datagrams that were sent before the outage may still arrive at its beginning.
     swallowed = flight.row[first[best] : last[best] + 1]
     return Silence(start=start, end=end, over=_next(came, end), swallowed=swallowed)
 
 
 def black_hole(recording: Recording, flight: Flight, truth: LinkTruth | None, shift: float) -> Silence | None:
-    """The time in which all datagrams of the server above 1200 B were lost and the simulator counted them as too long;
-    None without such a time. `shift`: seconds from the server to the client over the empty path."""
+    """The time in which all datagrams of the server above 1200 B were lost, up to the last such datagram. None when
+    these are fewer than three, or when the simulator counted fewer than three datagrams as too long. `shift`: seconds
+    from the server to the client over the empty path."""
     server = recording.server
     if truth is None or truth.forward.dropped_mtu < _LEAST_DROPS or server is None:
         return None

@@ -1,8 +1,9 @@
-"""Whether the server's application supplied less than the path carries. Datagrams that aren't full show it.
+"""Whether the server's application supplied less data than the path carries. Datagrams that aren't full show this.
 
-A stack that has data fills its datagrams. When the server sends a shorter datagram and then rests until something other
-than an ACK lets it continue, its buffer had run empty. An application that writes a little every few milliseconds
-leaves such a datagram after each write; its data rate alone looks like that of a small window.
+A stack that has data fills its datagrams. When the server sends a shorter datagram and then rests, and no ACK ends the
+rest, its buffer had run empty. An application that writes a little every few milliseconds causes such a datagram after
+each write. Its data rate looks like that of a small congestion window, so the data rate is not enough to distinguish
+them.
 """
 
 from dataclasses import dataclass
@@ -18,21 +19,21 @@ from runner.trace.intervals import Bools, Ints
 _FULL = 0.97  # share of the size of the largest datagrams
 _MEDIAN = 50
 _LEAST_REST = 0.001  # s
-_BY_ACK = 0.0005  # s from an ACK to the packets that it allows
+_BY_ACK = 0.0005  # s in which a server usually reacts to an ACK with packets
 _ROOM_PACKETS = 2
 _LEAST_TIMES = 4
 _LEAST_CALM = 0.6  # share of the short datagrams
 _LEAST_CALM_AS_WRITTEN = 0.3  # ACKs of two packets may arrive in step with the application
-_LEAST_VARIED = 4  # number of datagrams whose size or number of stream bytes differs from that of most
+_LEAST_VARIED = 4  # datagrams whose size, or number of stream bytes, differs from the most frequent value
 _USUAL = 0.3  # share of the datagrams with the same size, or the same number of stream bytes
-_OFTEN = 0.15  # of the datagrams
+_OFTEN = 0.15  # share of the datagrams
 _REGULAR = 0.7  # share of the distances between short datagrams
 _LONG_REST = 0.125  # windows
 _LEAST_RESTS = 30
-_MOST = 75  # per cent
-_SLOWEST = 0.004  # s
-_OF_REST = 0.25
-_MOSTLY = 0.4  # of the datagrams
+_MOST = 75  # percentile of the reaction times
+_SLOWEST = 0.004  # s from an ACK to the packets that it allows
+_OF_REST = 0.25  # share of the median rest
+_MOSTLY = 0.4  # share of the datagrams
 _LONGER = 2.5  # ratio to the rest after other datagrams
 _ABOVE_PACER = 2.0  # ratio to the median of the rests
 
@@ -45,7 +46,7 @@ class Supply:
 
     @cached_property
     def packets(self) -> Ints:
-        """Rows of the server-side capture's packets."""
+        """Rows of the packets in the server-side capture."""
         rows: Ints = np.unique(self.view.sent.packet[self.view.own])
         return rows
 
@@ -88,8 +89,8 @@ class Supply:
 
     @cached_property
     def _largest(self) -> Ints:
-        """Per datagram: bytes of the largest earlier datagram that had data, or that an ACK had confirmed. A probe of
-        the path's MTU (RFC 8899 §4.1) has no data, but its ACK shows the possible size of the next datagrams."""
+        """Per datagram: bytes of the largest datagram until then that had response data or was acknowledged. A probe of
+        the path's MTU (RFC 8899 §4.1) has no data, but its ACK shows that the next datagrams can have its size."""
         flight, server = self.view.flight, self.view.transfer.recording.server
         assert server is not None
         passed = np.isfinite(flight.acked)
@@ -102,8 +103,9 @@ class Supply:
 
     @cached_property
     def _filled(self) -> Bools:
-        """The sizes that the stack takes for full. A stack that fills its datagrams puts fewer stream bytes into a
-        datagram that also has an ACK, and keeps the size: such sizes are frequent, with varying stream bytes."""
+        """Per datagram: whether the stack takes its size for full. A stack that fills its datagrams puts fewer stream
+        bytes into a datagram that also has an ACK frame, and so keeps the size. Full datagrams therefore have a
+        frequent size, and their numbers of stream bytes vary."""
         filled = np.zeros(len(self.size), dtype=bool)
         sizes, count = np.unique(self.size, return_counts=True)
         for size in sizes[count >= _USUAL * len(self.size)]:
@@ -115,8 +117,8 @@ class Supply:
 
     @cached_property
     def as_written(self) -> Bools:
-        """Per datagram: whether it ends a write of the application. The datagrams between two rests then have the same
-        number of stream bytes again and again, and the stack could have put more into the last one."""
+        """Per datagram: whether a write of the application ends with it. Then the datagrams between two rests have the
+        same number of stream bytes again and again, and the last datagram had space for more data."""
         written = np.zeros(len(self.size), dtype=bool)
         # A pacer may rest between any two datagrams; the rests of an application are longer.
         pacer = _ABOVE_PACER * float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
@@ -125,7 +127,7 @@ class Supply:
         return written & ~self._filled
 
     def _ends_of_writes(self, rest: float) -> Bools:
-        """Per datagram: whether it ends a write. `rest` in seconds: shorter rests are those of the pacer."""
+        """Per datagram: whether a write ends with it. `rest` in seconds: shorter rests are those of the pacer."""
         write_ends = np.zeros(len(self.size), dtype=bool)
         ends = np.flatnonzero(np.diff(self.time) > rest)
         if len(ends) < _LEAST_TIMES:
@@ -138,7 +140,8 @@ class Supply:
         mine = written == usual
         if mine.sum() < max(_LEAST_TIMES, _USUAL * len(ends)):
             return write_ends
-        # A datagram before it was larger, or datagrams with an ACK are larger and have as much data.
+        # The last datagram could have been larger if an earlier datagram of the write was larger. The same holds if
+        # datagrams that also have an ACK frame are larger and have as many stream bytes.
         could = float(np.mean(self.size[ends][mine] < largest[mine])) > _REGULAR
         sizes = np.bincount(left[mine])
         if could or sizes.sum() - sizes.max() >= _LEAST_VARIED:
@@ -147,14 +150,14 @@ class Supply:
 
     @cached_property
     def short(self) -> Bools:
-        """Per datagram: whether the server could have put more into it, and had credit. Datagrams at the end of a
-        response don't count."""
+        """Per datagram: whether it had space for more data and the client's flow control allowed more. Datagrams at the
+        end of the last response don't count."""
         if not len(self.size):
             return np.zeros(0, dtype=bool)
         largest = self._largest.astype(np.float64)
         hole = self.view.black_hole
         after = np.zeros(len(self.size), dtype=bool) if hole is None else self.time + self.view.shift >= hole.start
-        if after.any():  # larger datagrams don't pass from there on
+        if after.any():  # from the start of the black hole on, larger datagrams don't pass
             largest[after] = np.percentile(self.size[after], _MEDIAN)
         before_end = self.time < float(self.view.room.busy[1].max())
         less = ((self.size < _FULL * largest) & ~self._filled) | self.as_written
@@ -163,16 +166,18 @@ class Supply:
 
     @cached_property
     def emptied(self) -> Bools:
-        """Per datagram: whether the buffer ran empty with it: it is short, a rest follows, and no ACK ended the rest.
+        """Per datagram: whether the buffer ran empty with it: the datagram is short and a rest follows.
 
-        At least four datagrams, and 60 % of all short ones, must be like that, because some stacks fill the rest of a
-        congestion window with a short datagram; 30 % suffice where the writes themselves can be seen. Where ACKs arrive
-        in step with the application, many short datagrams at equal distances in bytes show the size of its writes.
+        For at least four datagrams, and at least 60 % of those with a rest, no ACK may end the rest. Otherwise no
+        datagram counts, because some stacks fill the rest of a congestion window with a short datagram. 30 % suffice
+        where the writes themselves can be seen. Many short datagrams at equal distances in bytes suffice, too: they
+        show the size of the application's writes even where ACKs arrive at the same times as the writes.
         """
         following = np.append(self.time[1:], np.inf)
         acks = self._acks
         rests = self.short & (following - self.time > _LEAST_REST)
-        # No ACK just before the next datagram, or an earlier ACK that allowed no packet.
+        # An ACK did not end the rest if no ACK arrived just before the next datagram. It did not end the rest either
+        # if an earlier ACK arrived during the rest and no packet followed it.
         reaction = self._reaction(following)
         earlier = np.searchsorted(acks, following - reaction) > np.searchsorted(acks, self.time + _BY_ACK)
         by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - reaction)
@@ -186,15 +191,15 @@ class Supply:
         return rests
 
     def doubtful(self, start: float, end: float) -> bool:
-        """Whether most datagrams between two moments of the server's clock are shorter than earlier ones. Both an
-        application that writes less than a datagram at a time and a small window look like that."""
+        """Whether most datagrams between two moments of the server's clock are shorter than earlier datagrams. Such
+        datagrams may come from an application that writes less than a datagram at a time, or from a small window."""
         inside = (self.time >= start) & (self.time < end)
         less = (self.size < _FULL * self._largest) & ~self._filled
         return bool(inside.any()) and float(np.mean((less | self.as_written)[inside])) > 0.5
 
     def _reaction(self, following: Floats) -> float:
-        """Seconds that the server needs from an ACK to the packets that it allows: half a millisecond, or more where
-        the rests after full datagrams show a slower stack or host. `following`: when the next datagram was sent."""
+        """Seconds from the arrival of an ACK to the packets that it allows: half a millisecond, or more where the rests
+        after full datagrams show a slower stack or host. `following`: when the next datagram was sent."""
         gap = following - self.time
         long = (gap > _LEAST_REST) & np.isfinite(gap)
         rests = ~self.short & long
@@ -202,22 +207,22 @@ class Supply:
         if rests.sum() < _LEAST_RESTS or (place < 0).any():
             return _BY_ACK
         since = following[rests] - self._acks[place]
-        # Rests that are hardly longer would always contain an ACK.
+        # The reaction time must be much shorter than a rest: otherwise an ACK would seem to end every rest.
         longest = (
             min(_SLOWEST, _OF_REST * float(np.median(gap[self.short & long]))) if (self.short & long).any() else 0.0
         )
         return float(np.clip(np.percentile(since, _MOST), _BY_ACK, max(_BY_ACK, longest)))
 
     def _rests_longer(self, gap: Floats) -> bool:
-        """Whether the server rests longer after short datagrams than after others. Otherwise each write of the
-        application waits until the stack has taken the previous one (quic-go: 32 KiB each), and no buffer runs empty.
-        `gap`: seconds from each datagram to the next."""
+        """Whether the server rests longer after short datagrams than after others. If not, no buffer ran empty: each
+        write of the application waits until the stack has taken the previous write (quic-go: 32 KiB each), and a short
+        datagram ends each write. `gap`: seconds from each datagram to the next."""
         chosen = np.flatnonzero(self.short)
         if not len(chosen):
             return False
         region = slice(int(chosen[0]), int(chosen[-1]) + 1)
         short, gap = self.short[region], gap[region]
-        if short.mean() > _MOSTLY:  # each write is a datagram
+        if short.mean() > _MOSTLY:  # each write fits into a datagram
             return True
         return float(gap[short].mean()) >= _LONGER * float(gap[~short].mean())
 
@@ -225,7 +230,7 @@ class Supply:
         if rests.sum() < max(_LEAST_TIMES, _OFTEN * len(rests)):
             return False
         steps = np.bincount(np.diff(np.cumsum(self.size)[rests]))
-        # A write of more than a datagram: datagrams of equal size may be the largest that the stack makes.
+        # A write must be larger than a datagram, because datagrams of equal size may be the largest of the stack.
         usual = int(steps.argmax())
         return usual > int(self.size.max()) and float(steps[usual]) >= _REGULAR * float(steps.sum())
 
@@ -239,8 +244,8 @@ class Supply:
         return np.sort(self.view.seconds(acks["time_ns"][mine]))
 
     def empty(self, at: Floats, longest: float) -> Bools:
-        """Per moment of the server's clock: whether the buffer was empty, or ran empty within `longest` seconds before
-        and again within that time after it."""
+        """Per moment of the server's clock: whether the buffer was empty, or ran empty before and after the moment with
+        at most `longest` seconds between the two."""
         idle = np.zeros(len(at), dtype=bool)
         times = self.time[self.emptied]
         if not len(times):

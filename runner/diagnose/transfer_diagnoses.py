@@ -38,7 +38,7 @@ def explained(
     record: CaseRecord,
     truth: LinkTruth | None,
 ) -> Explanation:
-    """The reasons why the transfer of a job took its time; empty when its captures have no response data."""
+    """The reasons why the transfer of a job was slow; empty unless both captures have response data."""
     transfer = Transfer(Recording(client_side, server_side))
     return explain(
         transfer, facts, numbers, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
@@ -53,9 +53,9 @@ def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
 
 def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow | None) -> dict[str, object]:
     """The explanation for `series.json`: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence),
-    and the curves of `Panels.document` with the server's congestion window in bytes at the moments of the bytes in
-    flight (empty without a window in a qlog). Times in seconds since the origin; `origin_ns`: the origin as Unix
-    time."""
+    and the curves of `Panels.document`. `in_flight` also gets the server's congestion window in bytes at the same
+    moments; the list is empty without a window in a qlog. Times are seconds since the origin. `origin_ns`: Unix time
+    of the origin."""
     panels: dict[str, Any] = {}
     if explanation.panels is not None:
         panels = explanation.panels.document()

@@ -1,4 +1,4 @@
-"""One job's recording with everything that is known of it; every detector reads this."""
+"""The recording of a job with all known facts about it. Every detector reads this."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +28,8 @@ LEAST_WINDOW = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A recording with response data in both captures. Among several connections the one with most response data
-    counts."""
+    """A recording with response data in both captures. Of several connections only the connection with the most
+    response data counts."""
 
     transfer: Transfer
     facts: TraceFacts
@@ -87,7 +87,8 @@ class View:
 
     @cached_property
     def rtt(self) -> float:
-        """RTT of the empty link in seconds; for a real link the smallest measured RTT, 1 ms without a measurement."""
+        """RTT of the empty link in seconds. For a link without a configured delay it is the smallest measured RTT, or
+        1 ms without a measurement."""
         return self.forward.delay + self.return_.delay or self.sample.rtt_min or 1e-3
 
     @property
@@ -102,14 +103,14 @@ class View:
 
     @cached_property
     def capacity(self) -> Capacity:
-        """Capacity of the forward link: as configured, or as the trace of a real link shows; never the advertised
-        rate."""
+        """Capacity of the forward link: the configured data rate, or, for a real link, the capacity found in the trace;
+        never the advertised data rate."""
         return self.shown.capacity() if self.forward.is_real else as_set(self.forward, self.shift)
 
     @cached_property
     def return_rate(self) -> float:
-        """Capacity of the return link in bit/s: as configured, or as the queue in front of a real link shows; never the
-        advertised rate. Infinity: unknown, because there was no queue."""
+        """Capacity of the return link in bit/s: the configured data rate, or, for a real link with a queue in front of
+        it, the rate of arrivals; never the advertised data rate. Infinity: unknown, because there was no queue."""
         if not self.return_.is_real:
             return float(self.return_.data_rate)
         shown = self._shown_of_return
@@ -118,7 +119,7 @@ class View:
 
     @cached_property
     def _shown_of_return(self) -> Arrivals | None:
-        """The arrivals over the return link; None without a packet that both captures have."""
+        """The arrivals over the return link. None when no packet is in both captures."""
         recording = self.transfer.recording
         client, server, departure = recording.client, recording.server, recording.departure
         if client is None or server is None or departure is None:
@@ -164,14 +165,15 @@ class View:
 
     @cached_property
     def shift(self) -> float:
-        """Seconds from a packet's departure at the server to its arrival over an empty link, clocks included."""
+        """Seconds from a packet's departure at the server to its arrival over an empty link. The difference between the
+        clocks of the captures is included."""
         delays = self._crossing[1]
         return float(delays.min()) if len(delays) else self.forward.delay
 
     @cached_property
     def _crossing(self) -> tuple[Floats, Floats]:
-        """Per packet of the connection that arrived: time of arrival, and seconds since it was sent. Packets whose
-        number was used twice are left out, because they can't be distinguished."""
+        """Per packet of the connection that arrived: its time of arrival, and the seconds from departure to arrival.
+        Packets whose number was used twice are left out, because they can't be distinguished."""
         client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
         if client is None or arrival is None:
             return np.empty(0), np.empty(0)
@@ -181,7 +183,7 @@ class View:
 
     @cached_property
     def _once(self) -> Bools:
-        """Per packet in flight: whether it arrived and its number was used once."""
+        """Per packet of the flight: whether it arrived and its number was used only once."""
         _, place, count = np.unique(self.flight.number, return_inverse=True, return_counts=True)
         once: Bools = self.flight.arrived & (count[place] == 1)
         return once
@@ -206,7 +208,7 @@ class View:
 
     @cached_property
     def arrivals(self) -> tuple[Floats, Ints]:
-        """Time and bytes of all IP packets that the server sent, at the client."""
+        """Times and sizes in bytes of all IP packets of the server that reached the client."""
         client = self.transfer.recording.client
         assert client is not None  # there is received data
         chosen = client.datagrams["sender"] == SERVER
@@ -239,7 +241,7 @@ class View:
 
     @cached_property
     def late_rows(self) -> Ints:
-        """Rows in `sent` whose new data was sent after data behind it in the stream."""
+        """Rows in `sent` with new data that was sent after later data of the same stream."""
         sent, rows = self.sent, self.own[np.argsort(self.sent.stream[self.own], kind="stable")]
         reached = np.append(0, np.maximum.accumulate(sent.end[rows])[:-1])
         late: Ints = np.sort(rows[(sent.start[rows] < reached) & (sent.new[rows] > 0)])
@@ -247,7 +249,7 @@ class View:
 
     @cached_property
     def first_repeat(self) -> float:
-        """When the server first repeated response data; infinity: never."""
+        """When the server first sent response data again; infinity: never."""
         sent, rows = self.sent, self.own
         again = rows[sent.new[rows] < sent.length[rows]]
         return float(self.seconds(sent.time_ns[again]).min(initial=np.inf))
@@ -259,14 +261,15 @@ class View:
 
     @cached_property
     def waiting(self) -> tuple[Floats, Floats]:
-        """Per packet of the connection that arrived: time of arrival, and seconds that it took longer than the
-        fastest."""
+        """Per packet of the connection that arrived: its time of arrival, and how many seconds longer it took than the
+        fastest packet."""
         time, took = self._crossing
         return time, took - self.shift
 
     def numbers_in(self, start: float, end: float) -> tuple[int, ...]:
-        """Packet numbers of the first few packets of the server that reached the client between two moments (lost
-        packets count as if they had arrived); without any, of the last few before and the first few after."""
+        """Packet numbers of the first few packets of the server that reached the client between two moments. Lost
+        packets count as if they had arrived. If there are none, the numbers of the last few packets before and of the
+        first few after."""
         at = self.flight.time + self.shift
         first, last = np.searchsorted(at, start), np.searchsorted(at, end, side="right")
         if first < last:
@@ -284,13 +287,14 @@ class View:
         return tuple(numbers)
 
     def numbered(self, vantage: Vantage, sender: int) -> Ints:
-        """Rows of the connection's 1-RTT packets with a known number that `sender` sent, at one vantage point."""
+        """Rows of the 1-RTT packets that `sender` sent in the connection, at one vantage point. Packets without a known
+        number are left out."""
         rows = Scope(self.transfer.recording, self.connection).packets(vantage, sender, "1rtt")
         numbered: Ints = rows[vantage.packets["packet_number"][rows] != NULL]
         return numbered
 
     def numbers(self, packets: Ints) -> tuple[int, ...]:
-        """QUIC packet numbers of the first few of these rows of the server-side capture."""
+        """QUIC packet numbers of the first few of these rows (`packets`) of the server-side capture."""
         server = self.transfer.recording.server
         assert server is not None  # there is sent data
         packet_numbers: list[int] = server.packets["packet_number"][packets[:EVIDENCE]].tolist()

@@ -12,12 +12,12 @@ from runner.trace.trace_facts import ConnectionFacts
 from runner.trace.transfer import StreamData, Transfer
 from runner.trace.vantage import Vantage
 
-_MOST_STREAMS = 16  # with more open streams the limits of single streams hold nothing back
+_MOST_STREAMS = 16  # with more streams the limits of single streams are ignored, because they hold nothing back
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A value that only grows: `value[i]` holds from `time[i]` on, `before` until then."""
+    """A value that only grows: `value[i]` holds from `time[i]` on. `before` is the value before `time[0]`."""
 
     time: Floats
     value: Floats
@@ -55,7 +55,7 @@ class Room:
 
     @cached_property
     def _gained(self) -> tuple[Ints, Floats, Ints]:
-        """Per frame that extended its stream: stream, time, number of new bytes; by stream, then time."""
+        """Per frame that extended its stream: stream, time, number of new bytes. Sorted by stream, then by time."""
         sent, base = self._sent, self.transfer.layout.base
         rows = np.flatnonzero(sent.connection == self.connection)
         rows = rows[np.argsort(sent.stream[rows], kind="stable")]
@@ -79,7 +79,8 @@ class Room:
 
     @cached_property
     def limit(self) -> Steps:
-        """MAX_DATA as the server knew it; infinity when the first limit wasn't seen."""
+        """The client's limit for the connection (MAX_DATA), by the time at which the server learnt it. Infinity when
+        the first limit wasn't seen."""
         frames = self._server.frames
         mine = frames.named("name", "max_data") & (frames["connection"] == self.connection)
         return self._steps(np.flatnonzero(mine & (frames["sender"] == CLIENT)), self.facts.initial_max_data)
@@ -93,7 +94,7 @@ class Room:
 
     @cached_property
     def busy(self) -> tuple[Floats, Floats]:
-        """Per stream with data: when its request reached the server and when its last new byte left."""
+        """Per stream with data: when its request reached the server, and when its last new byte left the server."""
         stream, time, _ = self._gained
         frames, layout = self._server.stream_frames, self.transfer.layout
         mine = (frames["connection"] == self.connection) & (frames["sender"] == CLIENT)
@@ -117,7 +118,8 @@ class Room:
         return count
 
     def left(self, at: Floats) -> Floats:
-        """Per moment: bytes that the client's limits still allowed, by the connection and by its unfinished streams."""
+        """Per moment: bytes that the client's limits still allowed: the smaller of the connection's limit and the sum
+        of the limits of its unfinished streams."""
         connection = self.limit.at(at) - self.used.at(at)
         if self.facts.initial_max_stream_data is None or len(self._streams) > _MOST_STREAMS:
             return connection

@@ -13,7 +13,7 @@ _LEAST_SECONDS = 0.25
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from 5 % of the time and 0.25 s on."""
+    """Report when the server had nothing to send for at least 5 % of the time and 0.25 s."""
     spans = course.of_limit(Limit.APPLICATION)
     idle = sum(span.end - span.start for span in spans)
     share = idle / course.duration

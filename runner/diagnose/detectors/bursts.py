@@ -1,4 +1,4 @@
-"""Detector: no pacing. The server sends faster than the bottleneck, then nothing until the next RTT (RFC 9002 §7.7)."""
+"""Detector: no pacing (RFC 9002 §7.7). The server sends faster than the bottleneck, then rests until the next RTT."""
 
 from collections.abc import Iterator
 
@@ -16,15 +16,16 @@ _FAST_OFTEN = 3.0  # a paced sender in slow start has a ratio of 2.5
 _RHYTHM = (0.6, 1.6)  # RTTs from one burst to the next
 _OFTEN = 0.1  # RTTs; where ACKs arrive in groups, each group causes a burst
 _NO_FAULT = (Limit.RECEIVE_WINDOW, Limit.APPLICATION, Limit.LINK)
-_LEAST_PACKETS = 11  # an initial window may be sent at once (RFC 9002 §7.7); this is one packet more
+_LEAST_PACKETS = 11  # one more than an initial window, which may be sent at once (RFC 9002 §7.7)
 _LEAST_BURSTS = 4
 _LEAST_SHARE = 0.3  # of the bytes
-_LEAST_SHARE_OFTEN = 0.5  # some pacers now and then send an initial window at once
+_LEAST_SHARE_OFTEN = 0.5  # of the bytes; some pacers sometimes send an initial window at once
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from four bursts on that carry 30 % of the bytes, at distances of about one RTT or less. Each burst
-    has more packets than an initial window, which a sender may send at once. None where the capacity is unknown."""
+    """Report at least four bursts at distances of about one RTT that carry at least 30 % of the bytes, or at shorter
+    distances at least 50 %. Each burst has more packets than an initial window, which a sender may send at once. No
+    diagnosis where the capacity is unknown."""
     view = course.view
     capacity = view.capacity.known
     if not np.isfinite(capacity):
@@ -37,7 +38,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None:
-    """The diagnosis for bursts about once per RTT, or as often as groups of ACKs arrive. `capacity` in bit/s."""
+    """The diagnosis for bursts about once per RTT, or (`often`) as often as groups of ACKs arrive. `capacity` in
+    bit/s."""
     least_rest, rhythm = (_OFTEN, _OFTEN) if often else (_REST, _RHYTHM[0])
     fast = _FAST_OFTEN if often else _FAST
     view, window = course.view, course.cells.window
@@ -52,7 +54,7 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
     burst = (rate > fast * capacity) & (tails - heads + 1 >= _LEAST_PACKETS)
     queued = 8 * carried / capacity / window
     burst &= (step >= rhythm) & (step <= _RHYTHM[1] + queued)
-    # Flow control or the application may release data at once; and bursts that keep the link full cost no time.
+    # Flow control or the application may release much data at once. Bursts that keep the link full cost no time.
     for span in (span for limit in _NO_FAULT for span in course.of_limit(limit)):
         burst &= (time[heads] < span.start - view.shift) | (time[heads] >= span.end - view.shift)
     supply = course.cells.supply

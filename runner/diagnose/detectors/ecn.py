@@ -1,4 +1,4 @@
-"""Detector: CE marks that the client did not report, or the server ignored (RFC 9000 §13.4, RFC 9002 §7.1)."""
+"""Detector: the client did not report CE marks, or the server ignored them (RFC 9000 §13.4, RFC 9002 §7.1)."""
 
 from collections.abc import Iterator
 
@@ -17,12 +17,12 @@ PATTERNS = (
 )
 
 _LEAST_MARKS = 3
-_HEEDED = 0.9  # share of the bytes in flight before; CUBIC keeps 0.7, NewReno 0.5
+_HEEDED = 0.9  # share of the earlier bytes in flight; CUBIC keeps 0.7, NewReno 0.5
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Not reported: the client received three CE marks, and its ACKs report none. Ignored: one RTT after the first
-    report at least 90 % of the bytes are still in flight, and no packet was lost."""
+    """Not reported: the client received at least three CE marks, and its ACKs report none. Ignored: one RTT after the
+    first report the server has at least 90 % as many bytes in flight as before, and no packet was lost."""
     view, facts = course.view, course.view.connection_facts
     received = facts.client_ecn.received
     if received is None or received.ce < _LEAST_MARKS:
@@ -47,7 +47,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     cells = course.cells
     before = cells.in_flight[(cells.sending > first - cells.window / 2) & (cells.sending <= first)]
     after = cells.in_flight[(cells.sending > first + cells.window) & (cells.sending <= first + 2 * cells.window)]
-    # In slow start the window grows while the report is on its way, so the largest value before it counts.
+    # In slow start the window grows until the report arrives, so the largest earlier value counts.
     if len(before) and len(after) and after.max() >= _HEEDED * before.max():
         yield Diagnosis(
             code="ecn-ignored",

@@ -15,7 +15,7 @@ _LEAST_SHARE = 0.005
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from five frames and 0.5 % of the response's frames on."""
+    """Report when at least five frames, and at least 0.5 % of the response's frames, were sent late."""
     view = course.view
     rows = view.late_rows
     share = len(rows) / max(len(view.own), 1)

@@ -1,5 +1,5 @@
-"""Detector: the path carried nothing for some time. For an emulated link the configured outage, if the simulator
-counted lost packets; for a real link the outage in the trace."""
+"""Detector: the path carried nothing for some time. On an emulated link this is the configured outage, if the simulator
+counted lost packets. On a real link it is the outage in the trace."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ PATTERNS = (Pattern(code="outage", meaning="The path carried nothing for a while
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis for every outage that cost time. It also states how long the server needed to continue."""
+    """Report an outage that cost time, and how long the server needed to continue after it."""
     view, spans = course.view, course.of_limit(Limit.OUTAGE)
     if view.outage is None or not spans:
         return

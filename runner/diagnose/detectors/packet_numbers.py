@@ -14,13 +14,13 @@ from runner.trace.vantage import NULL
 PATTERNS = (Pattern(code="packet-numbers", meaning="Packet numbers grew in an unusual way."),)
 
 _LEAST_PACKETS = 3
-_OTHERS = 0.25  # share of the datagrams that the stack held back with data; so many without data were held back, too
+_OTHERS = 0.25  # ratio of held-back datagrams without new data to those with new data
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from three packets of one endpoint on. Datagrams that were sent twice, or held back as a whole with
-    their data, don't count, because their numbers were assigned in order. The same holds for a few datagrams without
-    data that were held back together with them."""
+    """Report when an endpoint sent at least three packets with wrong numbers. A datagram that was sent twice, or that
+    was held back together with its data, doesn't count, because its number was assigned in order. A few datagrams
+    without new data that were held back together with such datagrams don't count either."""
     view = course.view
     for sender, name in ((CLIENT, "client"), (SERVER, "server")):
         vantage = view.transfer.recording.near(sender)

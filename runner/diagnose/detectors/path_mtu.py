@@ -13,13 +13,14 @@ PATTERNS = (
     Pattern(code="mtu-black-hole", meaning="Long packets vanished."),
 )
 
-_EVERY_PATH = 1200  # bytes of UDP payload; smaller ones have a detector of their own
+_EVERY_PATH = 1200  # bytes of UDP payload; `small_datagrams` detects smaller datagrams
 _SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
 _LEAST_DATAGRAMS = 500
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Never grown: no datagram of 1300 B or more among 500 with 1-RTT packets. Lost: as the simulator counted."""
+    """Never grown: of at least 500 datagrams with 1-RTT packets none has 1300 B or more. Lost: the simulator counted
+    datagrams as too long."""
     view = course.view
     server = view.transfer.recording.server
     if server is None:

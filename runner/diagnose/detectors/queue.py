@@ -1,4 +1,4 @@
-"""Detector: the forward link's queue overflowed, or was never empty for long."""
+"""Detector: the forward link's queue overflowed, or held packets for much of the time."""
 
 from collections.abc import Iterator
 
@@ -20,8 +20,9 @@ _LEAST_SHARE = 0.25  # share of the time
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Overflow, as the simulator counted: from ten packets and 2 % of all packets on. Standing queue: in a quarter of
-    the time packets wait for at least one RTT of the empty path, which doubles the RTT."""
+    """Overflow: the simulator counted that the queue dropped at least ten packets and at least 2 % of all packets.
+    Standing queue: in at least a quarter of the time packets wait for at least one RTT of the empty path, which doubles
+    the RTT."""
     view = course.view
     if view.truth is not None:
         forward = view.truth.forward

@@ -1,4 +1,4 @@
-"""Detector: in mid-transfer the data rate falls to a fraction, stays there, and losses don't explain it."""
+"""Detector: in mid-transfer the data rate falls to a fraction and stays there, and losses don't explain this."""
 
 from collections.abc import Iterator
 
@@ -24,9 +24,9 @@ _ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis for a rate below 40 % of the highest rate before, for 5 RTTs and 10 % of the time, where neither the
-    client nor the application nor an outage was the limit. The rate must also be below 60 % of the rate that halving
-    for each RTT with losses would leave."""
+    """Report when the rate is below 40 % of the highest earlier rate for at least 5 RTTs and 10 % of the time, and in
+    that time the limit was the server itself or is unknown. The rate must also be below 60 % of the rate that a server
+    has left when it halves its rate for each RTT with losses."""
     cells, view = course.cells, course.view
     rate = cells.around(cells.utilisation, cells.per_window)
     highest = np.maximum.accumulate(rate)
@@ -61,7 +61,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _explained(course: Course, high: float, fallen: float, share: Floats) -> bool:
-    """Whether losses between the highest rate and its fall explain the new rate, or the path had been silent."""
+    """Whether losses between the highest rate and the fall explain the new rate, or the path carried nothing before the
+    fall."""
     view, window = course.view, course.cells.window
     signals = view.flight.signals + view.shift
     signals = signals[(signals > high - window) & (signals <= fallen + window)]
@@ -73,8 +74,8 @@ def _explained(course: Course, high: float, fallen: float, share: Floats) -> boo
 
 
 def _kept_low(course: Course, start: float, end: float, highest: float) -> bool:
-    """Whether losses were so frequent that a window which grows by a packet per RTT could not reach 40 % of the highest
-    data rate, in bit/s, between two losses."""
+    """Whether losses were so frequent that between two losses a window that grows by a packet per RTT could not reach
+    40 % of the highest data rate. `highest` in bit/s."""
     view, window = course.view, course.cells.window
     signals = view.flight.signals + view.shift
     signals = signals[(signals > start - window) & (signals <= end)]

@@ -18,7 +18,8 @@ _LEAST_SHARE = 0.05
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from 5 % of the time on, if fewer bytes were in flight meanwhile than the path holds."""
+    """Report when flow control was the limit for at least 5 % of the time, with fewer bytes in flight than the path
+    holds."""
     spans = course.of_limit(Limit.RECEIVE_WINDOW)
     share = sum(span.end - span.start for span in spans) / course.duration
     if share < _LEAST_SHARE:

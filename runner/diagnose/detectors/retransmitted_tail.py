@@ -22,8 +22,8 @@ _LEAST_SHARE = 0.05
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from 1.5 RTTs and 5 % of the time on, counted from the earliest possible arrival of the last new
-    byte."""
+    """Report when the transfer ended at least 1.5 RTTs, and at least 5 % of its time, after the earliest possible
+    arrival of the last new byte."""
     view = course.view
     left = float(view.room.busy[1].max())
     whole = left + view.shift + _waited(view, left)
@@ -48,7 +48,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _waited(view: View, left: float) -> float:
-    """Seconds that a packet sent at `at` had to wait in queues, as the last packet before it that arrived."""
+    """Seconds that a packet sent at `left` had to wait in queues: as long as the last packet sent until then that
+    arrived."""
     time, waited = view.waiting
     sent = time - waited - view.shift
     before = np.flatnonzero(sent <= left + 1e-6)

@@ -1,4 +1,4 @@
-"""Detector: an ACK for every packet, and a return link full of ACKs (RFC 9000 §13.2.2)."""
+"""Detector: the client sends an ACK for almost every packet, or its packets fill the return link (RFC 9000 §13.2.2)."""
 
 from collections.abc import Iterator
 
@@ -25,8 +25,9 @@ _LEAST_CALM = 0.5  # share of the packets
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """Dense: nine ACKs for ten packets, and 10 % of the return link. Full: 80 % of the return link for 5 % of the time.
-    No diagnosis where the capacity of the return link is unknown."""
+    """Dense ACKs: at least nine ACKs for ten packets, and the client uses at least 10 % of the return link. Full: the
+    client uses at least 80 % of the return link in 5 % of the time. No diagnosis where the capacity of the return link
+    is unknown."""
     view, cells = course.view, course.cells
     client = view.transfer.recording.client
     if client is None or not np.isfinite(view.return_rate):
@@ -64,8 +65,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _ratio(view: View, client: Vantage) -> float | None:
-    """ACKs per packet, both without packets that need an immediate ACK: after a gap, out of order, or with CE (RFC 9000
-    §13.2.1). None when most packets are like that."""
+    """ACKs per packet, without the packets that need an immediate ACK and their ACKs. These are packets after a gap,
+    out of order, or with CE (RFC 9000 §13.2.1). None when most packets need an immediate ACK."""
     packets, ratio = client.packets, view.sample.ack_ratio
     rows = view.numbered(client, SERVER)
     if ratio is None or not len(rows):

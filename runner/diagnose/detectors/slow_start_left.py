@@ -16,18 +16,18 @@ PATTERNS = (
     Pattern(code="window-never-grew", meaning="The congestion window never grew.", over_tcp="RFC 5681 §3.1"),
 )
 
-_GROWTH = 1.2  # slow start doubles; a sender that counts ACKs grows by half with an ACK for every second packet
+_GROWTH = 1.2  # slow start has 2.0, or 1.5 for a sender that counts ACKs when every second packet is acknowledged
 _LEAST_ROUNDS = 4
 _GREW = 1.5
 _HELD = 0.7
 _RETURN_FULL = 0.8
-_LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks small
+_LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from four rounds on without growth although the congestion window was the limit and no packet had
-    been lost. None where short datagrams make it possible that the application was the limit, and where ACKs fill the
-    return link, which then sets the pace."""
+    """Report at least four rounds in which the window did not grow, although it was the limit and no packet had been
+    lost. No diagnosis where the application may have been the limit, because datagrams are short. No diagnosis either
+    where ACKs fill the return link, because then the return link sets the pace."""
     rounds = Rounds.of(course)
     first, last = rounds.flat(_GROWTH)
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
@@ -43,7 +43,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         return
     initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
     if level < _HELD * float(rounds.peak[: first + 1].max()):
-        return  # the window had been larger: not a matter of slow start
+        return  # the window had been larger, so slow start is not the cause
     grew = level > _GREW * initial
     held = f"{format_size(round(level))} in flight for {last - first} RTTs without a loss before"
     start = float(rounds.start[first])

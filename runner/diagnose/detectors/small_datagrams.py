@@ -10,14 +10,15 @@ from runner.model.diagnosis import Diagnosis, Pattern
 PATTERNS = (Pattern(code="small-datagrams", meaning="Datagrams were small."),)
 
 _EVERY_PATH = 1200  # bytes of UDP payload
-_SMALL = 0.9 * _EVERY_PATH  # share of 1200 B; a tenth fewer bytes mean a tenth more headers and packets
+_SMALL = 0.9 * _EVERY_PATH  # bytes; a tenth fewer bytes per datagram mean about a tenth more headers and packets
 _LEAST_SHARE = 0.2
 _LEAST_DATAGRAMS = 50
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from 50 datagrams with response data and 20 % of all on, because the last datagram of a response is
-    short, too. Datagrams with all the data of the application, or all that the client's credit allowed, don't count."""
+    """Report when at least 20 % of at least 50 datagrams with response data are small. A smaller share is no pattern,
+    because the last datagram of a response is short, too. A datagram doesn't count as small when the application had no
+    more data, or when the client's flow control allowed no more."""
     view = course.view
     supply = course.cells.supply
     packets, size = supply.packets, supply.size

@@ -23,7 +23,8 @@ _EVERYTHING = 0.8
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from four packets and 0.1 % of the response on; from 80 % on everything was sent twice."""
+    """Report when at least four packets, with at least 0.1 % of the response, were sent again without need. From 80 %
+    of the response on, the diagnosis is that everything was sent twice."""
     view = course.view
     resent, sent = view.transfer.resent, view.sent
     if resent is None or view.transfer.arrived is None:

@@ -20,12 +20,13 @@ _LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
-    """A diagnosis from 10 % of the time on. Two RTTs after an outage or a black hole don't count: one to notice it, one
-    to send the lost packets again."""
+    """Report when the congestion window was the limit for at least 10 % of the time after a loss. The two RTTs after an
+    outage or a black hole don't count: the server needs one RTT to notice the end, and one RTT to send the lost packets
+    again."""
     view = course.view
     lost = np.isfinite(view.flight.lost)
     vanished = lost & ~view.flight.arrived
-    # The server takes late packets for lost, too; spurious-retransmissions covers that.
+    # The server takes late packets for lost, too; the diagnosis for these is spurious-retransmissions.
     if not vanished.any() or vanished.sum() < _LEAST_VANISHED * lost.sum():
         return
     first = float(view.flight.lost[vanished].min()) + view.shift
