@@ -1,4 +1,5 @@
-"""The loop: plan − done → lanes → collect → judge → store. Results are saved after every job."""
+"""The loop over the jobs without a result: run each job in a lane, judge it, store it. Results are saved after every
+job."""
 
 import os
 import threading
@@ -24,15 +25,15 @@ from runner.plan.jobs import GATE
 from runner.store import RunFolder
 from testcases.base import Case
 
-_POLL = 0.2  # seconds between looks at the stop sign
+_POLL = 0.2  # seconds between two checks of `_stop`
 
 
 class Extension(Protocol):
     """A policy that adds jobs to a campaign while it runs."""
 
     def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
-        """Jobs to run next, now that `job` has its result. `results`: all results of this call so far, with that of
-        `job`."""
+        """Return the jobs to run next, after `job` has got its result. `results`: all results of this call so far,
+        including the result of `job`."""
 
 
 class NoExtension:
@@ -50,7 +51,7 @@ class Campaign:
     folder: RunFolder
     cases: Mapping[str, Case]  # by name; a case that was deleted from testcases/ has no entry
     todo: tuple[Job, ...]
-    presets: Mapping[Job, Result]  # verdicts of jobs that are not run: declared unsupported
+    presets: Mapping[Job, Result]  # results of jobs that need no run, see `runs.presets`
     deployment: Deployment
     width: Width
     retention: Retention
@@ -64,8 +65,8 @@ class Campaign:
     _failure: BaseException | None = None
 
     def stop(self) -> None:
-        """End soon: no new job starts, and running jobs are broken off without a result. Callable from a signal
-        handler."""
+        """End soon: no new job starts, and running jobs are stopped without a result. A signal handler may call
+        it."""
         self._stop.set()
 
     @property
@@ -73,7 +74,7 @@ class Campaign:
         return self._stop.is_set()
 
     def execute(self) -> dict[Job, Result]:
-        """Run everything that is left. Returns the results of this call. Raises the error that ended a lane."""
+        """Run all jobs that are left. Returns the results of this call. Raises the error that ended a lane."""
         schedule = self._schedule()
         remove_tree(self.folder.path, ".partial")
         with Judges(min(self.width.all, _judges()), stopped=self._stop.is_set) as judges:
@@ -127,7 +128,7 @@ class Campaign:
         )
 
     def _lane(self, lane: int, schedule: Schedule, execution: Execution) -> None:
-        """Run jobs until none is left for this lane."""
+        """Run jobs until no job is left for this lane."""
         try:
             while (job := schedule.next(lane)) is not None:
                 result = execution.run(job, lane)
@@ -136,7 +137,7 @@ class Campaign:
                 with self._lock:
                     self._results[job] = result
                     schedule.finish(job, result, self.extension.further(job, self._results))
-        except (BudgetError, HostRefusedError) as error:  # the budget of this lane's link: other lanes go on
+        except (BudgetError, HostRefusedError) as error:  # only this lane's link or host ends: other lanes go on
             self._failure = self._failure or error
         except OSError as error:
             why = error.strerror or error
@@ -154,5 +155,5 @@ class Campaign:
 
 
 def _judges() -> int:
-    """The number of judges: half of the CPUs, because jobs need the others."""
+    """The number of judges: half of the CPUs, because jobs need the other half."""
     return max(1, (os.cpu_count() or 1) // 2)

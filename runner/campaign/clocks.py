@@ -1,4 +1,4 @@
-"""The clock of a run: real, virtual, or one for each case."""
+"""The clock of a run: real, virtual, or a clock for each case."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ AUTO = "auto"
 CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
 """The result of the last calibration of this host."""
 
-EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z: every guest begins then, so that equal seeds give equal packets
+EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z; every guest starts at this time, so that equal seeds give equal packets
 
 
 def chosen(option: str | None, path: Path) -> str:
-    """The clock of `--clock`, else the clock of the run at `path`, else the real one."""
+    """The clock of `--clock`; without it the clock of the stored run at `path`; without both the real clock."""
     if option is None and (path / "run.json").is_file():
         return RunFolder.open(path).run.clock
     return option or REAL
@@ -45,14 +45,14 @@ def charge(clock: str, cpu_model: str | None, path: Path) -> str:
 
 
 def width(lanes: str, clock: str) -> Width:
-    """The number of jobs at once. `auto` means one guest for each core, because a guest uses one core."""
+    """The number of jobs that run at the same time. `auto` means one guest for each core: a guest uses one core."""
     if lanes == "auto" and clock == VIRTUAL:
         return Width.fixed(len(os.sched_getaffinity(0)))
     return Width.parse(lanes)
 
 
 def with_clock(run: Run, clock: str, *, cpu_charge: str = "") -> Run:
-    """`run` with its clock, or with the clock of each case."""
+    """Return `run` with this clock; for `auto`, with a clock for each case."""
     if clock == REAL:
         return run
     clocks = {name: _best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}

@@ -26,12 +26,12 @@ from runner.plan.runs import without_run
 from runner.store import RunFolder
 from testcases.base import Case
 
-MAX_ATTEMPTS = 3  # attempts at a job that is disturbed or fails because of the harness, the first one included
+MAX_ATTEMPTS = 3  # attempts at a job that is disturbed or fails because of the harness, including the first attempt
 
 
 @dataclass(kw_only=True)
 class Execution:
-    """Runs jobs until they count, and stores their results. Thread-safe."""
+    """Runs jobs, repeats disturbed attempts, and stores the results. Thread-safe."""
 
     folder: RunFolder
     cases: Mapping[str, Case]
@@ -39,11 +39,11 @@ class Execution:
     schedule: Schedule
     judges: Judges
     retention: Retention
-    handshakes: dict[Job, Result] = field(default_factory=dict)  # jobs with results, also those of earlier calls
+    handshakes: dict[Job, Result] = field(default_factory=dict)  # handshakes with results, also of earlier calls
 
     def run(self, job: Job, lane: int) -> Result | None:
-        """Run a job that was started in the schedule, and store its result. None when the campaign was stopped. When
-        the disk was full, the job waits for space and runs again.
+        """Run a job that the schedule has started, and store its result. Returns None when the campaign was stopped.
+        When the disk is full, the job waits for space and runs again.
         """
         while True:
             try:
@@ -75,7 +75,7 @@ class Execution:
         return result
 
     def _attempts(self, job: Job, lane: int) -> Result | None:
-        """The first attempt that nothing disturbed, or the last one. None when the campaign was stopped."""
+        """The result of the first undisturbed attempt, or of the last attempt. None when the campaign was stopped."""
         disturbances: list[str] = []
         printed: list[str] = []
         while True:
@@ -143,7 +143,7 @@ class Execution:
             return over_the_limit(job, artifacts, limits, error)
         except (BentpipeError, OSError):
             raise
-        except Exception as error:  # a bug of bentpipe must cost one job, not the night
+        except Exception as error:  # a bug of bentpipe must end only one job, not the whole campaign
             return _judge_failed(job, error)
         return result
 

@@ -24,11 +24,11 @@ from runner.terminal.tables import RunWatch
 
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
-    """Run what is left of the selection. Returns all results of the selection, earlier ones included."""
+    """Run the selected jobs that have no result yet. Returns all results of the selection, also of earlier calls."""
     path = runs.run_path(options.name)
     clock = clocks.chosen(options.clock, path)
     charge = clocks.charge(clock, options.cpu_model, path)
-    options.parsed_pause()  # refused before anything is built
+    options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
     choice = chosen(options, path)
     for sentence in choice.doubts:
@@ -75,7 +75,7 @@ def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImage
         if options.store:
             raise UsageError("--store is for archives of workers: add --on, or leave it out.")
         return local
-    from runner.campaign.worker_place import WorkerPlace  # noqa: PLC0415 - for Dask, an extra that is slow to import
+    from runner.campaign.worker_place import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, and slow to import
 
     return WorkerPlace.at(local, options.on, spread=options.spread, store=options.store)
 
@@ -90,7 +90,7 @@ def chosen(options: MatrixOptions, path: Path) -> Choice:
 
 
 def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
-    """The images of --rootless. Raises UsageError for options that it can't be combined with."""
+    """The images of --rootless. Raises UsageError for options that exclude --rootless."""
     if options.rootless is None:
         return None
     if clock != clocks.VIRTUAL:
@@ -103,7 +103,7 @@ def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
 
 
 def _images(choice: Choice) -> list[Implementation]:
-    """The stacks and middleboxes whose images are needed. Variants are left out, because they share images."""
+    """The stacks and middleboxes whose images are needed. For a variant, this is its base, which has the same image."""
     catalog, selection = choice.catalog, choice.selection
     if not (selection.servers and selection.clients):
         missing = ", ".join(stack.image for stack in catalog.implementations.values())

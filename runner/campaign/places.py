@@ -27,14 +27,14 @@ from runner.units import format_size
 
 
 class Opened(NamedTuple):
-    """A place that is ready for jobs. `not_compliant`: why stacks break the contract, by name and role."""
+    """A place that is ready for jobs. `not_compliant`: the reasons why stacks break the contract, by name and role."""
 
     deployment: Deployment
     not_compliant: Mapping[tuple[str, Role], str]
 
 
 class Place(ABC):
-    """Where jobs of one call run."""
+    """The place where the jobs of one call run."""
 
     @abstractmethod
     def require(self, choice: Choice) -> None:
@@ -45,8 +45,8 @@ class Place(ABC):
         """How many jobs run at once, for a value of `--lanes`. Raises UsageError."""
 
     def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
-        """Why images break the contract, by name and role, before the place of `todo` is another host. Empty where
-        images are not probed."""
+        """Probe the images of `todo` here, before their jobs go to other hosts. Returns the reasons why images break
+        the contract, by name and role; empty for a place that doesn't probe images."""
         return {}
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Place(ABC):
 
 
 class LanePlace(Place):
-    """Lanes of this host, in real time. Nothing is refused."""
+    """Lanes of this host, in real time. They refuse no choice."""
 
     def require(self, choice: Choice) -> None:
         """Lanes run every choice of emulated links."""
@@ -78,7 +78,7 @@ class LanePlace(Place):
 
 @dataclass(frozen=True)
 class GuestPlace(Place):
-    """Guests, in virtual time. Images are not probed there. `saved`: images from archives, without an engine."""
+    """Guests, in virtual time. They don't probe images. `saved`: images from archives, for a host without an engine."""
 
     saved: SavedImages | None = None
 

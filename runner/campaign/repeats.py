@@ -1,4 +1,4 @@
-"""Compares the packets of two runs of the same jobs with one seed, and finds the first packet that differs."""
+"""Compares the packets of two runs with the same jobs and the same seed, and finds the first packet that differs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ from runner.store import RunFolder, load_evidence
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """A job of both runs. `same` is None when one run has no hashes of the job, for example because it ended as an
-    error."""
+    """The comparison of a job that both runs have. `same` is None when one run has no hashes of the job, for example
+    because the job ended as an error."""
 
     job: Job
     same: bool | None
@@ -32,7 +32,7 @@ def again(options: MatrixOptions, run: Run) -> MatrixOptions:
 
 
 def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:
-    """Every job that ran in both runs, in the order of the first one."""
+    """Compare every job that ran in both runs, in the order of `before`."""
     done, again = before.results(), after.results()
     for job in before.run.order:
         folders = before.artifacts(job), after.artifacts(job)
@@ -41,7 +41,7 @@ def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:
 
 
 def compare_job(job: Job, before: Artifacts, after: Artifacts) -> Repeat:
-    """Compare one job by the hashes in its evidence and, where these differ, by its captures."""
+    """Compare one job by the hashes of its captures. When the hashes differ, compare the packets of the captures."""
     first, second = (packet_hashes(load_evidence(folder)) for folder in (before, after))
     if not first or not second:
         return Repeat(job=job, same=None)
@@ -62,12 +62,12 @@ def compare_job(job: Job, before: Artifacts, after: Artifacts) -> Repeat:
 
 
 def packet_hashes(evidence: Evidence | None) -> dict[str, str]:
-    """SHA-256 of each capture, by the role beside it; empty for a job in real time."""
+    """SHA-256 of the capture of each endpoint, by role; empty for a job in real time."""
     return evidence.guest.captures if evidence is not None and evidence.guest is not None else {}
 
 
 def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
-    """How many jobs repeated and, for each other job, the first packet that differs."""
+    """How many jobs had the same packets twice and, for each job with other packets, the first packet that differs."""
     known = [repeat for repeat in repeats if repeat.same is not None]
     yield f"{sum(repeat.same is True for repeat in known)} of {len(known)} jobs left the same packets twice."
     if len(known) < len(repeats):

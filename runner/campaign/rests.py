@@ -12,7 +12,8 @@ _ALL_LANES = -1
 
 @dataclass(frozen=True)
 class Rest:
-    """A sentence that says why a lane starts no job now; empty when it may. `new`: the reason has changed."""
+    """The reason why a lane starts no job now, as a sentence; empty when the lane may start a job. `new`: the reason
+    has changed."""
 
     reason: str
     new: bool

@@ -1,4 +1,4 @@
-"""Takes over results of an earlier run whose images, cases and links are those of a new run."""
+"""Takes over results of an earlier run into a new run, for jobs whose images, case and link have not changed."""
 
 import os
 import shutil
@@ -14,9 +14,10 @@ from runner.store import RunFolder
 
 
 def take_over(folder: RunFolder, source: RunFolder) -> int:
-    """Copy the results of `source` whose images, case and link are unchanged into `folder`, where it has none. Returns
-    their number: 0 when the runs differ in host, clock or order. Files are hard links where the file system allows it;
-    `result.json` is a new file that names the run in which the job ran.
+    """Copy results of `source` into `folder`, for jobs without a result whose images, case and link are unchanged.
+    Returns the number of copied results; it is 0 when the runs differ in a condition such as host, clock or order.
+    Files are hard links where the file system allows it; `result.json` is a new file that names the run in which the
+    job ran.
     """
     if differences(source.run, folder.run):
         return 0
@@ -45,7 +46,7 @@ def _unchanged(run: Run, source: RunFolder, done: frozenset[Job]) -> Iterator[tu
             continue
         try:
             source.own(job)
-        except UsageError:  # a link or a device, which bentpipe never makes
+        except UsageError:  # the folder has a symbolic link or a device file; bentpipe makes neither
             continue
         yield job, result
 

@@ -1,4 +1,4 @@
-"""Which job starts next: a queue for each lane, the jobs that run, and the jobs that must not run beside them."""
+"""Decides which job starts next: has queues of jobs, and knows which jobs must not run at the same time."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import Kind, Run
 from runner.plan.jobs import GATE
 
-_POLL = 0.2  # seconds between looks at what may start now
+_POLL = 0.2  # seconds between two checks whether a job may start
 _WAITING = "waiting"  # the group of the jobs that mostly wait
 
 
@@ -24,8 +24,8 @@ _WAITING = "waiting"  # the group of the jobs that mostly wait
 class Schedule:
     """The jobs that are left, the jobs that run, and how many are done. Thread-safe.
 
-    A number needs a calmer host than a verdict: jobs run beside each other as `width` says for their kinds. Jobs that
-    mostly wait have a queue and room of their own.
+    A measurement needs a calmer host than a test case: `width` limits the number of running jobs for each kind. Jobs
+    that mostly wait have their own queue and their own limit.
     """
 
     run: Run
@@ -40,7 +40,7 @@ class Schedule:
     _waiting: deque[Job] = field(default_factory=deque)  # jobs that mostly wait, for any lane
     _waiting_cases: frozenset[str] = field(init=False)
     _running: list[Job] = field(default_factory=list)
-    _busy: set[int] = field(default_factory=set)  # lanes whose job may be followed by further jobs
+    _busy: set[int] = field(default_factory=set)  # lanes whose job may still cause further jobs
     _time: TimeLeft = field(init=False)
     _done: int = 0
     _total: int = 0
@@ -81,7 +81,7 @@ class Schedule:
         self._total += 1
 
     def next(self, lane: int) -> Job | None:
-        """Wait until a job may start in `lane`, beside those that run. None when nothing is left for it."""
+        """Wait until a job may start in `lane`, and return the job. None when no job is left for `lane`."""
         self.release(lane)
         while not self.stopped.is_set():
             with self._changed:
@@ -97,13 +97,11 @@ class Schedule:
         return None
 
     def release(self, lane: int) -> None:
-        """Note that the last job of `lane` gives no further jobs."""
+        """Note that the last job of `lane` causes no further jobs."""
         self._busy.discard(lane)
 
     def start_again(self, job: Job, lane: int) -> bool:
-        """Wait until another attempt at `job` fits into the present width. False when the campaign was stopped
-        meanwhile.
-        """
+        """Wait until another attempt at `job` may start. Returns False when the campaign was stopped meanwhile."""
         with self._changed:
             while self._resting(lane) or not self._has_room(job):
                 if self.stopped.is_set():
@@ -124,11 +122,12 @@ class Schedule:
         self._running.append(job)
 
     def _take(self, queue: deque[Job]) -> Job | None:
-        """Remove the first job that has room. None when there is none.
+        """Remove the first job that may start now from its queue, and return it. None when no job may start.
 
-        A job that needs the host alone waits until the others have ended; jobs behind it may pass. A job that mostly
-        waits is started after all handshakes (a failed handshake makes it unnecessary), and never beside a
-        measurement, nor when a measurement is next in the queue, which would have to wait for it.
+        A job that needs the host alone waits until the others have ended; later jobs of the queue may start before it.
+        A job that mostly waits starts after all handshakes, because a failed handshake makes it unnecessary. It never
+        starts beside a measurement. It doesn't start when a measurement is next in the queue either, because the
+        measurement would have to wait for it.
         """
         for job in queue:
             if self._has_room(job):
@@ -200,7 +199,7 @@ class Schedule:
         return _WAITING if self._waits(job) else self._kind(job)
 
     def _first_rate(self, group: str) -> float:
-        """The first guess of how many lanes a group of jobs has. It is half of the lanes where their number adapts,
-        because it may fall again."""
+        """The first guess of how many lanes a group of jobs has. When the number of lanes adapts, the guess is half of
+        the open lanes, because lanes may be closed again."""
         lanes = self.width.waiting if group == _WAITING else self.width.of(Kind(group))
         return max(1.0, lanes / 2) if self.width.adaptive else lanes

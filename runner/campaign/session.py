@@ -36,9 +36,9 @@ class Session:
     @classmethod
     @contextmanager
     def open(cls, path: Path, new_run: Run, options: MatrixOptions) -> Iterator["Session"]:
-        """Make, resume or extend the run folder `path`, and keep others from it meanwhile. Raises UsageError.
+        """Make, resume or extend the run folder `path`, and lock it meanwhile. Raises UsageError.
 
-        When the options select nothing, a stored run is not extended by the rest of `new_run`.
+        A stored run is extended by `new_run` only when the options select something.
         """
         with RunFolder(path, new_run).locked():
             source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
@@ -80,7 +80,7 @@ class Session:
 
 
 def _open(path: Path, new_run: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
-    """Make or extend the run folder. Returns it with the jobs that this call selects."""
+    """Make or extend the run folder. Returns the folder and the jobs that this call selects."""
     if not (path / "run.json").is_file():
         return RunFolder.create(path, new_run), new_run.order
     folder = RunFolder.open(path)

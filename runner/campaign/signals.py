@@ -10,7 +10,7 @@ from runner.campaign.campaign import Campaign
 
 @contextmanager
 def stopping(*works: Campaign) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends the campaigns cleanly, a second Ctrl-C at once."""
+    """The first Ctrl-C or SIGTERM ends the campaigns cleanly; a second Ctrl-C ends the program immediately."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
         for work in works:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runner.units import MIB, format_size
 
-LEAST_FREE = 512 * MIB  # bytes; a job of SAT with its captures and tables takes about a tenth
+LEAST_FREE = 512 * MIB  # bytes; a SAT job with its captures and tables needs about a tenth of this
 
 
 def lack_of_space(folder: Path) -> str:

@@ -23,13 +23,13 @@ from runner.units import format_duration, format_size
 
 
 def load_present(path: Path) -> Catalog:
-    """The catalogue, with the stacks whose published image isn't on this host marked. Starts no engine."""
+    """The catalogue. Stacks whose published image isn't on this host are marked as absent. Starts no engine."""
     catalog = load_catalog(path)
     return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
 
 
 def load_saved(path: Path, saved: SavedImages) -> Catalog:
-    """The catalogue, with the stacks whose image is in no archive marked. Needs no engine."""
+    """The catalogue. Stacks whose image is in no archive are marked as absent. Needs no engine."""
     catalog = load_catalog(path)
     absent = {
         stack.name: saved.missing(stack.image) for stack in catalog.implementations.values() if stack.image not in saved
@@ -38,8 +38,8 @@ def load_saved(path: Path, saved: SavedImages) -> Catalog:
 
 
 def ready_without_engine(stacks: Iterable[Implementation], saved: SavedImages) -> setup.Ready:
-    """The images that jobs of `stacks` need, in archives. Raises SetupError for this machine, UsageError for a missing
-    image."""
+    """The images that jobs of `stacks` need, from archives. Raises SetupError when this machine can't run them,
+    UsageError for a missing image."""
     setup.require([doctor.machine(platform.system(), platform.machine())])
     for needed in (images.SIMULATOR, *images.GUEST):
         saved.image_id(needed)
@@ -47,7 +47,7 @@ def ready_without_engine(stacks: Iterable[Implementation], saved: SavedImages) -
 
 
 def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
-    """The catalogue with local images instead of the stacks' own, from `NAME=IMAGE`. Raises UsageError."""
+    """The catalogue, in which each `NAME=IMAGE` replaces the image of a stack by a local image. Raises UsageError."""
     replaced = {}
     for text in texts:
         name, equals, image = text.partition("=")
@@ -70,8 +70,9 @@ def as_stack(entry: Middlebox) -> Implementation:
 
 
 def choose(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
-    """The stacks and middleboxes that `build NAMES` makes or `build --pull NAMES` fetches; without names, all of that
-    kind. Withdrawn images are fetched by name only. Raises UsageError for a name of the other kind.
+    """The stacks and middleboxes that `build NAMES` builds or `build --pull NAMES` fetches; without names, all that can
+    be built or fetched. A withdrawn image is fetched only when it is named. Raises UsageError for a published image
+    that should be built, and for an image built here that should be fetched.
     """
     boxes = [as_stack(box) for box in catalog.middleboxes.values()]
     every = [*catalog.implementations.values(), *boxes]
@@ -92,7 +93,7 @@ def choose(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implem
 def build(
     chosen: Sequence[Implementation], *, pull: bool, yes: bool, extra_cas: Path | None, out: Console, err: Console
 ) -> None:
-    """Make or fetch the images of `chosen`, and print all images afterwards, also when some failed."""
+    """Build or fetch the images of `chosen`. Then print the sizes of their images, also when some images failed."""
     failure: BentpipeError | None = None
     try:
         if pull:
@@ -184,7 +185,7 @@ def _roles(stack: Implementation) -> str:
 
 
 def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
-    """The size of the stack's or middlebox's image, or why there is none."""
+    """The size of the stack's or middlebox's image, or the reason why this host doesn't have the image."""
     if sizes is None:
         return "no engine"
     if stack.image in sizes:

@@ -1,4 +1,4 @@
-"""Estimates how long the rest of a run takes: the plan's seconds divided by the rate at which jobs got done so far."""
+"""Estimates how long the rest of a run takes: the planned seconds of the jobs left, divided by the rate so far."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -11,8 +11,8 @@ _PRIOR = 20.0  # seconds: weight of the first guess of a group's rate against th
 class TimeLeft:
     """Groups of jobs, such as measurements and test cases, run at different rates. The rate of a group is the time that
     the plan expected for its finished jobs, divided by the time in which jobs of the group ran. It therefore includes
-    disturbed attempts, slow stacks and changes in the number of lanes. When several groups run at once, each gets its
-    share of the time.
+    disturbed attempts, slow stacks and changes in the number of lanes. When jobs of several groups run at the
+    same time, this time is divided among all running jobs.
     """
 
     def __init__(self, expected: Mapping[Job, float], group_of: Callable[[Job], str]) -> None:

@@ -11,14 +11,14 @@ from runner.model.result import LinkTruth, Result
 from runner.model.run import Kind
 
 _LANES_PER_CORE = 4  # measured: one core carries 4 to 5 links of 20/2 Mbit/s with their endpoints
-# A verdict tolerates more disturbance than a number (disturbance.py): each kind of job opens lanes on its own.
+# A verdict tolerates more disturbance than a number (disturbance.py): each kind of job has its own number of lanes.
 _FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
 _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
-# Share of the time in which some task waited for a CPU, below which one more lane is tried. One lane has 0.15 to 0.35,
-# two have 0.4 to 0.67, three have 0.8 (goodput of nine pairs, 2 cores).
+# One more lane is tried while tasks wait for a CPU in less than this share of the time. The share is 0.15 to 0.35 with
+# one lane, 0.4 to 0.67 with two lanes and 0.8 with three lanes (goodput of nine pairs, 2 cores).
 _UNCROWDED = 0.4
 _LANE_LIMIT = 64
-_WAITING_PER_LANE = 1  # jobs of 1 minute that take 3 s of a CPU, most of it for their containers
+_WAITING_PER_LANE = 1  # a job that mostly waits lasts 1 minute and takes 3 s of CPU time, most of it for containers
 
 
 @dataclass
@@ -54,11 +54,11 @@ class Width:
 
     @property
     def all(self) -> int:
-        """The highest number of jobs at once, of all kinds together."""
+        """The highest number of jobs that run at the same time, of all kinds together."""
         return self.most + self.waiting
 
     def of(self, kind: Kind) -> int:
-        """How many jobs may run when one of them is of `kind`."""
+        """How many jobs may run at the same time when one of them is of `kind`."""
         return self._open[kind]
 
     def alone(self, job: Job, kind: Kind) -> bool:
@@ -67,8 +67,9 @@ class Width:
         return kind is Kind.MEASUREMENT and not self._loners.isdisjoint((job.server, job.client))
 
     def learn(self, result: Result, kind: Kind) -> None:
-        """Open a lane after as many calm jobs as there are lanes. After a disturbed job, close a lane; or let the stack
-        run alone from now on when it had to wait for a CPU, so that other stacks keep their lanes."""
+        """Open a lane after as many calm jobs as there are open lanes. Close a lane after a disturbed job. But when a
+        stack had to wait for a CPU although few lanes were open, this stack runs alone from now on, and other stacks
+        keep their lanes."""
         if not self.adaptive:
             return
         disturbed = next((finding for finding in result.findings if finding.code == "disturbed"), None)
@@ -85,12 +86,12 @@ class Width:
 
 
 def _first(kind: Kind) -> int:
-    """How many lanes jobs of `kind` begin with."""
+    """The number of open lanes for jobs of `kind` at the start."""
     return _FIRST_PER_CORE[kind] * (os.cpu_count() or 1)
 
 
 def _is_calm(result: Result, kind: Kind) -> bool:
-    """Whether one more lane may be tried."""
+    """True when the job was so calm that one more lane may be tried."""
     if result.truth is None or _lateness(result.truth) >= _CALM[kind]:
         return False
     return kind is Kind.TEST_CASE or (result.cpu_pressure or 0.0) < _UNCROWDED

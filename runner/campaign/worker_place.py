@@ -1,4 +1,4 @@
-"""Workers as the place of a run's jobs: on other hosts, through a scheduler (docs/workers.md)."""
+"""Workers as the place of a run's jobs. A scheduler sends the jobs to workers on other hosts (docs/workers.md)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,28 +21,28 @@ from runner.workers.invitation import Address, Invitation, accepted
 from runner.workers.roster import Spread
 from runner.workers.workers import Workers
 
-_FEWEST, _MOST = 64, 2048  # jobs at once; each has a thread that waits. Workers may join later
-_GROWTH = 4  # most jobs at once, as a multiple of what the workers take when the run begins
+_FEWEST, _MOST = 64, 2048  # limits of the number of threads that wait for jobs. Workers may join later
+_GROWTH = 4  # the number of threads, as a multiple of the jobs that the workers accept at the start of the run
 
 
 @dataclass
 class WorkerWidth(Width):
-    """The number of jobs at once: as many as the present workers take. Results are passed on to the workers' roster,
-    which benches workers that disturb."""
+    """The number of jobs that run at the same time: as many as the present workers accept. Results are passed on to the
+    roster of workers, which gives no more jobs to workers that disturb."""
 
     workers: Workers | None = field(default=None, kw_only=True)
 
     def follow(self, workers: Workers) -> None:
-        """Be as wide as `workers` from now on."""
+        """Take the number of jobs from `workers` from now on."""
         self.workers = workers
         self.most = min(_MOST, max(_FEWEST, _GROWTH * workers.window))
 
-    def of(self, kind: Kind) -> int:  # noqa: ARG002 - a worker's lanes take either kind
+    def of(self, kind: Kind) -> int:  # noqa: ARG002 - a worker's lanes run jobs of both kinds
         """The number of jobs that may run now."""
         return max(1, self.workers.window) if self.workers else 1
 
-    def learn(self, result: Result, kind: Kind) -> None:  # noqa: ARG002 - a worker disturbs jobs of either kind
-        """Tell the workers the result of a job."""
+    def learn(self, result: Result, kind: Kind) -> None:  # noqa: ARG002 - a worker can disturb jobs of both kinds
+        """Pass the result of a job on to the workers."""
         if self.workers:
             self.workers.learn(result)
 

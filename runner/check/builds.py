@@ -1,4 +1,4 @@
-"""Builds the image of each of two commits of a repository, by the build command of its owner."""
+"""Builds the images of two commits of a repository, with the build command that the user gives."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.check.image_source import ImageSource
 from runner.errors import SetupError, UsageError
 
-_LINES = 15  # of a failed build's output
+_LINES = 15  # the last lines of a failed build's output, for the error message
 
 
 def build_commits(
@@ -21,11 +21,12 @@ def build_commits(
     source: ImageSource,
     say: Callable[[str], None],
 ) -> dict[str, str]:
-    """The image of each ref, by the key of `refs`. An image that `source` already has is not built again.
+    """Build the image of each ref. Returns the images by the keys of `refs`. An image that `source` already has is not
+    built again.
 
-    `command` runs in a shell, in a checkout of the commit, and tags its image as $IMAGE; without an engine it writes
-    the archive $ARCHIVE with that image. Raises UsageError for a ref that the repository doesn't have, and for a build
-    that fails.
+    `command` runs in a shell, in a checkout of the commit, and tags its image as $IMAGE; without an engine it also
+    writes this image into the archive $ARCHIVE. Raises UsageError for a ref that the repository doesn't have, and for a
+    build that fails.
     """
     images = {}
     for side, ref in refs.items():
@@ -73,7 +74,7 @@ def _build(repository: Path, commit: str, command: str, variables: Mapping[str, 
 
 
 def _git(folder: Path, *words: str, printed: bool = False) -> str:
-    """The output of git; empty when it failed. `printed`: with its messages."""
+    """The output of git; empty when git failed. `printed`: include the messages of git (stderr)."""
     try:
         done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:

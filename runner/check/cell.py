@@ -21,8 +21,8 @@ TRIES = 3  # iterations without a verdict (impairment missed, error of the harne
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One case with one peer. `results`: its iterations so far, at least one. `random`: True when another seed affects
-    other packets."""
+    """One case with one peer. `results`: the results of the iterations so far, at least one. `random`: True when
+    another seed affects other packets."""
 
     results: tuple[Result, ...]
     random: bool
@@ -41,7 +41,8 @@ class Cell:
         """The number of iterations to run next. A disturbed job is not run again here, because it already had all its
         attempts.
 
-        All iterations that may be needed start together: in parallel they take as long as one, about a minute.
+        All iterations that may be needed start together: in parallel they take as long as one iteration, about a
+        minute.
         """
         undecided = [code_of(result) for result in self.results if result.outcome is Outcome.ERROR]
         if len(undecided) >= TRIES:
@@ -76,7 +77,8 @@ class Cell:
 
     @property
     def shown(self) -> Result:
-        """The iteration that represents the cell: the first that has a finding."""
+        """The iteration that represents the cell: the first that failed. In an undecided cell, it is the first that
+        ended as an error; in a cell without failures, it is the first of all."""
         reasons = (Outcome.ERROR, Outcome.FAILED) if self.outcome is Outcome.ERROR else (Outcome.FAILED, self.outcome)
         return next(result for reason in reasons for result in self.results if result.outcome is reason)
 

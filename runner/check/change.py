@@ -1,7 +1,8 @@
 """One matrix cell of two builds, base and head: the rule for further iterations, and the verdict on a change.
 
-Both builds run a cell once, with the same seed. A cell whose two results differ runs again with both builds, with other
-seeds, until each has 5 and then 10 iterations. A difference counts as a change only when these iterations confirm it.
+Both builds run a cell once, with the same seed. When the two results differ, both builds run the cell again with other
+seeds, until each build has 5 iterations and, if these decide nothing, 10 iterations. A difference counts as a change
+only when these iterations confirm it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +20,14 @@ from runner.plan.jobs import GATE_FAILED
 from runner.stats.change import FALSE_DISCOVERY_RATE, rank_test, rate_test
 from testcases.hits import MISSED
 
-FIRST, SECOND = 5, 10  # iterations on each side after which a difference is judged
-# The largest two-sided p of a change. With 5 and 5 iterations only "all against none" is below it (0.008), with 10 and
-# 10 a difference of 7 (0.003). A cell that fails by chance, with any probability, counts as worse in at most 0.2 % of
-# comparisons; a cell that fails one time in ten in 0.001 % (runner/tests/check/test_change.py computes both).
+FIRST, SECOND = 5, 10  # iterations of each build after which a difference is judged
+# The largest two-sided p of a change. With 5 iterations of each build, p is smaller only when one build always succeeds
+# and the other never (0.008). With 10 iterations, the numbers of successes must differ by 7 (0.003). A cell that fails
+# by chance, with any probability, counts as worse in at most 0.2 % of comparisons. A cell that fails one time in ten
+# counts as worse in 0.001 % of comparisons (runner/tests/check/test_change.py computes both).
 LEAST_P = 0.01
-# The largest p over all peers together, which replaces further iterations. 7 peers that all fail, of which none failed
-# with base, are below it.
+# The largest p of a change that all peers together show; such a change needs no further iterations. When 7 of 7 peers
+# fail with head and none with base, p is smaller.
 GROUP_P = 0.001
 _GOOD = Outcome.SUCCEEDED
 _OTHER = {Role.CLIENT: Role.SERVER.value, Role.SERVER: Role.CLIENT.value}
@@ -63,8 +65,8 @@ class Change:
 
     @cached_property
     def rates(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Successes and attempts of base and of head. When head fails by its own fault, failures of base by the peer's
-        fault count as successes: otherwise they would hide the new failure."""
+        """Successes and attempts of base and of head. When head itself causes a failure, failures of base that the peer
+        caused count as successes: otherwise they would hide the new failure."""
         excused = self._peers_fault if any(map(self._own_fault, self.decided[1])) else lambda _: False
         good = sum(result.outcome is _GOOD or excused(result) for result in self.decided[0])
         good_after = sum(result.outcome is _GOOD for result in self.decided[1])
@@ -113,7 +115,7 @@ class Change:
 
     @cached_property
     def pairs(self) -> int:
-        """The number of iterations with a verdict that both sides have."""
+        """The number of iterations with a verdict, of the build that has fewer of them."""
         return min(map(len, self.decided))
 
     @cached_property
@@ -123,7 +125,7 @@ class Change:
 
     @property
     def further(self) -> int:
-        """The number of iterations that both sides must run next."""
+        """The number of iterations that both builds must run next."""
         if any(sum(not has_verdict(result) for result in side) >= TRIES for side in (self.base, self.head)):
             return 0
         if not all(self.decided):
@@ -137,7 +139,7 @@ class Change:
 
     @property
     def _may_be_shown(self) -> bool:
-        """True when the first iterations leave the question open, so that more of them can answer it."""
+        """True when the first iterations decide nothing, but more iterations can show a change."""
         if self.about_times:
             return self.p <= LEAST_P  # many numbers are compared, so a second, stricter test is needed
         (good, _), (good_after, _) = self.rates
@@ -145,7 +147,7 @@ class Change:
 
     @cached_property
     def state(self) -> State:
-        """The result, as far as the iterations go."""
+        """The result of the iterations so far."""
         if not all(self.decided):
             return State.OPEN
         if self.way == 0:
@@ -167,7 +169,7 @@ class Change:
     @property
     def shown(self) -> Result:
         """The iteration that represents the cell: the first of head (of base for a better cell) that did not succeed,
-        else the first of all."""
+        otherwise the first iteration of all."""
         side = self.base if self.state is State.BETTER else self.head
         return next(
             (result for result in side if result.outcome is not _GOOD and has_verdict(result)),

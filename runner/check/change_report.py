@@ -42,10 +42,11 @@ _HOW = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeReport:
-    """The result of a comparison of base and head. Mappings are by build: base, head.
+    """The result of a comparison of base and head. The keys of `images`, `image_ids` and `folders` are base and head.
 
     `problems`: breaches of the contract by head but not by base. `equal`: the number of first jobs with equal packets
-    in both builds; None in real time. `url`: the later address of the folder `path`; empty when unknown.
+    in both builds; None in real time. `url`: the web address where the folder `path` will be
+    published; empty when unknown.
     """
 
     name: str
@@ -88,7 +89,7 @@ class ChangeReport:
         return f"{self.name}: {sentence}"
 
     def write(self) -> tuple[Path, Path, Path]:
-        """`summary.md`, `junit.xml` and `changes.json` in the comparison's folder."""
+        """Write `summary.md`, `junit.xml` and `changes.json` into the comparison's folder, and return their paths."""
         paths = (self.path / "summary.md", self.path / "junit.xml", self.path / "changes.json")
         paths[0].write_text(self.markdown(), encoding="utf-8")
         paths[1].write_bytes(self.junit())
@@ -96,7 +97,7 @@ class ChangeReport:
         return paths
 
     def markdown(self) -> str:
-        """The summary of a pull request."""
+        """The summary for a pull request, as Markdown."""
         builds = ", ".join(f"{side} `{self.images[side]}` ({_short(self.image_ids[side])})" for side in self.images)
         clock = "virtual time" if self.clock != "real" else "real time"
         lines = [f"## {self.title()}", "", f"{builds}; {self.jobs} jobs, {clock}, {format_duration(self.seconds)}."]
@@ -159,7 +160,7 @@ class ChangeReport:
         return self.folders["base" if change.state is State.BETTER else "head"].artifacts(change.shown.job).folder
 
     def _evidence(self, change: Change) -> str:
-        """The page of the cell, with the packets of its finding: as a link when the report has a URL."""
+        """The packets of the cell's finding and the page of the cell; as a link when the report has a URL."""
         job = change.shown.job
         side = "base" if change.state is State.BETTER else "head"
         page = f"{SITE}/{side}/{job.pair}/{job.case_link}.html"
@@ -206,7 +207,7 @@ class ChangeReport:
 
 
 def _groups(changes: Iterable[Change], key: Callable[[Change], tuple[str | int, ...]]) -> list[list[Change]]:
-    """Groups of changes with the same key and reason, which differ in their peer alone, in the order of `key`."""
+    """Groups of changes with the same key and reason, which differ only in their peer, in the order of `key`."""
     groups: dict[tuple[str | int, ...], list[Change]] = {}
     for change in sorted(changes, key=key):
         groups.setdefault((*key(change), reason(change.shown)), []).append(change)
@@ -214,7 +215,8 @@ def _groups(changes: Iterable[Change], key: Callable[[Change], tuple[str | int, 
 
 
 def _tally(group: Sequence[Change], side: int) -> str:
-    """`3/5` over all cells of the group; the median delivery time when only the times can differ."""
+    """Successes and attempts of all cells of the group, such as `3/5`; the median delivery time when only the times can
+    differ."""
     if all(change.about_times for change in group):
         times = sorted(time for change in group for time in change.times[side])
         return format_duration(times[len(times) // 2]) if times else ""

@@ -25,24 +25,24 @@ Say = Callable[[str], None]
 
 
 class Ground(ABC):
-    """Several runs share it, each with a deployment of its own."""
+    """A place for jobs that several runs share. Each run has its own deployment there."""
 
     runs_at_once: bool
-    """Whether two runs don't disturb each other."""
+    """True when two runs at the same time don't disturb each other."""
     unprobed: str
-    """Why images are not probed here; empty where they are."""
+    """The reason why images are not probed here; empty when they are probed."""
 
     @abstractmethod
     def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
-        """The jobs of `run`. `specs`: endpoints that aren't plain images; in lanes only."""
+        """The deployment for the jobs of `run`. `specs`: endpoints that aren't plain images; only lanes use them."""
 
     @abstractmethod
     def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:
-        """Why images of `jobs` break the contract, by name and role. `path`: the file that keeps the answers."""
+        """Why images of `jobs` break the contract, by name and role. `path`: the file that stores the results."""
 
     @abstractmethod
     def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """The jobs in the blocks in which runs take turns."""
+        """Divide the jobs into blocks. Runs that disturb each other take turns after each block."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LaneGround(Ground):
         return Emulated(run, self.lanes, {}).probe(path, jobs)
 
     def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """A case after the other."""
+        """One block for each case."""
         return [list(block) for _, block in groupby(jobs, key=lambda job: job.case)]
 
 
@@ -79,14 +79,14 @@ class GuestGround(Ground):
         return {}
 
     def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """All at once."""
+        """One block with all jobs."""
         return [list(jobs)] if jobs else []
 
 
 @contextmanager
 def open_ground(run: Run, width: Width, say: Say, saved: SavedImages | None = None) -> Iterator[Ground]:
-    """The ground for the clock of `run`. `say` gets a sentence when the engine goes away, and when it is back. `saved`:
-    images from archives, for guests without an engine."""
+    """The ground for the clock of `run`. `say` is called with a sentence when the engine stops answering, and when it
+    answers again. `saved`: images from archives, for guests without an engine."""
     if run.clock == clocks.REAL:
         with Lanes.open(run.name, lanes=width.all, say=say) as lanes:
             yield LaneGround(lanes)

@@ -17,16 +17,16 @@ from runner.images.images import held
 from runner.images.setup import Ready, prepare
 from runner.model.implementation import Implementation
 
-_PLATFORM = "linux/amd64"  # `SavedImages` takes no other
+_PLATFORM = "linux/amd64"  # `SavedImages` accepts no other platform
 
 
 class ImageSource(ABC):
-    """Images by name."""
+    """A place where images are found by name."""
 
     only_virtual: bool
-    """Jobs with these images run in guests alone."""
+    """True when jobs with these images run only in guests."""
     saved: SavedImages | None
-    """The archives; None: the images are in an engine."""
+    """The archives; None when the images are in an engine."""
 
     @abstractmethod
     def catalog(self, implementations: Path) -> Catalog:
@@ -34,11 +34,11 @@ class ImageSource(ABC):
 
     @abstractmethod
     def has(self, image: str) -> bool:
-        """Whether the image is here."""
+        """True when the image is here."""
 
     @abstractmethod
     def build_environment(self, image: str) -> Mapping[str, str]:
-        """The variables, beside IMAGE, that a command needs to put its image here."""
+        """The environment variables besides IMAGE that a build command needs, so that its image is found here."""
 
     @abstractmethod
     def facts(self, image: str) -> ImageFacts:
@@ -58,7 +58,7 @@ class ImageSource(ABC):
 
 
 class EngineImages(ImageSource):
-    """Images of this host's engine, which pulls what it lacks."""
+    """Images of this host's engine. The engine pulls missing images."""
 
     only_virtual = False
     saved = None
@@ -69,7 +69,7 @@ class EngineImages(ImageSource):
     def has(self, image: str) -> bool:
         return held(engine.connect(), image) is not None
 
-    def build_environment(self, image: str) -> Mapping[str, str]:  # noqa: ARG002 - the engine finds it by its name
+    def build_environment(self, image: str) -> Mapping[str, str]:  # noqa: ARG002 - the engine finds images by name
         return {}
 
     def facts(self, image: str) -> ImageFacts:
@@ -94,7 +94,7 @@ class ArchivedImages(ImageSource):
     only_virtual = True
 
     def __init__(self, origin: Path) -> None:
-        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for what `docker save` has not written."""
+        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for a file of another program."""
         self._origin = origin
         self.saved: SavedImages = SavedImages.open(origin)
 

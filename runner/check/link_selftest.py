@@ -1,4 +1,5 @@
-"""`doctor --link`: measures the emulated link with endpoints of this project, in one lane and in several at once."""
+"""`doctor --link`: measures the emulated link with endpoints of this project, in one lane and in several lanes at the
+same time."""
 
 import json
 import statistics
@@ -41,7 +42,8 @@ _FIX = (
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """The server's traffic to the client: bit/s of IP bytes, bytes per packet with IP header, number of packets."""
+    """The number of the client's echoes, and the server's traffic to the client: its rate in bit/s of IP bytes, the
+    bytes of a packet with IP header, the number of packets."""
 
     echoes: int
     rate: float
@@ -56,7 +58,8 @@ LOSS_FLOW = Flow(echoes=1, rate=0.1 * FORWARD_RATE, ip_length=200, count=10_000)
 
 
 def selftest(*, lanes: int, progress: Callable[[str], None]) -> list[Check]:
-    """Measure RTT, data rate and loss on the satellite link, in one lane and in `lanes` at once, about 30 s each.
+    """Measure RTT, data rate and loss on the satellite link, in one lane and then in `lanes` lanes at the same time.
+    Each of the two measurements takes about 30 s.
 
     RTT must be within RTT_ERROR of delay plus serialisation (median of the echoes), the data rate within
     RATE_ERROR, the loss within its 99 % interval. Raises SetupError when no lanes can be made.

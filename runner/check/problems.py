@@ -54,7 +54,7 @@ def of_image(facts: ImageFacts) -> Iterator[Problem]:
 
 
 def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
-    """Problems that the compliance probe shows. `answers`: by role, the reason why it is not compliant."""
+    """Problems that the compliance probe shows. `answers`: the reasons why the image is not compliant, by role."""
     for role, reason in answers.items():
         yield Problem(
             code="ignores-testcase",

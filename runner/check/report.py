@@ -35,7 +35,7 @@ class Verdict(Enum):
 
     PASSED = 0
     FAILED = 1
-    INCONCLUSIVE = 3  # nothing failed, but a case could be decided with no peer
+    INCONCLUSIVE = 3  # nothing failed, but a case could not be decided with any peer
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Place:
 class Report:
     """The result of a check. `wire_names`: case → role → TESTCASE. `random`: cases with random impairments."""
 
-    name: str  # of the implementation, as it would be listed
+    name: str  # the name of the implementation, as in implementations.json
     subject: str  # the image, or the commands
     facts: ImageFacts | None  # None: a local build
     problems: tuple[Problem, ...]
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed: a problem, a failed cell, or no supported case. Inconclusive: no peer decided a case."""
+        """Failed: a problem, a failed cell, or no supported case. Inconclusive: a case was decided with no peer."""
         outcomes = {cell.outcome for cell in self.cells.values()}
         if self.problems or Outcome.FAILED in outcomes or not self.roles():
             return Verdict.FAILED
@@ -111,7 +111,7 @@ class Report:
         return job.client if job.server == self.name else job.server
 
     def cases(self, role: Role) -> tuple[str, ...]:
-        """The wire names that the image claims in `role`: those that ran and did not end with 127."""
+        """The wire names that the image claims in `role`: names of cases that ran and did not end with 127."""
         names = {
             self.wire_names[job.case][role.value]
             for job, result in self.results.items()
@@ -197,7 +197,7 @@ class Report:
         return list(dict.fromkeys(place.case for place in self.cells))
 
     def markdown(self) -> str:
-        """The report for people and pull requests."""
+        """The report as Markdown, for people and pull requests."""
         lines = [f"# bentpipe check: {self.subject}", "", *self._markdown_head(), "", "## Cases", ""]
         columns = self.columns()
         lines.append("| case | " + " | ".join(f"as {role.value}, {peer}" for role, peer in columns) + " |")
@@ -283,7 +283,7 @@ def junit_document(root: Xml.Element) -> bytes:
 
 
 def cell_text(cell: Cell | None) -> str:
-    """The sign of a cell with its number, its code or its rate of success."""
+    """The sign of a cell with its goodput, its code or its rate of success."""
     if cell is None:
         return ""
     sign, result = _SIGNS[cell.outcome], cell.shown
@@ -298,7 +298,7 @@ def cell_text(cell: Cell | None) -> str:
 
 
 def fix_of(cell: Cell, finding: Finding) -> str:
-    """The fix; empty when the requirement already says it."""
+    """The fix; empty when the finding's requirement already says it."""
     return open_fix(finding.code) if cell.outcome is Outcome.ERROR else fix(finding.code, cell.shown.case)
 
 

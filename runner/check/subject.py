@@ -34,8 +34,8 @@ def select_cases(catalog: Catalog, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def subject_name(name: str | None, image: str, peers: Sequence[str]) -> str:
-    """The name of the stack under check: `name`, or a name made from the image's. Raises UsageError for an unusable
-    name."""
+    """The name of the stack under check: `name`, or a name made from the name of the image. Raises UsageError for an
+    unusable name."""
     if name is None:
         last = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
         name = _NOT_A_NAME.sub("-", last).strip("-.") or "image"

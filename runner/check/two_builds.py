@@ -1,7 +1,8 @@
 """Runs the same jobs with two builds of one stack, base and head, side by side. Cells that differ run again.
 
 Each build has its own run folder, `base` or `head`, with the same seed and the same name of the stack. So a job has the
-same losses, files and certificates in both, and all other commands (`show`, `compare`, `render`) can read them.
+same losses, files and certificates in both runs, and all other commands (`show`, `compare`, `render`) can read the
+folders.
 """
 
 import secrets
@@ -66,7 +67,7 @@ class BuildOptions:
     catalog: Catalog
     images: Mapping[str, str]
     source: ImageSource = field(default_factory=EngineImages)
-    name: str | None = None  # of the stack; None: made from the image's
+    name: str | None = None  # of the stack; None: made from the name of the image
     roles: tuple[Role, ...] = tuple(Role)
     peers: tuple[str, ...] = PEERS
     cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
@@ -82,7 +83,7 @@ class BuildOptions:
 def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> ChangeReport:
     """Run both builds and compare them. Raises UsageError for wrong options, InterruptedRunError after Ctrl-C.
 
-    When guests can't run on this host, the jobs run in lanes, in real time, and `out` gets a sentence about it.
+    When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
     clocks.width(options.lanes, options.clock)
     peers, cases = select_peers(options.catalog, options.peers), select_cases(options.catalog, options.cases)
@@ -128,8 +129,8 @@ class GuestsUnavailableError(BentpipeError):
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """The subject of the comparison. `facts`: the facts of the images of base and head. `path`: the folder of both
-    runs."""
+    """The options of a comparison, resolved. `facts`: the facts of the images of base and head. `path`: the folder of
+    both runs."""
 
     options: BuildOptions
     name: str
@@ -253,7 +254,8 @@ class TwoBuilds:
             self._problems[side] += of_probe(reasons)
 
     def _execute(self, jobs: Sequence[Job], ground: Ground) -> None:
-        """Run the jobs with both builds: together when they can't disturb each other, else in turns by block."""
+        """Run the jobs with both builds: at the same time when they can't disturb each other, otherwise block by block
+        in turns."""
         for block in ground.blocks(jobs):
             works = {side: self._campaign(side, block, ground) for side in SIDES}
             with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if ground.runs_at_once else 1) as pool:

@@ -54,7 +54,7 @@ class CheckOptions:
     implementations: Path
     image: str | None = None
     commands: Mapping[Role, str]
-    name: str | None = None  # of the implementation; None: made from the image's
+    name: str | None = None  # of the implementation; None: made from the name of the image
     peers: tuple[str, ...] = PEERS
     cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
     run: str | None = None
@@ -138,7 +138,7 @@ class _Subject:
         return self.facts.image if self.facts is not None else ENDPOINT_IMAGE
 
     def roles(self) -> tuple[Role, ...]:
-        """The possible roles: both for an image; for a local build those with a command."""
+        """The possible roles: both for an image; for a local build the roles with a command."""
         return tuple(role for role in Role if self.facts is not None or role in self.commands)
 
     def specs(self) -> dict[tuple[str, Role], EndpointSpec]:
@@ -147,8 +147,8 @@ class _Subject:
 
 
 def _got_through(result: Result) -> bool:
-    """True when the file arrived, even if the case failed because of the way in which it arrived. Other cases may allow
-    that way, such as Retry."""
+    """True when the file arrived. The case may still have failed because of a behaviour that other cases allow, such as
+    Retry."""
     return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not cannot_talk(result))
 
 

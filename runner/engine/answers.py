@@ -18,7 +18,7 @@ _BLOCK = 1 << 20
 _FRAME = struct.Struct(">B3xI")
 _IDENTIFIER = re.compile(r"(sha256:)?[\w.-]{1,128}")
 _LONGEST_REASON = 200  # characters
-# The errors of docker-py and of this room for an answer of another form. The first is also an error of requests.
+# The errors that docker-py and this package raise for an answer of another form. The first one comes from requests.
 _NOT_AN_ENGINES = (
     InvalidJSONError,
     AttributeError,
@@ -32,7 +32,7 @@ _NOT_AN_ENGINES = (
 
 @contextmanager
 def understood(action: str) -> Iterator[None]:
-    """Raises LaneError `not-an-engine` when an answer does not have the form that a Docker Engine's answer has."""
+    """Raises LaneError `not-an-engine` when an answer does not have the form of a Docker Engine's answer."""
     try:
         yield
     except _NOT_AN_ENGINES as error:
@@ -51,8 +51,8 @@ def identifier(described: Mapping[str, Any]) -> str:
 
 
 class Timed:
-    """Reads from `read`; raises TimeoutError once `seconds` have passed, even if bytes keep coming slowly. `read(n)`
-    returns 1 to n bytes. `waits` is the socket below it whose time-out can be set; None: there is none.
+    """Reads from `read`; raises TimeoutError when `seconds` have passed, even if bytes still come slowly. `read(n)`
+    returns 1 to n bytes. `waits`: the socket from which `read` reads, whose time-out is set; None without a socket.
     """
 
     def __init__(self, read: Callable[[int], bytes | None], seconds: float, waits: socket.socket | None = None) -> None:
@@ -60,7 +60,7 @@ class Timed:
         self._deadline = time.monotonic() + seconds
 
     def read(self, size: int) -> bytes:
-        """As many bytes as asked for; fewer at the end of the stream."""
+        """Return `size` bytes; fewer at the end of the stream."""
         data = b""
         while len(data) < size:
             left = self._deadline - time.monotonic()
@@ -76,7 +76,8 @@ class Timed:
 
 
 def unframed(source: Timed, limit: int) -> bytes:
-    """The first `limit` bytes of a stream of frames: kind, length, content (Docker Engine API, ContainerAttach)."""
+    """The contents of a stream of frames, at most `limit` bytes. A frame has kind, length and content (Docker Engine
+    API, ContainerAttach)."""
     output = bytearray()
     while len(output) < limit and len(head := source.read(_FRAME.size)) == _FRAME.size:
         left = _FRAME.unpack(head)[1]
@@ -87,6 +88,7 @@ def unframed(source: Timed, limit: int) -> bytes:
 
 
 def unix(text: str) -> float | None:
-    """The engine's time as seconds since 1970. The engine writes the year 1 for events that did not happen."""
+    """The engine's time as seconds since 1970; None when the event did not happen: the engine then writes the year
+    1."""
     moment = datetime.fromisoformat(text)
     return moment.timestamp() if moment.year > 1 else None

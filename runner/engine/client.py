@@ -15,24 +15,25 @@ from urllib3.exceptions import HTTPError
 
 from runner.units import MIB, format_size
 
-LARGEST_ANSWER = 16 * MIB  # bytes of an answer that is no stream: a thousand containers are described in 5 MiB
-LONGEST_ANSWER = 60.0  # s from the first byte of such an answer to its last one
+LARGEST_ANSWER = 16 * MIB  # most bytes of an answer that is not a stream; a list of 1000 containers has 5 MiB
+LONGEST_ANSWER = 60.0  # most seconds from the first byte of such an answer to its last byte
 _BLOCK = 1 << 16
 _LARGEST_HEAD = 1 << 16  # bytes of status line and headers
-_PAUSE_SECONDS = 0.01  # between looks at a head of which a part has come
+_PAUSE_SECONDS = 0.01  # between two checks of a head that has not arrived completely
 
 
 class _TimedConnection(UnixHTTPConnection):
-    """Gives up a head that takes too long. A time-out of the socket counts from byte to byte."""
+    """Raises an error when the head of an answer takes too long. A time-out of the socket is not sufficient: it starts
+    again with each byte."""
 
     def getresponse(self) -> Any:
-        """As of http.client. Raises ConnectionAbortedError."""
+        """Like the method of http.client. Raises ConnectionAbortedError."""
         self._await_head()
         return super().getresponse()
 
     def _await_head(self) -> None:
         assert self.sock is not None, "a request has been sent"
-        head = self.sock.recv(_LARGEST_HEAD, socket.MSG_PEEK)  # for as long as the call may take
+        head = self.sock.recv(_LARGEST_HEAD, socket.MSG_PEEK)  # waits as long as the call may take
         hung_up = select.poll()
         hung_up.register(self.sock, select.POLLRDHUP)
         deadline = time.monotonic() + LONGEST_ANSWER
@@ -46,14 +47,14 @@ class _TimedConnection(UnixHTTPConnection):
 
 
 class _TimedPool(UnixHTTPConnectionPool):
-    timeout: Any  # seconds: docker-py replaces what urllib3 keeps there
+    timeout: Any  # seconds; docker-py stores a number where urllib3 has an object
 
     def _new_conn(self) -> Any:
         return _TimedConnection(self.base_url, self.socket_path, self.timeout)
 
 
 class _TimedAdapter(UnixHTTPAdapter):
-    """Makes such connections to the engine's socket."""
+    """Makes connections with this time limit to the engine's socket."""
 
     def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:  # noqa: ARG002 - as requests calls it
         with self.pools.lock:
@@ -66,21 +67,21 @@ class _TimedAdapter(UnixHTTPAdapter):
 
 
 class BoundedApi(docker.APIClient):
-    """docker-py's client with limits. The original reads an answer of any length to its end and follows redirects."""
+    """docker-py's client with limits. The original client reads answers of any length and follows redirects."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.max_redirects = 0  # a Docker Engine never redirects
 
     def mount(self, prefix: str | bytes, adapter: Any) -> None:
-        """As requests.Session.mount, which docker-py calls before its first request."""
+        """Like requests.Session.mount, which docker-py calls before its first request."""
         if isinstance(adapter, UnixHTTPAdapter):
             most = adapter.pools._maxsize
             adapter = _TimedAdapter(adapter.socket_path, adapter.timeout, most, adapter.max_pool_size)
         super().mount(prefix, adapter)
 
     def send(self, request: PreparedRequest, **options: Any) -> Response:
-        """As requests.Session.send. Raises DockerException for an answer beyond its limits; streams have no limit."""
+        """Like requests.Session.send. Raises DockerException for an answer above the limits; streams have no limit."""
         if options.get("stream"):
             return super().send(request, **options)
         response = super().send(request, **{**options, "stream": True})

@@ -38,7 +38,7 @@ _LARGEST_LOG = 32 << 20  # bytes; twice what an endpoint may print
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A volume and where a container sees it."""
+    """A volume, and its path in a container."""
 
     name: str
     path: str
@@ -47,25 +47,25 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSpec:
-    """The parts of a container. `host` is the engine's HostConfig with docker-py's names."""
+    """The description of a container to be created. `host` is the engine's HostConfig with docker-py's names."""
 
     image: str
     role: str
     command: tuple[str, ...] | None = None
-    entrypoint: tuple[str, ...] | None = None  # None: the image's
+    entrypoint: tuple[str, ...] | None = None  # None: the entrypoint of the image
     environment: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
     hostname: str | None = None
-    stdin: bool = False  # True: `follow` can write to the container, which ends when that stream ends
-    user: str | None = None  # None: the image's
-    root_quota: int | None = None  # bytes that it may write to its root file system, if the engine has quotas
+    stdin: bool = False  # True: the stream of `follow` can write to stdin; the container ends with this stream
+    user: str | None = None  # None: the user of the image
+    root_quota: int | None = None  # most bytes written to the root file system, if the engine has quotas
     ports: tuple[tuple[int, str], ...] = ()  # the ports that `port_bindings` in `host` publishes, such as (443, "udp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """The engine's record of a container. Times in seconds since 1970; None: not yet."""
+    """The engine's record of a container. Times in seconds since 1970; None: this has not happened."""
 
     pid: int
     exit_code: int | None
@@ -96,19 +96,19 @@ class Stream:
         try:
             yield from frames_iter(self._stream, tty=False)  # type: ignore[no-untyped-call]
         except (DockerException, OSError, ValueError):
-            return  # the end of this stream doesn't prove that the container ended: the caller asks for its state
+            return  # the end of this stream doesn't prove that the container ended: the caller reads its state
         finally:
             self.close()
 
     def close(self) -> None:
-        """End reading and writing; a container that reads this as its stdin sees the end."""
+        """End reading and writing; the container reads the end of its stdin."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # otherwise docker-py's response keeps it open
+            self._socket.shutdown(socket.SHUT_RDWR)  # otherwise docker-py's response keeps the socket open
         self._stream.close()
         self._api.close()
 
     def write(self, data: bytes) -> None:
-        """Write to stdin. Raises LaneError when nothing reads it."""
+        """Write to stdin. Raises LaneError when nothing reads stdin any more."""
         try:
             with self._writing:
                 self._socket.sendall(data)
@@ -120,7 +120,7 @@ class Engine:
     """Containers and volumes with the labels of one owner and run. Each call borrows its own docker-py client, because
     docker-py is not thread-safe."""
 
-    longest_look = 5.0  # s between two measurements of a container's root file system
+    longest_look = 5.0  # most seconds between two measurements of a container's root file system
 
     def __init__(
         self,
@@ -130,8 +130,8 @@ class Engine:
         url: str | None = None,
         call_seconds: int = _CALL_SECONDS,
     ) -> None:
-        """`url`: the address of the engine of `client`; None: the environment names it. `call_seconds`: the longest
-        wait for the next byte of an answer, and for the end of a command. Raises LaneError `not-an-engine`."""
+        """`url`: the address of the engine of `client`; None: the environment variables name it. `call_seconds`: the
+        longest wait for the next byte of an answer, and for the end of a command. Raises LaneError `not-an-engine`."""
         self._call_seconds = call_seconds
         self._where = {"base_url": url} if url is not None else kwargs_from_env()
         self._version = client.api.api_version
@@ -141,7 +141,7 @@ class Engine:
             self._cgroup_parent = cgroup_parent(info)
             self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
             self._is_overlay = str(info.get("Driver", "")).startswith("overlay")
-        self._has_quotas = True  # the engine supports quotas of root file systems, until it says that it doesn't
+        self._has_quotas = True  # True until the engine reports that root file systems can't have quotas
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
         self._images: dict[str, str] = {}
         self._inspected: dict[str, dict[str, Any]] = {}
@@ -151,14 +151,14 @@ class Engine:
         try:
             api = self._idle.get_nowait()
         except queue.Empty:
-            # One connection at a time suffices: a stock client would keep one open for every URL.
+            # One connection is sufficient: by default, a client would keep a connection open for every URL.
             api = BoundedApi(version=self._version, timeout=self._call_seconds, num_pools=1, **self._where)
         try:
             with understood(action):
                 yield api
         except (DockerException, RequestException, HTTPError, OSError) as error:
             reason = getattr(error, "explanation", None) or error
-            # A refused call may be the image's fault; an engine that doesn't answer never is.
+            # The image may have caused a refused call, but it never causes an engine that doesn't answer.
             code = "engine" if isinstance(error, APIError) else "engine-silent"
             raise LaneError(code, f"The engine could not {action}: {reason}") from error
         finally:
@@ -180,8 +180,8 @@ class Engine:
             return None
 
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Create a container, not started, from the image that the tag meant at its first use. Returns its id. An
-        engine whose storage has no quotas ignores `spec.root_quota`."""
+        """Create a container without starting it, from the image that the tag named at its first use. Returns the id of
+        the container. `spec.root_quota` has no effect when the engine's storage has no quotas."""
         quota = spec.root_quota if self._has_quotas else None
         if quota is not None and not self._is_overlay:
             quota += int(self._inspect_image(spec.image).get("Size") or 0)  # btrfs and zfs count the image, too
@@ -195,7 +195,7 @@ class Engine:
 
     def _create(self, name: str, spec: ContainerSpec, storage: Mapping[str, Any]) -> str:
         image = self.image_id(spec.image)
-        # no_copy: an image must not fill the volumes with files of its own.
+        # no_copy: an image must not fill the volumes with its own files.
         mounts = [
             Mount(volume.path, volume.name, type="volume", read_only=volume.read_only, no_copy=True)
             for volume in spec.volumes
@@ -248,7 +248,8 @@ class Engine:
             )
 
     def bound_layer(self, container: str, size: int) -> BoundedLayer | None:
-        """Bound the root file system of a container, not started, to `size` bytes; None where that is impossible."""
+        """Limit the root file system of a container that has not started to `size` bytes; None when this is
+        impossible."""
         if self._has_quotas or not may_bound(self._disk):
             return None
         with self._call("inspect a container") as api:
@@ -256,9 +257,9 @@ class Engine:
         return bound_layer(Path(upper), size) if upper else None
 
     def layer_size(self, container: str) -> int:
-        """Bytes that a container has written to its root file system, counted in the engine's files."""
+        """Bytes that a container has written to its root file system, as the engine counts them."""
         with self._call("measure a root file system") as api:
-            client: Any = api  # docker-py has no parameter for it
+            client: Any = api  # docker-py has no parameter for `size`
             answer = client._get(client._url("/containers/{0}/json", container), params={"size": 1})
             return int(client._result(answer, json=True).get("SizeRw") or 0)
 
@@ -272,10 +273,11 @@ class Engine:
             )
 
     def follow(self, container: str, *, stdin: bool = False) -> Stream:
-        """Attach now; then iterate over what the container prints until it ends. Attach before the start."""
+        """Attach to a container. The stream yields the container's output until the container ends. Call it before the
+        start of the container."""
         params = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
         with self._call("attach to a container"):
-            # The stream has a client of its own, so that no other call shares its connection.
+            # The stream has its own client, so that no other call shares its connection.
             client = BoundedApi(version=self._version, timeout=self._call_seconds, num_pools=1, **self._where)
             return Stream(client, client.attach_socket(container, params=params))
 
@@ -285,10 +287,10 @@ class Engine:
             api.wait(container, timeout=None)
 
     def printed(self, container: str) -> str:
-        """The container's output as far as its log driver keeps it, 32 MiB at most."""
+        """The container's output that its log driver has kept, 32 MiB at most."""
         params = {"stdout": 1, "stderr": 1, "follow": 0, "timestamps": 0, "tail": "all"}
         with self._call("read a log") as api:
-            # Not `api.logs`, which reads a frame of any size that the engine announces.
+            # `api.logs` would read a frame of any size that the engine announces.
             client: Any = api
             answer = client._get(client._url("/containers/{0}/logs", container), params=params, stream=True)
             with closing(answer):
@@ -296,8 +298,8 @@ class Engine:
                 return unframed(Timed(answer.raw.read1, self._call_seconds), _LARGEST_LOG).decode(errors="replace")
 
     def execute(self, container: str, command: list[str]) -> tuple[int, str]:
-        """Run a command in a running container. Returns exit code and what it printed, 32 MiB at most. Raises LaneError
-        when it runs for more than `call_seconds`."""
+        """Run a command in a running container. Returns its exit code and its output, 32 MiB at most. Raises LaneError
+        when the command runs for more than `call_seconds`."""
         with self._call("run a command in a container") as api:
             made = api.exec_create(container, command)
             stream: Any = api.exec_start(made["Id"], socket=True)
@@ -329,8 +331,8 @@ class Engine:
         return self._inspected[image]
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
-        """Write files, readable by everyone, into a folder of a container. Missing folders are made; the container need
-        not run."""
+        """Write files, readable by everyone, into a folder of a container. Missing folders are made. The container
+        doesn't have to run."""
         with io.BytesIO() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 for name, content in files.items():
@@ -347,7 +349,7 @@ class Engine:
             api.remove_container(container, force=True, v=True)
 
     def create_volume(self, name: str, *, role: str, quota: int | None = None) -> None:
-        """Create a volume. With `quota` in bytes it is a tmpfs of that size, which lasts while it is mounted."""
+        """Create a volume. With `quota` in bytes it is a tmpfs of that size, whose files exist while it is mounted."""
         options = None
         if quota is not None:
             # One inode for each 4 KiB, so that empty files count, too.
@@ -363,15 +365,15 @@ class Engine:
             api.remove_volume(name, force=True)
 
     def image_id(self, image: str) -> str:
-        """The content-addressed id of an image, `sha256:…`, fixed for the life of this object. A build in another
-        terminal may move the tag, and a run must keep its image."""
+        """The content-addressed id of an image, `sha256:…`. For this object the id never changes: a run must keep its
+        image, even when a build in another terminal moves the tag."""
         if image not in self._images:
             with self._call(f"find the image {image}") as api:
                 self._images[image] = identifier(api.inspect_image(image))  # type: ignore[no-untyped-call]
         return self._images[image]
 
     def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
-        """Id and labels of every container of any bentpipe, running or not."""
+        """Id and labels of every container of any bentpipe process, running or stopped."""
         with self._call("list containers") as api:
             containers = api.containers(all=True, filters={"label": LABEL_OWNER})
             return [(identifier(container), dict(container["Labels"])) for container in containers]
@@ -384,7 +386,7 @@ class Engine:
             return frozenset(container["Labels"].get(LABEL_LANES, "") for container in containers)
 
     def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
-        """Name and labels of every volume of any bentpipe."""
+        """Name and labels of every volume of any bentpipe process."""
         with self._call("list volumes") as api:
             volumes = api.volumes(filters={"label": LABEL_OWNER})["Volumes"] or []
             return [(str(volume["Name"]), dict(volume["Labels"])) for volume in volumes]

@@ -55,7 +55,8 @@ def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _:
 
 
 def socket_path() -> Path | None:
-    """The engine's socket: the one in DOCKER_HOST, otherwise the usual one; None when it isn't a local socket."""
+    """The engine's socket: from DOCKER_HOST, otherwise the default socket; None when DOCKER_HOST names no local
+    socket."""
     url = os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
     return Path(url.removeprefix("unix://")) if url.startswith("unix://") else None
 
@@ -84,7 +85,7 @@ def join_group() -> str:
 
 
 def daemon() -> str | None:
-    """The path of dockerd, or None when it isn't installed. Searches /usr/sbin, too, which many users lack in PATH."""
+    """The path of dockerd, or None when it isn't installed. Also searches /usr/sbin, which is often not in PATH."""
     return shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
@@ -127,7 +128,7 @@ def _apt(*arguments: str) -> None:
 
 
 def _start(progress: Progress) -> None:
-    """Start the daemon and wait until it answers; a service manager does this if the host has one."""
+    """Start the daemon and wait until it answers. If the host has systemd, systemd starts the daemon."""
     process: subprocess.Popen[bytes] | None = None
     if Path("/run/systemd/system").is_dir():
         progress("starting the Docker Engine (systemctl start docker)")
@@ -140,7 +141,7 @@ def _start(progress: Progress) -> None:
             raise SetupError("docker.io is installed and yet there is no dockerd: reinstall docker.io.")
         progress(f"starting the Docker Engine (dockerd; its log is {LOG})")
         for program, pid_file in _PID_FILES.items():
-            if not _runs(program):  # dockerd would take any process with that number for another dockerd, and wait
+            if not _runs(program):  # dockerd would wait for any process with that number
                 pid_file.unlink(missing_ok=True)
         with LOG.open("ab") as log:
             process = subprocess.Popen(
@@ -156,7 +157,7 @@ def _start(progress: Progress) -> None:
 
 
 def _answers() -> bool:
-    """True when the daemon answers a call. Its socket accepts connections earlier than that."""
+    """True when the daemon answers a call. Its socket accepts connections before the daemon answers calls."""
     try:
         docker.DockerClient(f"unix://{SOCKET}", version="1.41", timeout=5).ping()
     except (DockerException, OSError):
@@ -166,7 +167,7 @@ def _answers() -> bool:
 
 def _runs(program: str) -> bool:
     """True when the pid file names a running process of this program. After a crash, another process may have the
-    number. A dead process whose parent has not waited for it still has a name, but no executable.
+    same number. A dead process whose parent has not waited for it still has a name, but no executable.
     """
     try:
         return program in Path(f"/proc/{int(_PID_FILES[program].read_text())}/exe").readlink().name
@@ -182,8 +183,8 @@ def _tail(path: Path, lines: int = 8) -> str:
 
 
 def client() -> docker.DockerClient:
-    """A client of a running engine. Raises SetupError when no engine answers, when the user has no right, or when the
-    engine is too old."""
+    """A client of a running engine. Raises SetupError when no engine answers, when the user may not use it, or when
+    it is too old."""
     path = socket_path()
     if path is not None and socket_state(path) is SocketState.FORBIDDEN:
         raise SetupError(forbidden(path))

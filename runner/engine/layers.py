@@ -2,7 +2,8 @@
 overlay2 keeps the files that a container writes in LAYER/diff, and needs LAYER/work on the same mount (overlayfs.rst of
 the kernel). Before the container starts, a tmpfs of limited size is mounted on LAYER and gets a copy of the engine's
 files: two small files and two empty folders. The engine unmounts the tmpfs when it removes the container. The runner
-must be root and share its mounts with the engine. Otherwise nothing changes, and the container must be watched.
+must be root and share its mounts with the engine. Otherwise nothing is mounted, and the runner must measure what the
+container writes.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _ENTRIES = {"diff", "link", "lower", "work"}
-_ALMOST_FULL = 64 * 1024  # bytes left below which the next write is refused
+_ALMOST_FULL = 64 * 1024  # bytes; with less space left, the file system counts as full
 _BYTES_PER_INODE = 4096  # bytes per inode, so that empty files count, too
 _LEAST_INODES = 1024
 _MNT_DETACH = 2
@@ -28,15 +29,15 @@ class BoundedLayer:
 
     @property
     def is_used(self) -> bool:
-        """True when the engine sees the tmpfs, after the start of the container: it mounts the root file system in a
-        folder beside the layer."""
+        """True when the engine uses the tmpfs; known after the start of the container. The engine then has the folder
+        `merged` in the tmpfs, where it mounts the root file system."""
         with suppress(OSError):
             return (self._folder / "merged").is_dir() or any((self._folder / "diff").iterdir())
         return False
 
     @property
     def is_full(self) -> bool:
-        """True when the container can write no more bytes, or make no more files."""
+        """True when the container can't write more bytes, or can't make more files."""
         try:
             left = os.statvfs(self._folder)
         except OSError:
@@ -49,14 +50,14 @@ class BoundedLayer:
 
 
 def may_bound(disk: Path | None) -> bool:
-    """True when this process can limit layers in the folder `disk` of an engine with overlay2. `disk` None: the folder
-    is on another host."""
+    """True when this process can limit layers in the folder `disk` of an engine with overlay2. `disk` is None when
+    the folder is on another host."""
     return os.geteuid() == 0 and disk is not None and (disk / "overlay2").is_dir() and not _SELINUX.exists()
 
 
 def bound_layer(upper: Path, size: int) -> BoundedLayer | None:
     """Limit the root file system of a container that was never started to `size` bytes. `upper`: its UpperDir. Returns
-    None when the engine keeps its layers in another way, or when this process may not mount.
+    None when the engine stores its layers in another way, or when this process may not mount.
     """
     folder = upper.parent
     try:

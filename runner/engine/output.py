@@ -7,7 +7,7 @@ TAIL = 512 * 1024  # bytes kept from the end
 
 
 class Output:
-    """Bytes in, text out. Not thread-safe: callers that share it must guard it."""
+    """Takes output as bytes and returns it as text. Not thread-safe: callers that share an object need a lock."""
 
     def __init__(self) -> None:
         self.total = 0  # bytes that were printed

@@ -1,5 +1,5 @@
-"""The owner of a container or volume, and whether its process still lives. A runner removes only what dead runners
-left."""
+"""The owner of a container or volume, and whether its process still lives. A runner removes only containers and volumes
+of dead runners."""
 
 import hashlib
 import os
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_START_TIME = 21 - 2  # field 22 of /proc/<pid>/stat, counted after the name, which may hold blanks
+_START_TIME = 21 - 2  # field 22 of /proc/<pid>/stat, counted from field 3: the name in field 2 may contain blanks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A process. Its start time and boot tell it from later processes with the same number."""
+    """A process. Start time and boot distinguish it from later processes with the same number."""
 
     machine: str
     boot: str
@@ -49,8 +49,8 @@ class Owner:
 
 @cache
 def _machine() -> str:
-    """32 hexadecimal digits that identify this machine. Copies of a virtual machine share the machine-id, so host name
-    and network cards enter, too."""
+    """32 hexadecimal digits that identify this machine. Copies of a virtual machine have the same machine-id, so the
+    host name and the network cards are included."""
     digest = hashlib.sha256(socket.gethostname().encode())
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         if path.is_file() and (text := path.read_text().strip()):

@@ -12,9 +12,9 @@ Belongs = Callable[[Mapping[str, str]], bool]
 def sweep(engine: Engine) -> int:
     """Remove containers and volumes of dead runners of this machine. Returns their number.
 
-    A runner with a running watchdog is left to the watchdog, which knows whether the runner lives, even on a copy of
-    this machine. Objects that can't be removed, for example because another runner removes them now, are left to the
-    next sweep.
+    When a runner has a running watchdog, its containers and volumes are left to the watchdog: it knows whether the
+    runner lives, even on a copy of this machine. Objects that can't be removed, for example because another runner is
+    removing them, are left to the next sweep.
     """
     watched = engine.watched()
 
@@ -27,7 +27,8 @@ def sweep(engine: Engine) -> int:
 
 
 def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
-    """Remove every container and volume with these labels. Returns their number; raises LaneError when one is left."""
+    """Remove every container and volume with these labels. Returns their number. Raises LaneError when one can't be
+    removed."""
     removed, failures = _remove(engine, lambda made: all(made.get(name) == value for name, value in labels.items()))
     if failures:
         raise failures[0]

@@ -1,1 +1,1 @@
-"""Jobs in virtual time: each in its own small kernel (guest/), whose clock jumps when no process has work."""
+"""Jobs in virtual time: each job runs in its own small kernel (guest/), whose clock jumps when no process has work."""

@@ -1,4 +1,4 @@
-"""The jobs of a run in virtual time: one guest for each, as many at once as there are cores."""
+"""The jobs of a run in virtual time: one guest for each job, several guests at the same time."""
 
 import itertools
 import os
@@ -56,9 +56,9 @@ class GuestHost:
     def open(
         cls, name: str, setting: Setting, *, lanes: int, scratch: Path, saved: SavedImages | None = None
     ) -> Iterator["GuestHost"]:
-        """Run up to `lanes` guests at once, for the run `name`. `scratch`: a folder for disks, which are kept, and for
-        running jobs. `saved`: images from archives, which need no engine. Raises SetupError when this host has too
-        little memory.
+        """Run up to `lanes` guests at the same time, for the run `name`. `scratch`: a folder for running jobs and for
+        disks; disks are kept. `saved`: images from archives, which need no engine. Raises SetupError when this host has
+        too little memory.
         """
         require_memory(lanes)
         prefix = f"bentpipe-{secrets.token_hex(4)}"
@@ -78,8 +78,8 @@ class GuestHost:
                 shutil.rmtree(work, ignore_errors=True)
 
     def run(self, job: LaneJob) -> Evidence:
-        """Run one job in a guest of its own and fill its folder, `evidence.json` last. Raises LaneError."""
-        # A guest has one CPU, and is fastest on one CPU of the host: its kernel and its processes take turns.
+        """Run one job in its own guest and write the job's folder, `evidence.json` last. Raises LaneError."""
+        # A guest has one CPU and is fastest on one CPU of the host, because its kernel and its processes take turns.
         cpu = self._cpus.get()
         try:
             if self._stopped.is_set():
@@ -128,14 +128,14 @@ class Guests(Deployment):
     @classmethod
     @contextmanager
     def open(cls, run: Run, *, lanes: int, scratch: Path, saved: SavedImages | None = None) -> Iterator["Guests"]:
-        """Run up to `lanes` jobs at once. Removes leftovers of killed runners at the start and everything of this
-        runner at the end. `saved`: images from archives, which need no engine.
+        """Run up to `lanes` jobs at the same time. Removes leftovers of killed runners at the start and everything of
+        this runner at the end. `saved`: images from archives, which need no engine.
         """
         with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch, saved=saved) as host:
             yield cls(run, host)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
-        """Run `job` in a guest. Raises LaneError when the harness can't."""
+        """Run `job` in a guest. Raises LaneError when the harness can't run it."""
         return self._host.run(lane_job(self._run, job, folder))
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Describes a job for the first process of a guest, as records (guest/init/job.c). Pure."""
+"""Describes a job for the first process of a guest, as records (guest/init/job.c). No input or output."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Description:
         self._words: list[str] = []
 
     def add(self, name: str, *fields: object) -> None:
-        """Add a record. Raises ValueError for a field with a NUL, which no variable or path of Linux can have."""
+        """Add a record. Raises ValueError for a field with a NUL: no variable or path of Linux can contain it."""
         texts = [name, str(len(fields)), *(str(field) for field in fields)]
         if any("\0" in text for text in texts):
             raise ValueError(f"a field of the record {name} has a NUL")
@@ -104,7 +104,7 @@ class Description:
         group: int = 0,
         folder: str = "/",
     ) -> None:
-        """Add the process in the root of `role`. `kind`: link, box, server or client."""
+        """Add a process, which sees the root of `role`. `kind`: link, box, server or client."""
         texts = [f"{name}={value}" for name, value in sorted(variables.items())]
         self.add("process", role, kind, namespace, user, group, folder, len(texts), *texts, *command)
 
@@ -117,7 +117,8 @@ class Description:
         self.capture(role, "eth1", "right", foreign=document["right"]["foreign"])
 
     def capture(self, role: str, interface: str, name: str, *, foreign: Sequence[str] = ()) -> None:
-        """Add a capture at an interface in the namespace of `role`, without incoming packets from `foreign`."""
+        """Add a capture at an interface in the namespace of `role`, without incoming packets from the subnets
+        `foreign`."""
         self.add("capture", role, interface, f"{role}/{name}.pcap", _SNAPSHOT, READY_PORT, *foreign)
 
 
@@ -147,7 +148,7 @@ def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) 
     if topology.routed:
         for role in (CLIENT, SERVER):
             text.capture(role, "eth0", role)
-        text.add("listen", TERMINAL, READY_PORT)  # with routers, the contract's `sim` is the terminal
+        text.add("listen", TERMINAL, READY_PORT)  # with boxes, the terminal box is the `sim` of the contract
         if job.forward.impairments.changes:
             text.add("first-packet", TERMINAL, GATEWAY4, DISCARD)
     _describe_containers(text, job, disks)

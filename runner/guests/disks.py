@@ -1,4 +1,4 @@
-"""Turns images into disks that a guest mounts: one EROFS file for each, with the image's owners and modes."""
+"""Turns images into disks that a guest mounts: one EROFS file for each image, with the image's owners and modes."""
 
 import json
 import tarfile
@@ -14,7 +14,7 @@ from runner.guests.house import House
 from runner.store import write_atomically
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_UUID = "00000000-0000-4000-8000-000000000000"  # the same for every disk, so that a disk depends on its image alone
+_UUID = "00000000-0000-4000-8000-000000000000"  # the same for every disk, so that a disk depends only on its image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Images(Protocol):
     """A source of images: an engine, or archives (saved_images.py)."""
 
     def image_id(self, image: str) -> str:
-        """`sha256:…`. Raises for an image that isn't there."""
+        """The id of an image, `sha256:…`. Raises an error for a missing image."""
         ...
 
     def image_config(self, image: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""One job in one guest, from its description to the same evidence that a lane leaves."""
+"""One job in one guest, from its description to the same evidence that a lane writes."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ from runner.store import save_evidence
 from runner.units import MIB
 
 _MEMORY, _OWN_MEMORY = 1024, 192  # MiB: the most memory, and the part for kernel and link
-_ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
+_ALMOST_FULL = 64 * 1024  # bytes; with less of a quota left, the file system counts as full
 _OUTPUT = "output.log"
 _KILLED = 137
 _NOT_STARTED = 125
@@ -46,14 +46,14 @@ _HOW = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Settings of all guests of a run. `epoch` in seconds since 1970. `charge`: see guest.h; empty: CPU takes no
-    time."""
+    """Settings of all guests of a run. `epoch` in seconds since 1970. `charge`: see guest.h; empty: CPU work
+    takes no time."""
 
     epoch: int
     charge: str = ""
-    spin_cpu_s: float = 60.0  # CPU seconds without progress of virtual time
-    silence_s: float = 120.0  # seconds of this host without progress of either
-    host_s: float = 3600.0  # seconds of this host for the whole job
+    spin_cpu_s: float = 60.0  # most CPU seconds without progress of virtual time
+    silence_s: float = 120.0  # most seconds of this host without progress of virtual time or CPU time
+    host_s: float = 3600.0  # most seconds of this host for the whole job
     memory: int = _MEMORY * MIB  # most bytes of memory, without /logs and /downloads
 
     @classmethod
@@ -78,7 +78,7 @@ class GuestExperiment:
         self._captured = (*self._segments, *((CLIENT, SERVER) if job.topology.routed else ()))
 
     def run(self) -> Evidence:
-        """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't."""
+        """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't run it."""
         disks = {role: self._disks.of(SIMULATOR) for role in self._segments}
         disks |= {role: self._disks.of(spec.image) for role, spec in self._specs.items()}
         try:
@@ -171,7 +171,7 @@ class GuestExperiment:
         )
 
     def _error(self, ended: Ended, report: GuestReport, outputs: Mapping[str, str]) -> dict[str, str]:
-        """Code and message of the job's error, the most informative of several; empty without an error."""
+        """Code and message of the most informative error of the job; empty without an error."""
         if ended.how == "spins":
             spinner = ended.spinner
             process = f"the process {spinner['name']} of the {spinner['role'] or 'guest'}"
@@ -188,8 +188,8 @@ class GuestExperiment:
         return {"code": code, "message": f"{message} {_text(self._work / 'console')[-300:]}".strip()}
 
     def _not_started(self, report: GuestReport) -> dict[str, str]:
-        """The error of an image whose first process can't be started, with the code that lanes use; empty without
-        it."""
+        """The error of an image whose first process can't be started, with the code that lanes use; empty when all
+        processes started."""
         for role in (*(role for role in self._specs if role != CLIENT), CLIENT):
             process = report.processes.get(role)
             last_lines = _text(self._work / "out" / f"{role}.output").splitlines()[-1:]

@@ -19,7 +19,7 @@ from runner.lanes.supervised import Bell
 
 IMAGE = "bentpipe/guest"
 _NOBODY = 1000  # user that runs guests when root has started bentpipe
-_SILENCE = 600.0  # seconds: a busy host delays the signs of life, which a guest gives every 20 s
+_SILENCE = 600.0  # seconds; a guest gives a sign of life every 20 s, which a busy host may delay
 _SHARED_MEMORY = "/dev/shm"  # guests without another folder have their memory here
 
 
@@ -42,7 +42,7 @@ class Ended:
 class House(Protocol):
     """A place for all guests of a run. Thread-safe."""
 
-    kernel: str  # its version
+    kernel: str  # version of the guests' kernel
     mkfs: Sequence[str]  # the command that makes a disk, without its arguments
 
     def give_to_guests(self, folder: Path) -> None:
@@ -50,7 +50,7 @@ class House(Protocol):
         ...
 
     def execute(self, command: Sequence[str]) -> tuple[int, str]:
-        """Run a command there to its end. Returns exit code and output."""
+        """Run a command in this place to its end. Returns exit code and output."""
         ...
 
     def run(self, folder: Path) -> Ended:
@@ -63,7 +63,7 @@ class House(Protocol):
 
 
 def _ended(code: int, printed: str) -> Ended:
-    """The last line of guest/run-guest. Raises LaneError when it is something else."""
+    """Parse the last line that guest/run-guest printed. Raises LaneError when the line has another form."""
     lines = printed.strip().splitlines()
     try:
         return Ended(**json.loads(lines[-1]))
@@ -109,7 +109,7 @@ class ContainerHouse:
         self._stop, self._spec, self._name = stop, spec, f"{name}-house"
         self._opening = Lock()
         self._container, self._holder = self._open()
-        self.kernel = self.execute(["cat", "/guest/version"])[1].strip()  # its version
+        self.kernel = self.execute(["cat", "/guest/version"])[1].strip()  # version of the guests' kernel
 
     def _open(self) -> tuple[str, Holder]:
         container = self._engine.create(self._name, self._spec)
@@ -118,7 +118,7 @@ class ContainerHouse:
         return container, holder
 
     def _replace(self, lost: Holder) -> None:
-        """Make a new container in place of the one with the holder `lost`, unless another thread has done so."""
+        """Replace the container of the holder `lost` by a new container, unless another thread has done this."""
         with self._opening:
             if self._holder is lost and not self._stop.is_set():
                 self._engine.remove(self._container)
@@ -131,9 +131,9 @@ class ContainerHouse:
                 os.chown(path, self._user, self._user)
 
     def execute(self, command: Sequence[str]) -> tuple[int, str]:
-        """Run a command in the container to its end. Returns exit code and what it printed.
+        """Run a command in the container to its end. Returns its exit code and its output.
 
-        Raises LaneError. When the container or the connection to it is lost, a new container takes its place first.
+        Raises LaneError. When the container or the connection to it is lost, a new container replaces it before that.
         """
         holder = self._holder
         try:
@@ -155,8 +155,8 @@ class ContainerHouse:
 class ProcessHouse:
     """Ordinary processes of this user, without an engine and without root.
 
-    `tools`: the folder /guest of the image bentpipe/guest. `temporary`: a folder that lets programs run, best in
-    memory: guests have their memory there.
+    `tools`: the folder /guest of the image bentpipe/guest. `temporary`: a folder where programs may run, best in
+    memory, because the files with the memory of guests are there.
     """
 
     def __init__(self, tools: Path, temporary: Path) -> None:
@@ -166,7 +166,7 @@ class ProcessHouse:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
         self.kernel = (tools / "version").read_text().strip()
-        erofs = tools / "erofs"  # mkfs.erofs runs with its own libraries: this host may have others
+        erofs = tools / "erofs"  # mkfs.erofs uses its own libraries: this host may have other versions
         self.mkfs: Sequence[str] = (
             str(erofs / "ld-linux-x86-64.so.2"),
             "--library-path",
@@ -175,7 +175,7 @@ class ProcessHouse:
         )
 
     def give_to_guests(self, folder: Path) -> None:
-        """It belongs to this user already."""
+        """Do nothing: the folder already belongs to this user."""
 
     def execute(self, command: Sequence[str]) -> tuple[int, str]:
         """Run a command to its end. Returns exit code and output. Raises LaneError when it can't be started."""
@@ -204,7 +204,7 @@ class ProcessHouse:
         return _ended(*self.execute(command))
 
     def close(self) -> None:
-        """End all guests; none begins any more."""
+        """End all guests. Afterwards no guest can begin."""
         with self._lock:
             self._closed = True
             for process in self._running:

@@ -5,7 +5,7 @@ from pathlib import Path
 from runner.errors import SetupError
 from runner.units import MIB, format_size
 
-LEAST = 512 * MIB  # bytes of one guest: a transfer of 10 MiB between two stacks, with their disks in the page cache
+LEAST = 512 * MIB  # bytes of one guest for a transfer of 10 MiB between two stacks, with their disks in the page cache
 
 
 def require_memory(lanes: int, meminfo: Path = Path("/proc/meminfo")) -> None:

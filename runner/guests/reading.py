@@ -1,11 +1,11 @@
-"""Parses the report of a guest's first process: lines with a word and values. Pure."""
+"""Parses the report of a guest's first process: lines with a word and values. No input or output."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True)
 class ProcessReport:
-    """The life of one container. Times in seconds of virtual time since 1970."""
+    """The report about the first process of one container. Times in seconds of virtual time since 1970."""
 
     started: bool = False
     ended: bool = False
@@ -20,7 +20,7 @@ class ProcessReport:
 
 @dataclass(kw_only=True)
 class GuestReport:
-    """The whole report. A guest that was ended from outside has reported only a part of it."""
+    """The whole report. It is incomplete when the guest was ended from outside."""
 
     began: float = 0.0
     done: float | None = None
@@ -37,7 +37,7 @@ class GuestReport:
 
 
 def read_report(text: str) -> GuestReport:
-    """Parse the lines. Unknown lines are left out."""
+    """Parse the lines of a report. Unknown lines are ignored."""
     report = GuestReport()
     for line in text.splitlines():
         word, _, rest = line.partition(" ")

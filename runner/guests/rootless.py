@@ -17,7 +17,7 @@ _TMPFS = "tmpfs"
 def open_house(images: SavedImages, scratch: Path) -> ProcessHouse:
     """A house with the kernel of the image bentpipe/guest, which is unpacked into `scratch` once.
 
-    Raises SetupError when this host has no place for it, UsageError when the archives don't have the image.
+    Raises SetupError when this host has no suitable folder, UsageError when the archives don't have the image.
     """
     tools = scratch / f"kernel-{images.image_id(IMAGE).removeprefix('sha256:')}"
     require_exec(scratch)
@@ -57,7 +57,7 @@ def require_exec(folder: Path) -> None:
 def temporary_folder(mounts: Path = Path("/proc/mounts"), folders: Iterable[Path] | None = None) -> Path:
     """A folder in memory (tmpfs) where this user may write and run programs; TMPDIR when that is set.
 
-    Raises SetupError when there is none.
+    Raises SetupError when there is no such folder.
     """
     chosen = os.environ.get("TMPDIR")
     places = [Path(chosen)] if chosen else folders

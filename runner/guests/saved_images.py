@@ -19,7 +19,8 @@ _ARCHITECTURE = "amd64"
 
 @dataclass(frozen=True, kw_only=True)
 class SavedImage:
-    """An image in an archive. `config` as `docker image inspect` shows it; `layers`: members, the lowest first."""
+    """An image in an archive. `config` is as `docker image inspect` shows it. `layers`: names of the archive's members,
+    the lowest layer first."""
 
     archive: Path
     id: str  # `sha256:…`
@@ -71,7 +72,7 @@ class SavedImages:
         return self._find(image).config
 
     def files(self, image: str) -> frozenset[str]:
-        """The absolute paths of everything in the image. Raises LaneError for a broken archive."""
+        """The absolute paths of all files and folders in the image. Raises LaneError for a broken archive."""
         image_saved = self._find(image)
         try:
             with tarfile.open(image_saved.archive) as archive:
@@ -145,7 +146,7 @@ def _layer(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarFile]:
 
 
 def _merge(archive: tarfile.TarFile, layers: Sequence[str], root: tarfile.TarFile) -> None:
-    """Write the merged layers."""
+    """Merge the layers into the tar file `root`."""
     shown = _shown(archive, layers)
     for number, name in enumerate(layers):
         with _layer(archive, name) as layer:
@@ -203,7 +204,8 @@ def _hide_below(shown: dict[str, _Entry], folder: str) -> None:
 
 
 def _copy(layer: tarfile.TarFile, member: tarfile.TarInfo, root: tarfile.TarFile, *, linked: bool) -> None:
-    """Add a member. `linked`: the target of a hard link is visible, too; otherwise its content is added."""
+    """Add a member of a layer. `linked`: the target of the hard link is visible, too. For another hard link, the
+    content of its target is added."""
     if member.islnk() and not linked:
         target = layer.getmember(member.linkname)
         root.addfile(target.replace(name=member.name), layer.extractfile(target))

@@ -1,1 +1,1 @@
-"""Images: the base image, building, pulling, set-up of the host, `doctor`."""
+"""Images: the base image, building images, pulling images, set-up of the host, `doctor`."""

@@ -1,6 +1,6 @@
-"""Packs images as archives for another engine, without the layers that the other engine has. An archive of `docker
-save` may lack the layers that the other engine has: `docker load` looks each one up by its chain of layers first, and
-opens its file only when it isn't there (moby, image/tarexport/load.go).
+"""Packs images as archives for another engine, without the layers that the other engine has. `docker load` accepts such
+an archive: it first looks for each layer in the engine, by the chain of this layer and all lower layers, and opens the
+layer's file only when the engine doesn't have it (moby, image/tarexport/load.go).
 """
 
 import hashlib
@@ -19,11 +19,11 @@ Layers = tuple[str, ...]  # an image's layers, lowest first: the digest of each 
 _BLOCK = 1 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _COMPRESSION = 6  # the default level, because the connection is slower than the processor
-_CLASSIC = "overlay2"  # Docker's own store of layers; containerd's, "overlayfs", wants every layer in the archive
+_CLASSIC = "overlay2"  # Docker's own store of layers. containerd's store, "overlayfs", needs every layer in the archive
 
 
 def chains(client: docker.DockerClient) -> set[Layers]:
-    """The chains of layers that an engine has and that an archive for it may leave out."""
+    """The chains of layers that an engine has, and that an archive for this engine may leave out."""
     if client.info()["Driver"] != _CLASSIC:
         return set()
     images = client.api.images(quiet=True)
@@ -36,14 +36,14 @@ def prefixes(of: Layers) -> set[Layers]:
 
 
 def present(of: Layers, there: Collection[Layers]) -> frozenset[str]:
-    """The layers that an archive may lack for an engine that has the chains `there`."""
+    """The layers that an archive may leave out for an engine that has the chains `there`."""
     known = max(count for count in range(len(of) + 1) if count == 0 or of[:count] in there)
     return frozenset(of[:known]) - frozenset(of[known:])
 
 
 def pack(client: docker.DockerClient, image: str, into: IO[bytes], present: frozenset[str]) -> None:
     """Write a compressed archive of an image, without the layers whose digests are in `present`."""
-    # By its full name: a bare one means all tags of the repository.
+    # The name must have a tag: without a tag it means all tags of the repository.
     _pack(client.api.get_image(":".join(_name(image)), chunk_size=_BLOCK), into, present)
 
 
@@ -68,13 +68,13 @@ def _pack(archive: Iterable[bytes], into: IO[bytes], present: frozenset[str]) ->
 
 
 def layers(inspected: dict[str, Any]) -> Layers:
-    """The layers of an image, as the engine describes it."""
+    """The layers of an image, from the engine's description of the image."""
     return tuple(inspected["RootFS"].get("Layers") or ())
 
 
 def content(image: Image) -> tuple[Any, ...]:
-    """The content that identifies an image: its layers and how it starts. Different kinds of engines give the same
-    image different ids."""
+    """The content that identifies an image: its layers, its environment and how it starts. The id is not sufficient:
+    different kinds of engines give the same image different ids."""
     config = image.attrs["Config"] or {}
     start = [config.get(name) or None for name in ("Entrypoint", "Cmd", "WorkingDir", "User")]
     return layers(image.attrs), sorted(config.get("Env") or ()), start

@@ -1,6 +1,6 @@
 """The Debian image that every image of this project starts from.
 
-A machine that reaches an image registry pulls it; any other machine makes it from Debian's own packages.
+A machine that reaches an image registry pulls this image. Any other machine makes it from Debian's packages.
 """
 
 import os
@@ -27,7 +27,7 @@ _ROOT_FILE_SYSTEM = "bentpipe/debian:trixie"
 _PULL_SILENCE_SECONDS = 20.0
 _DEBOOTSTRAP_SECONDS = 900.0
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-# Each program has its own variable for the same file; pip and cargo don't use the system's bundle by themselves.
+# Each program has its own variable for the same file. Without them, pip and cargo don't use the system's bundle.
 _CA_VARIABLES = (
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -53,10 +53,11 @@ ENV {variables}
 def obtain(
     client: docker.DockerClient, *, extra_cas: Path | None = HOST_CAS, progress: Callable[[str], None] = lambda _: None
 ) -> str:
-    """Return the tag of the base image, making the image when the engine doesn't have it.
+    """Return the tag of the base image. When the engine doesn't have the image, make it.
 
-    `extra_cas` is a folder whose `*.crt` files (PEM) the image trusts besides Debian's own; a missing folder counts as
-    empty. `progress` gets one sentence per stage. Raises SetupError when the image can be neither pulled nor made.
+    `extra_cas` is a folder with `*.crt` files (PEM), which the image trusts in addition to Debian's; a missing folder
+    counts as empty. `progress` is called with one sentence for each stage. Raises SetupError when the image can be
+    neither pulled nor made.
     """
     try:
         if _has(client, TAG):
@@ -87,9 +88,9 @@ def _parent(client: docker.DockerClient, progress: Callable[[str], None]) -> str
 
 
 def _pull(client: docker.DockerClient, tag: str) -> bool:
-    """Pull `tag`; False when the registry refuses or stays silent.
+    """Pull `tag`; False when the registry refuses or sends nothing.
 
-    The engine has no time limit for a pull, so a thread reads its events, and is abandoned when none come.
+    The engine has no time limit for a pull. So a thread reads its events; when no events come, the thread is abandoned.
     """
     events: queue.Queue[bool | None] = queue.Queue()
 
@@ -138,7 +139,7 @@ def _temporary_root() -> Iterator[Path]:
         folder.chmod(0o755)
         yield folder
     finally:
-        # A debootstrap that died leaves these mounted, and removing the folder must not reach through them.
+        # A debootstrap that was killed leaves these mounted. The removal of the folder must not enter the mounts.
         for mount in ("proc", "sys"):
             if (folder / mount).is_mount():
                 subprocess.run(["umount", "--lazy", folder / mount], check=False)
@@ -162,7 +163,7 @@ def _debootstrap(root: Path) -> None:
 
 
 def _mirror_of_this_host() -> str | None:
-    """The Debian archive that this host's apt uses; None when it has none for main packages."""
+    """The Debian archive from which this host's apt gets main packages; None when there is none."""
     if shutil.which("apt-get") is None:
         return None
     listing = subprocess.run(
@@ -202,7 +203,7 @@ def _add_certificates(
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run a command to its end; SetupError carries the last line that it printed."""
+    """Run a command to its end. When it fails, raises SetupError with the last line of its output."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(

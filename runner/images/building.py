@@ -1,5 +1,5 @@
-"""Builds images: parents first, two at once, and only images that changed. When one fails, the others are still
-built."""
+"""Builds images: parents first, two at the same time, and only images that changed. When one image fails, the others
+are still built."""
 
 import queue
 import re
@@ -25,7 +25,7 @@ LOG_LINES = 15
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine colours standard error
 _REUSED = " ---> Using cache"
-# Errors of apt-get. The engine passes on each write by itself, so `E: ` may be a line of its own.
+# Errors of apt-get. The engine passes on each write separately, so `E: ` may be a separate line.
 _GONE = re.compile(r"Version '(?P<version>[^']+)' for '(?P<package>[^']+)' was not found")
 _UNKNOWN = re.compile(r"Unable to locate package (?P<package>\S+)")
 _KERNEL_SOURCE = "linux-source-"
@@ -35,8 +35,7 @@ _BUILDER_TALK = (" --->", "Removing intermediate container ")
 def build(
     client: docker.DockerClient, required: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
 ) -> dict[str, str]:
-    """Build every image that is missing or stale, `parallel` at once where none waits for another. Returns tag →
-    ID.
+    """Build every image that is missing or stale, up to `parallel` images at the same time. Returns tag → ID.
 
     `report` is called from the threads that build. When an image fails, all images that don't start from it are
     still built; then SetupError says which failed and why. The engine cancels builds when this process ends.
@@ -115,7 +114,7 @@ def _build(
     client: docker.DockerClient, tag: str, context: IO[bytes], label: str, report: Callable[[Event], None]
 ) -> tuple[Event, int]:
     """Build one image with the engine's own builder. Returns the last step, and the number of reused steps.
-    Raises SetupError with the step and the last lines.
+    Raises SetupError with the failed step and the last lines of its output.
     """
     lines: deque[str] = deque(maxlen=LOG_LINES)
     at, reused = Event(tag=tag, state=State.WORKING), 0
@@ -142,7 +141,7 @@ def _build(
 
 
 def _fix(lines: Iterable[str]) -> str:
-    """The fix for a step that printed these lines, where one is known; ends with a blank."""
+    """The fix for a step that printed these lines, with a blank at the end; empty when no fix is known."""
     for line in lines:
         if gone := _GONE.search(line):
             package, version = gone["package"], gone["version"]
@@ -159,7 +158,8 @@ def _fix(lines: Iterable[str]) -> str:
 
 
 def _has_other_lanes(client: docker.DockerClient) -> bool:
-    """True when another process has lanes: it needs the images with which it began, also those without a container."""
+    """True when another process has lanes: it still needs the images that it had at its start, even those that no
+    container uses."""
     containers = client.api.containers(filters={"label": LABEL_OWNER})
     return any(container["Labels"][LABEL_OWNER] != str(Owner.current()) for container in containers)
 

@@ -1,4 +1,5 @@
-"""Builds of images in a terminal: one line per image and one for all. Prints only through the console."""
+"""Shows builds of images in a terminal: one line for each image and one line for all. Prints only through the
+console."""
 
 import threading
 import time
@@ -12,15 +13,15 @@ from runner.images.history import Build, time_left
 from runner.images.images import Event, State
 from runner.units import format_duration
 
-PARALLEL = 2  # images at once: while one waits for the network or for a single compiler, the other uses the CPUs
+PARALLEL = 2  # images built at the same time: one uses the CPUs while the other waits for the network or one compiler
 
 _ENDS = (State.BUILT, State.PULLED, State.FAILED, State.SKIPPED)
 
 
 class BuildDisplay:
-    """Shows build events: live lines on a terminal, else a line when an image begins and one when it is done.
+    """Shows build events: live lines on a terminal, otherwise a line when an image begins and a line when it is done.
 
-    `todo`: the tags that are to be made. `builds`: earlier ones of this host, from which the time left is estimated.
+    `todo`: the tags to be made. `builds`: earlier builds on this host, from which the time left is estimated.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class BuildDisplay:
         rest = "; ".join(part for part in (self._count(), self._time_left()) if part) if self._number > 1 else ""
         about = f" [dim]({rest})[/dim]" if rest else ""
         self._console.print(f"{sign} {escape(event.tag)} {event.state.value}{took}{about}", soft_wrap=True)
-        if event.state is State.FAILED and event.text:  # printed at once, because the other images may take an hour
+        if event.state is State.FAILED and event.text:  # printed now, because the other images may take an hour
             self._console.print(f"  {escape(event.text.replace(chr(10), f'{chr(10)}  '))}", soft_wrap=True)
 
     def _count(self) -> str:

@@ -1,4 +1,4 @@
-"""Checks this host line by line: what it lacks to run jobs, and the fix. Changes nothing."""
+"""Checks what this host lacks to run jobs, and names the fixes: one line for each check. Changes nothing."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ from runner.units import format_size
 
 ROOT = images.ROOT
 GIB = 1024**3
-MACHINES = ("x86_64", "amd64")  # the images are built for this machine and were tried on it
+MACHINES = ("x86_64", "amd64")  # the images are built for this kind of machine and were tried on it
 IMAGE_BYTES = GIB // 2  # bytes of an image with its build layers, on average
 RUN_BYTES = GIB
 MEMORY_BYTES = 2 * GIB
@@ -32,7 +32,7 @@ CORES = 2  # the endpoints share one core, so that the simulator is not late
 
 
 def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
-    """All checks of this host: itself, its engine, the images of `implementations`, and what only tests need."""
+    """All checks: this host, its engine, the images of `implementations`, and programs that only tests need."""
     checks = examine_host()
     client, check = _engine()
     checks.append(check)
@@ -45,14 +45,14 @@ def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
 
 
 def examine_host() -> list[Check]:
-    """Python, machine, kernel, memory, cores, and the disk that logs go to."""
+    """Check Python, machine, kernel, memory, cores, and the disk of the logs."""
     version = platform.python_version()
     python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, fix="Install Python 3.11 or newer.")
     return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), logs_disk()]
 
 
 def machine(system: str, architecture: str) -> Check:
-    """Whether images run on this kind of machine, as `uname -s` and `uname -m` name it."""
+    """Check that images run on this kind of machine. `system`, `architecture`: from `uname -s` and `uname -m`."""
     return Check(
         name="machine",
         ok=system == "Linux" and architecture.lower() in MACHINES,
@@ -62,7 +62,7 @@ def machine(system: str, architecture: str) -> Check:
 
 
 def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]:
-    """The engine's version, limits and storage; `to_build`: the number of images for which there must be room."""
+    """Check the engine's storage and limits. `to_build`: the number of images for which the disk needs space."""
     info = client.info()
     driver = str(info.get("Driver", "unknown"))
     limits = bool(info.get("CpuCfsQuota")) and bool(info.get("MemoryLimit"))
@@ -90,8 +90,8 @@ def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]
 
 
 def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
-    """How the root file systems of endpoints are limited. `folder`: the engine's data folder; `mounts`: the text of
-    /proc/self/mountinfo."""
+    """Check how the root file systems of endpoints are limited. `folder`: the engine's data folder; `mounts`: the
+    text of /proc/self/mountinfo."""
     inside = [line for line in mounts.splitlines() if folder.is_relative_to(line.split(" ")[4])]
     where = max(inside, key=lambda line: len(line.split(" ")[4]), default="")
     result, ok = "have no quota, so endpoints are watched: one can fill the engine's disk for a moment", False
@@ -104,14 +104,14 @@ def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
 
 
 def disk(name: str, folder: Path, needed: int) -> Check:
-    """Whether `needed` bytes are free on the disk of `folder`."""
+    """Check that `needed` bytes are free on the disk of `folder`."""
     free = shutil.disk_usage(folder).free
     fix = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
     return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", fix=fix)
 
 
 def logs_disk() -> Check:
-    """Whether there is room for results."""
+    """Check that the disk has space for results."""
     return disk("disk of the results", ROOT / "logs" if (ROOT / "logs").is_dir() else ROOT, RUN_BYTES)
 
 
@@ -141,7 +141,8 @@ def _engine() -> tuple[docker.DockerClient | None, Check]:
 
 
 def own_images(states: Mapping[str, State]) -> Check:
-    """Whether the images that every run needs are up to date. A stack's own image is built when it is selected."""
+    """Check that the images that every run needs are up to date. The image of a stack is built when the stack is
+    selected."""
     parts = [f"{sum(state is State.CURRENT for state in states.values())} of {len(states)} up to date"]
     for state in (State.STALE, State.MISSING):
         tags = [tag.removeprefix(images.OWN_PREFIX) for tag, tag_state in states.items() if tag_state is state]
@@ -158,7 +159,7 @@ def own_images(states: Mapping[str, State]) -> Check:
 
 
 def _guests(client: docker.DockerClient | None) -> Check:
-    """Whether the kernel of virtual time is built; otherwise `--clock virtual` builds it."""
+    """Check whether the kernel of virtual time is built; otherwise `--clock virtual` builds it."""
     if client is None:
         description = "without an engine only `run --clock virtual --rootless`, with images from an archive"
         return Check(name="virtual time", ok=True, what=description)

@@ -13,7 +13,7 @@ PATH = ROOT / "logs" / "builds.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One successful build: wall-clock seconds, and how many of its steps were reused."""
+    """One successful build: its wall-clock seconds, and how many of its steps were reused."""
 
     seconds: float
     steps: int
@@ -26,7 +26,8 @@ class Build:
 
 
 class History:
-    """The fullest build of each image on this host, by tag, kept in a file. Events come from several threads."""
+    """The build of each image on this host that reused the fewest steps, by tag. A file keeps these builds. Events may
+    come from several threads."""
 
     def __init__(self, path: Path = PATH) -> None:
         self._path = path
@@ -40,7 +41,7 @@ class History:
             return {}
 
     def add(self, event: Event) -> None:
-        """Record a build, unless it reused more steps than the recorded one: its time would be too short an
+        """Record a build, unless it reused more steps than the recorded build: then its time would be too short for an
         estimate."""
         if event.state is not State.BUILT:
             return
@@ -59,7 +60,7 @@ class History:
         try:
             new.write_text(text + "\n")
             new.replace(self._path)
-        except OSError:  # the checkout belongs to another user: there are no estimates
+        except OSError:  # the checkout belongs to another user: then there are no estimates
             return
 
 
@@ -69,7 +70,7 @@ def time_left(
     """Seconds until everything is built; None when unknown. `working`: the seconds for which each image has been
     building.
 
-    Unknown while an image without a full build is left, or while one takes longer than it did before.
+    It is unknown while an image without a full build is left, or when a build takes longer than its earlier build.
     """
     waiting = list(waiting)
     if not all(tag in builds and builds[tag].full for tag in (*waiting, *working)):

@@ -20,24 +20,24 @@ VERSION_LABEL = "org.opencontainers.image.version"
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFacts:
-    """An image as the engine describes it. Platforms as `linux/amd64`; `user` empty: root."""
+    """Facts from the engine's description of an image. Platforms look like `linux/amd64`. `user` is empty for root."""
 
     image: str
     image_id: str
     platform: str
     host_platform: str
     user: str
-    starts: bool  # True: it has an entry point or a command
-    files: frozenset[str]  # the CONTRACT_FILES that it has
+    starts: bool  # True: the image has an entry point or a command
+    files: frozenset[str]  # the CONTRACT_FILES that the image has
     url: str = ""
     version: str = ""
     size: int = 0  # bytes
 
 
 def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
-    """Look at an image of this engine, which pulls it when it has to.
+    """Read the facts about an image. The engine pulls the image when it doesn't have it.
 
-    Raises UsageError for an image that is neither here nor can be pulled.
+    Raises UsageError for an image that the engine doesn't have and can't pull.
     """
     attributes = _inspect(client, image)
     config: dict[str, Any] = attributes.get("Config") or {}
@@ -82,7 +82,7 @@ def _files(client: docker.DockerClient, image: str) -> frozenset[str]:
 
 @contextmanager
 def _container(client: docker.DockerClient, image: str) -> Iterator[Container]:
-    """A container that is never started: only its files are looked at."""
+    """A container that is never started: only its files are read."""
     try:
         container = client.containers.create(image, command="-", network_mode="none")
     except DockerException as error:

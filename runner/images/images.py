@@ -25,13 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 
-# The tag is the version of the simulator's document: checkouts of different ages share an engine.
+# The tag is the version of the simulator's document, because checkouts of different ages may use the same engine.
 SIMULATOR = "bentpipe/sim:2"
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
 GUEST = {"bentpipe/guest": "guest"}  # only virtual time needs it; building its kernel takes minutes
-_BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # an image with another tag, such as the base image, is not built here
+_BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # images with another tag, such as the base image, are not built here
 
-# Left out of all images: files that work in a checkout leaves, and READMEs, so that new words rebuild no image.
+# Files that are left out of all images: remains of work in a checkout, and READMEs, so that a change of a README
+# rebuilds no image.
 _JUNK = (
     "**/README.md",
     "**/.git",
@@ -54,7 +55,7 @@ class Image:
     context: Path
 
     def parents(self) -> frozenset[str]:
-        """The tags that its Dockerfile starts from or copies from, without the Dockerfile's own stages."""
+        """The tags of images from which the Dockerfile starts or copies, without the Dockerfile's own stages."""
         text = (self.context / "Dockerfile").read_text()
         arguments = dict(_ARGUMENT.findall(text))
         stages = {stage for _, stage in _FROM.findall(text)}
@@ -79,8 +80,8 @@ class State(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """A change of an image's state, or a step of its build: number `step` (from 1) of `steps`, with the instruction as
-    `text`. For a failure, `text` is the reason. For a built image, `seconds` is the time that it took, and `reused` the
-    number of reused steps.
+    `text`. For a failure, `text` is the reason. For a built image, `seconds` is the duration of the build, and `reused`
+    the number of reused steps.
     """
 
     tag: str
@@ -94,13 +95,13 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """An image that the engine has. `size` in bytes, with the layers that it shares with others."""
+    """An image that the engine has. `size` in bytes, including layers that other images have, too."""
 
     id: str
     size: int
     machine: str  # `linux/amd64`
     source: str  # hash of its sources, empty for a pulled image
-    digest: str  # `NAME@sha256:…` as its registry knows it, empty for an image that was built
+    digest: str  # `NAME@sha256:…`, the name in its registry; empty for an image that was built
 
 
 def held(client: docker.DockerClient, tag: str) -> Held | None:
@@ -121,10 +122,10 @@ def held(client: docker.DockerClient, tag: str) -> Held | None:
 
 
 def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, guests: bool = False) -> list[Image]:
-    """The images to build: those that every run needs, those of the stacks, and the builders from which they start or
-    copy; with `guests`, also those of virtual time. The folder implementations/_NAME, or NAME of a stack, builds the
-    image bentpipe/NAME. Stacks without a folder are left out. Raises SetupError for a folder without Dockerfile, and
-    for an image of ours that no folder builds.
+    """The images to build: images that every run needs, images of the stacks, and the images from which these start or
+    copy; with `guests`, also the image of virtual time. The folder implementations/NAME, or implementations/_NAME,
+    builds the image bentpipe/NAME. Stacks without a folder are left out. Raises SetupError for a folder without
+    Dockerfile, and for an image of this project that no folder builds.
     """
     folders = _ALWAYS | (GUEST if guests else {})
     images = {tag: Image(tag=tag, context=root / folder) for tag, folder in folders.items()}
@@ -152,7 +153,7 @@ def short(tag: str) -> str:
 
 
 def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, State]:
-    """Whether each image is missing, stale or current, parents first. An image on a stale parent is stale."""
+    """The state of each image: missing, stale or current; parents come first. An image on a stale parent is stale."""
     by_tag = {image.tag: image for image in images}
     parents = {tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()}
     states: dict[str, State] = {}
@@ -164,7 +165,7 @@ def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, St
 
 
 def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str]:
-    """The content-addressed id (`sha256:…`) of each tag. Raises SetupError for an image that isn't there."""
+    """The content-addressed id (`sha256:…`) of each tag. Raises SetupError for a missing image."""
     ids = {}
     for tag in tags:
         image = held(client, tag)
@@ -175,7 +176,8 @@ def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str
 
 
 def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
-    """SHA-256 of a build context (as tar) and the ids of its parent images. When it is unchanged, nothing is built."""
+    """SHA-256 of a build context (as tar) and the ids of the parent images. An image whose hash is unchanged is not
+    built again."""
     digest = hashlib.sha256()
     while block := context.read(1 << 20):
         digest.update(block)
@@ -187,10 +189,10 @@ def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
 
 @contextmanager
 def context_tar(folder: Path) -> Iterator[IO[bytes]]:
-    """The files of a build context as a tar that depends on their names, contents and executable bits alone.
+    """The files of a build context as a tar. It depends only on their names, contents and executable bits.
 
-    Leaves out READMEs and what the folder's .dockerignore names. Without owner, time and umask, two checkouts make the
-    same images.
+    Leaves out READMEs and files that the folder's .dockerignore names. It contains no owner and no time, and the umask
+    has no effect, so that two checkouts make the same images.
     """
     ignore = folder / ".dockerignore"
     lines = ignore.read_text().splitlines() if ignore.is_file() else []
@@ -220,15 +222,15 @@ def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
 
 
 def parent_ids(client: docker.DockerClient, image: Image) -> dict[str, str]:
-    """The ids of an image's parents that this project builds; empty for a missing one. Published parents are left out:
-    the engine has no id of them before the first build pulls them.
+    """The ids of an image's parents that this project builds; empty for a missing parent. Published parents are left
+    out: the engine has no id for them before the first build pulls them.
     """
     parents = {tag: held(client, tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
     return {tag: facts.id if facts else "" for tag, facts in parents.items()}
 
 
 def state(client: docker.DockerClient, image: Image) -> State:
-    """Whether an image is missing, stale or current, by its own files and the ids of its parents."""
+    """The state of an image: missing, stale or current, from its own files and the ids of its parents."""
     present = held(client, image.tag)
     if present is None:
         return State.MISSING

@@ -1,5 +1,5 @@
-"""Tries the kernel features that lanes need, in a temporary network namespace. `python -m runner.images.kernel` is the
-trial itself; it expects a new network namespace of its own.
+"""Tries the kernel features that lanes need, in a temporary network namespace. `python -m runner.images.kernel` runs
+the trial; it must be started in a new network namespace.
 """
 
 import json
@@ -25,7 +25,7 @@ _FIXES = {
 
 
 def examine_kernel() -> list[Check]:
-    """Try veth, packet sockets and IPv6; a user without root does it in a user namespace where the host allows that."""
+    """Try veth, packet sockets and IPv6. Without root, this runs in a user namespace, if the host allows it."""
     if shutil.which("unshare") is None:
         fix = "Run `sudo apt-get install util-linux`."
         return [Check(name="network namespaces", ok=False, what="there is no unshare command", fix=fix)]
@@ -76,7 +76,7 @@ def _packet_sockets() -> None:
 
 
 def _ipv6() -> None:
-    # New namespaces inherit the host's disable_ipv6; lanes reset it in the same way.
+    # New namespaces inherit the host's disable_ipv6; lanes reset this setting in the same way.
     Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6").write_text("0")
     _ip("address", "add", "fd00::1/128", "dev", "lo")
 

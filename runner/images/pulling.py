@@ -1,4 +1,4 @@
-"""Fetches published images, and says which stacks can't run because their image is missing."""
+"""Fetches published images, and finds stacks that can't run because their image is missing."""
 
 import queue
 import re
@@ -29,8 +29,8 @@ _LAYER_DONE = ("Pull complete", "Already exists")
 
 
 def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
-    """Stacks whose published image is missing: one sentence each, by name. Starts no engine; when none answers, every
-    image counts as missing."""
+    """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
+    engine answers, every image counts as missing."""
     published = [stack for stack in stacks if stack.build is None]
     try:
         client = engine.client() if published else None
@@ -62,9 +62,9 @@ def pull(
     parallel: int = 2,
     silence: float = SILENCE_SECONDS,
 ) -> None:
-    """Fetch the newest images of `stacks`, `parallel` at once. `silence`: seconds for which a registry may send
-    nothing. Raises SetupError with a sentence for each failed image, or with one sentence for a registry that can't be
-    reached. Fetched images stay, and so do older images of the same name.
+    """Fetch the newest images of `stacks`, `parallel` images at the same time. `silence`: seconds for which a registry
+    may send nothing. Raises SetupError with a sentence for each failed image, and with one sentence for each registry
+    that can't be reached. Fetched images and older images of the same name are not removed.
     """
     names: dict[str, list[str]] = {}
     for stack in stacks:
@@ -98,7 +98,7 @@ def pull(
 
 
 def registry(tag: str) -> str:
-    """The host of the registry that a tag names; Docker Hub when it names none."""
+    """The host of the registry that a tag names; Docker Hub for a tag without a registry."""
     first, slash, _ = tag.partition("/")
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
 
@@ -118,7 +118,7 @@ def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mappin
 
 
 def _pull_one(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
-    """Pull an image. Returns why that failed, nothing when it is there now."""
+    """Pull an image. Returns the reason of a failure; empty after a success."""
     before = images.held(client, tag)
     repository, name = parse_repository_tag(tag)
     report(Event(tag=tag, state=State.WORKING))
@@ -155,9 +155,9 @@ def _progress(tag: str, layers: Mapping[str, bool], loaded: Mapping[str, tuple[i
 
 
 def _events(client: docker.DockerClient, repository: str, name: str, silence: float) -> Iterator[dict[str, Any]]:
-    """The engine's events during a pull, with an `error` at the end when it fails.
+    """The engine's events during a pull, with an `error` at the end when the pull fails.
 
-    The engine has no time limit for a pull, so a thread reads its events, and is abandoned when none come.
+    The engine has no time limit for a pull. So a thread reads its events; when no events come, the thread is abandoned.
     """
     heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
@@ -182,7 +182,7 @@ def _events(client: docker.DockerClient, repository: str, name: str, silence: fl
 
 
 def _other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
-    """The sentence for an image that the engine's machine can't run; None when it can."""
+    """The sentence for an image that the engine's machine can't run; empty when it can run the image."""
     version = client.version()
     here = f"{version['Os']}/{version['Arch']}"
     if image.machine == here:

@@ -1,4 +1,4 @@
-"""Set-up of a bare host: engine, base image, images; and the programs that tests need."""
+"""Set-up of a new host: engine, base image, images, and the programs that tests need."""
 
 import shutil
 import sys
@@ -19,14 +19,15 @@ from runner.images.images import Event, State
 from runner.model.check import Check
 from runner.model.implementation import Implementation
 
-# Programs that tests use; their packages have the same names. Ubuntu has Chromium as a snap only,
-# so its tests may have to be skipped.
+# Programs that tests use; their packages have the same names. Ubuntu has Chromium only as a snap, so tests with
+# Chromium may be skipped there.
 TEST_TOOLS = ("tshark", "chromium")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """The images of the stacks that can run now, by name: ids (`sha256:…`), and digests of those that were pulled."""
+    """The images of the stacks that can run now, by name of the stack: ids (`sha256:…`) of all images, and digests of
+    pulled images."""
 
     ids: dict[str, str]
     digests: dict[str, str]
@@ -42,8 +43,9 @@ def prepare(
 ) -> Ready:
     """Make this host able to run jobs of `stacks`; with `guests`, in virtual time.
 
-    `extra_cas`: a folder of `*.crt` that the base image trusts too; None: the host's own. A person at the terminal is
-    asked before something is installed, unless `assume_yes`. Raises SetupError with one sentence for what is missing.
+    `extra_cas`: a folder of `*.crt` files that the base image trusts, too; None: the folder HOST_CAS of this host. A
+    person at the terminal must confirm installations, unless `assume_yes`. Raises SetupError with a sentence that names
+    the missing part.
     """
     require(doctor.examine_host())
     client = connect(assume_yes=assume_yes, console=console)
@@ -66,7 +68,7 @@ def prepare(
 
 
 def connect(*, assume_yes: bool, console: Console) -> docker.DockerClient:
-    """The engine of this host, installed and started where that is needed. Raises SetupError."""
+    """The engine of this host. When necessary, it is installed and started. Raises SetupError."""
     return engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
 
 
@@ -80,7 +82,8 @@ def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console
 
 
 def prepare_tests(*, assume_yes: bool, console: Console) -> None:
-    """Install the programs that tests use. A failed installation is reported, and its tests are skipped."""
+    """Install the programs that tests use. When an installation fails, this is reported, and the tests with this
+    program are skipped."""
     for tool in TEST_TOOLS:
         if shutil.which(tool) is None:
             try:

@@ -17,10 +17,10 @@ from runner.model.variant import PARAMETERS
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
-_FILLING_NAMES = 9  # in each intermediate certificate
-_CLOCK_SKEW = timedelta(hours=1)  # a container's clock is the host's, but a stack may compare in another time zone
+_FILLING_NAMES = 9  # number of unused names in each intermediate certificate
+_CLOCK_SKEW = timedelta(hours=1)  # a container has the host's clock, but a stack may use another time zone
 _NAME_LENGTH = 16  # letters of a file's name
-# No digits and no hexadecimal letters: quicly and aioquic answer a path that is a number with that many bytes.
+# No digits and no hexadecimal letters: when a path is a number, quicly and aioquic answer with that number of bytes.
 _NAME_LETTERS = "ghijklmnopqrstuvwxyz"
 _ORGANISATION = "bentpipe"
 _MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either box may open the connection
@@ -28,20 +28,20 @@ _MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # 
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class ServedFile:
-    """A file below /www. The content follows from `seed`, so that equal values mean equal files."""
+    """A file below /www. The content follows from the seed and the name, so that equal values mean equal files."""
 
     name: str
     size: int  # bytes
     seed: int
 
     def content(self) -> bytes:
-        """`size` bytes that don't compress: SHAKE-256 over seed and name, as any language can compute it."""
+        """`size` bytes that can't be compressed: SHAKE-256 of seed and name, which any language can compute."""
         return hashlib.shake_256(f"{self.seed}/{self.name}".encode()).digest(self.size)
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class GivenFile(ServedFile):
-    """A file below /www whose content is not noise."""
+    """A file below /www with given content."""
 
     data: bytes = field(repr=False)
 
@@ -76,7 +76,8 @@ def environment(
     nightly: bool = False,
     parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The environment variables of an endpoint. `parameters`: a variant's parameters; those for `role` are used."""
+    """The environment variables of an endpoint. `parameters`: a variant's parameters; only parameters for
+    `role` are used."""
     variables = {
         "ROLE": role.value,
         "TESTCASE": testcase,
@@ -93,7 +94,7 @@ def environment(
 
 @dataclass(frozen=True, kw_only=True)
 class Certificates:
-    """The files of /certs, PEM. `chain`: the leaf first, then intermediates."""
+    """The files of /certs, in PEM. `chain`: the leaf certificate, then intermediate certificates."""
 
     chain: bytes
     key: bytes
@@ -105,7 +106,7 @@ class Certificates:
 
 
 class _Draw:
-    """Keys, serial numbers and times of certificates: random and from now, or both derived from a seed."""
+    """Keys and serial numbers of certificates, random or derived from a seed; and their time, this moment or `now`."""
 
     def __init__(self, seed: int | None = None, now: float | None = None, *, purpose: str = "certificates") -> None:
         self._seed = seed
@@ -136,10 +137,10 @@ def certificates(
 ) -> Certificates:
     """A new CA and a leaf certificate for `names`, EC P-256.
 
-    `chain_length` (at least 1) counts the certificates of `cert.pem`. Intermediates have about 1,100 B each, like those
-    of public authorities, so that a long chain exceeds the anti-amplification limit (RFC 9000 §8.1). With `seed` and
-    `now` (seconds since 1970), equal arguments give equal certificates: for tests and virtual time, never for real
-    secrets.
+    `chain_length` (at least 1) is the number of certificates in `cert.pem`. Intermediate certificates have about
+    1,100 B each, like those of public authorities, so that a long chain exceeds the anti-amplification limit (RFC 9000
+    §8.1). With `seed` and `now` (seconds since 1970), equal arguments give equal certificates. Use them for tests and
+    virtual time, never for real secrets.
     """
     if chain_length < 1:
         raise ValueError("a chain holds at least the leaf")
@@ -165,7 +166,7 @@ def certificates(
 
 
 def path_keys(*, seed: int | None = None, now: float | None = None) -> dict[str, bytes]:
-    """The files of a middlebox's /keys: a new CA, and certificate and key of both boxes, EC P-256.
+    """The files of a middlebox's /keys: a new CA, and a certificate and a key for each box, EC P-256.
 
     `seed` and `now` as for `certificates`.
     """
@@ -173,8 +174,8 @@ def path_keys(*, seed: int | None = None, now: float | None = None) -> dict[str,
 
 
 def mutual_keys(names: Iterable[str], *, validity: timedelta = VALIDITY) -> dict[str, bytes]:
-    """`ca.pem` of a new CA whose key is not kept, and `NAME.pem` and `NAME.key` of peers that authenticate each other
-    with it, EC P-256."""
+    """Files for peers that authenticate each other: `ca.pem` of a new CA whose key is not kept, and `NAME.pem` and
+    `NAME.key` for each peer, EC P-256."""
     return _mutual_keys(names, _Draw(), validity)
 
 
@@ -231,7 +232,7 @@ def _sign(
     usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
     validity: timedelta = VALIDITY,
 ) -> x509.Certificate:
-    """A certificate signed by `issuer`: a leaf for `names`, or an authority that may have `below` levels of authorities
+    """A certificate signed by `issuer`: a leaf for `names`, or an authority with at most `below` levels of authorities
     below it."""
     authority = below is not None
     builder = (

@@ -8,15 +8,15 @@ from runner.inputs.inputs import GivenFile, ServedFile, served_files
 from runner.model.run import CaseRecord
 
 PORTS = {"clear": 80, "tls": 443}
-_MORE_ORIGINS = 8441  # first of the ports with TLS: implementations/_workload/source/nginx.conf
-_WARM_PAUSE = 2.0  # seconds between the two rounds of a warm case, in which the last packets of the first round arrive
-_BROWSER_SPARE = 10.0  # seconds of the time-out that are left to a browser to report a missing load event
+_MORE_ORIGINS = 8441  # the first TLS port of further origins, see implementations/_workload/source/nginx.conf
+_WARM_PAUSE = 2.0  # seconds between the two loads of a warm case, in which the last packets of the first load arrive
+_BROWSER_SPARE = 10.0  # seconds of the time-out in which a browser can report a missing load event
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The inputs of one download or page load. `expected` files must be in /downloads at the end; `environment` is the
-    client's; `server_port` is a TCP port."""
+    """The inputs of one download or page load. `expected` files must be in /downloads at the end; `environment`:
+    variables of the client. `server_port` is a TCP port."""
 
     files: tuple[ServedFile, ...]
     expected: tuple[ServedFile, ...]

@@ -1,9 +1,9 @@
-"""The reference page. It has as many objects of the same kinds and sizes as ETSI's Kepler page, with content of our
-own.
+"""The reference page. Its objects have the same numbers, kinds and total sizes as those of ETSI's Kepler page, but
+other content.
 
-It has 75 objects with 815,804 B: one document, 9 style sheets, 32 framed texts, 32 images, one blob. The sums by kind
-and the sizes of the largest texts are the original's; the other sizes are ours. The content is seeded and does not
-compress.
+It has 75 objects with 815,804 B: one document, 9 style sheets, 32 framed texts, 32 images, one blob. The total size of
+each kind and the sizes of the largest texts are as in the original; the other sizes are chosen here. The content
+follows from a seed and can't be compressed.
 """
 
 import base64
@@ -25,7 +25,7 @@ INDEX = "index.html"
 
 
 def names(seed: int) -> dict[str, int]:
-    """Name → size in bytes of every object, the document first. Names follow from `seed`, so no cache holds them."""
+    """Name → size in bytes of every object, the document first. Names follow from `seed`, so no cache has them."""
     mark = hashlib.shake_256(f"page/{seed}".encode()).hexdigest(4)
     sizes_by_name = {f"{mark}-{INDEX}": DOCUMENT}
     for kind, suffix, sizes in (
@@ -39,8 +39,8 @@ def names(seed: int) -> dict[str, int]:
 
 
 def objects(seed: int, places: Sequence[str] = ("",)) -> dict[str, bytes]:
-    """Name → content of every object. The document spreads the other objects over `places` in turn; "" is the
-    document's own origin."""
+    """Name → content of every object. The document takes the other objects from `places` in turn; "" is the origin of
+    the document."""
     listed = names(seed)
     document = next(iter(listed))
     made = {name: _content(name, size, seed) for name, size in listed.items() if name != document}
@@ -66,7 +66,7 @@ def _content(name: str, size: int, seed: int) -> bytes:
 
 
 def _image(name: str, size: int, seed: int) -> bytes:
-    """A PNG of 8 × 8 grey dots that is `size` bytes long, most of them in a chunk that no browser shows."""
+    """A PNG of 8 × 8 grey dots with `size` bytes. Most of its bytes are in a chunk that no browser shows."""
     header = _chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0))
     dots = _chunk(b"IDAT", zlib.compress(b"".join(b"\0" + _noise(name, 8, seed) for _ in range(8))))
     ends = b"\x89PNG\r\n\x1a\n", _chunk(b"IEND", b"")
@@ -79,7 +79,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def _document(others: list[str], seed: int) -> bytes:
-    """The document: text that a browser can paint at once, then references to all other objects."""
+    """The document: references to all other objects, and text that a browser can paint without them."""
     styles = "".join(f'<link rel="stylesheet" href="{name}">\n' for name in others if name.endswith(".css"))
     images = "".join(f'<img src="{name}" width="32" height="32">\n' for name in others if name.endswith(".png"))
     frames = "".join(f'<iframe src="{name}" height="80"></iframe>\n' for name in others if name.endswith(".txt"))
