@@ -28,9 +28,9 @@ class Ground(ABC):
     """A place for jobs that several runs share. Each run has its own deployment there."""
 
     runs_at_once: bool
-    """True when two runs at the same time don't disturb each other."""
+    """Whether two runs don't disturb each other."""
     unprobed: str
-    """The reason why images are not probed here; empty when they are probed."""
+    """Why images are not probed here; empty where they are."""
 
     @abstractmethod
     def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:

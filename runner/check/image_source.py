@@ -24,9 +24,9 @@ class ImageSource(ABC):
     """A place where images are found by name."""
 
     only_virtual: bool
-    """True when jobs with these images run only in guests."""
+    """Jobs with these images run in guests alone."""
     saved: SavedImages | None
-    """The archives; None when the images are in an engine."""
+    """The archives; None: the images are in an engine."""
 
     @abstractmethod
     def catalog(self, implementations: Path) -> Catalog:
