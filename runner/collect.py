@@ -16,7 +16,7 @@ from runner.model.artifacts import FileRecord
 from runner.units import MIB
 
 COPY_BUDGET = 512 * MIB  # bytes of one folder that are copied out
-COPY_MEMBERS = 4096
+COPY_MEMBERS = 4096  # members of one archive that are read: files, folders, links
 _PAGE = 4096  # bytes
 DEPTH = 8  # folders below each other
 _LONGEST_NAME = (DEPTH + 2) * 256  # characters with all folders: a file name has at most 255 bytes
@@ -40,11 +40,11 @@ class Extraction:
 
     files: int = 0
     size: int = 0
-    occupied: int = 0  # memory of its regular files, in whole pages
-    skipped: list[str] = field(default_factory=list)  # name and why
+    occupied: int = 0  # bytes of memory that the files take in a tmpfs
+    skipped: list[str] = field(default_factory=list)  # names, each with the reason in brackets
 
     def skip(self, name: str, why: str) -> None:
-        """Record a name that was left out; after 50 names, only that there are more."""
+        """Record a file that was not copied, and the reason. After 50 records, one last record says `and more`."""
         if len(self.skipped) < _LISTED:
             self.skipped.append(f"{_printable(name)} ({why})")
         elif len(self.skipped) == _LISTED:
@@ -52,7 +52,7 @@ class Extraction:
 
 
 class Blocks(io.RawIOBase):
-    """A file object over an iterator of blocks."""
+    """A file object that reads from an iterator of blocks."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks = iter(blocks)
@@ -91,7 +91,7 @@ def _each(blocks: Iterable[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.Ta
     try:
         with tarfile.open(fileobj=Blocks(blocks), mode="r|", bufsize=_BLOCK, tarinfo=_Member) as archive:
             for member in archive:
-                archive.members.clear()  # type: ignore[attr-defined] # else each is kept until the end
+                archive.members.clear()  # type: ignore[attr-defined] # otherwise tarfile keeps every member
                 yield archive, member
     except (ValueError, OverflowError, RecursionError) as error:
         raise tarfile.ReadError(f"a broken header ({type(error).__name__})") from error
@@ -118,10 +118,10 @@ def extract(
     budget: int = COPY_BUDGET,
     members: int = COPY_MEMBERS,
 ) -> Extraction:
-    """Copy the regular files of a folder's archive to `target`, an existing folder of ours.
+    """Copy the regular files of a folder's archive to `target`, an existing folder of bentpipe.
 
-    The archive must not use the names in `reserved`, and replaces no existing file. Reading ends after `budget` bytes
-    or `members` members.
+    A file is skipped when its name is in `reserved` or when a file with this name exists. Reading ends after `budget`
+    bytes or `members` members.
     """
     done = Extraction()
     taken = set(reserved)
@@ -134,7 +134,7 @@ def extract(
                 continue
             problem = _problem(member, name, taken)
             if problem is None and member.size > budget - done.size:
-                # The rest of the archive lies behind this member, and reading over it may take for ever.
+                # The rest of the archive lies behind this member, and reading past the member may take forever.
                 done.skip(str(name), f"{member.size} bytes are over the budget")
                 break
             if problem is None:
@@ -193,7 +193,7 @@ def _kind(member: tarfile.TarInfo) -> str:
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str | None:
     """Write one member. Returns None, or the reason why it was not written. A full disk raises OSError.
 
-    No link is ever made below the target, so a path in it leads nowhere else.
+    bentpipe makes no link below the target, so no path below the target leads out of it.
     """
     source = archive.extractfile(member)
     if source is None:
@@ -223,8 +223,8 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Downloads:
-    """The contents of /downloads: a record of each requested file, names of other files, memory that the files
-    take."""
+    """The contents of /downloads: a record of each requested file, the names of other files, and the bytes of memory
+    that all files take."""
 
     files: tuple[FileRecord, ...]
     extra: tuple[str, ...]
@@ -237,7 +237,7 @@ def occupied(size: int) -> int:
 
 
 def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget: int) -> Downloads:
-    """Compare the archive of /downloads with the served files, without keeping any of it.
+    """Compare the archive of /downloads with the served files. No file of the archive is kept.
 
     Links are never followed. Reading ends after `budget` bytes of files or COPY_MEMBERS members, and later files count
     as missing. Only sparse files or thousands of extra files can cause that. Raises LaneError when the archive is
@@ -287,7 +287,7 @@ def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def merge_outputs(outputs: Sequence[tuple[str, str]]) -> str:
-    """The last lines of several containers as one text, by container name."""
+    """One text with the last lines of several containers, each part below the name of its container."""
     return "".join(
         f"== {name} ==\n" + "".join(f"{line}\n" for line in text.splitlines()[-_MERGED_LINES:])
         for name, text in outputs

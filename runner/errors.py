@@ -1,8 +1,8 @@
-"""Errors, by who has to fix them. Only `runner.cli` turns them into text and exit codes."""
+"""Error classes, one for each kind of repair. Only `runner.cli` turns errors into text and exit codes."""
 
 import re
 
-_LONGEST = 240  # characters of a tool's output in a sentence: three lines of a terminal
+_LONGEST = 240  # characters of a tool's output that an error message quotes: three lines of a terminal
 # Lines that tcpdump always prints, also without a failure.
 _CHATTER = re.compile(
     r"^(tcpdump: )?(listening on |verbose output suppressed|\d+ packets? (captured|received|dropped))"
@@ -10,25 +10,27 @@ _CHATTER = re.compile(
 
 
 class BentpipeError(Exception):
-    """Base of every error with one clear sentence for the user. Exit code 3 unless a subclass says otherwise."""
+    """Base class of errors whose message is one clear sentence for the user. Exit code 3 unless a subclass has another
+    exit code."""
 
     exit_code = 3
 
 
 class UsageError(BentpipeError):
-    """The user's input is wrong: an option, a file, a name. The sentence says what was expected. Exit code 2."""
+    """The user's input is wrong: an option, a file, a name. The message names the expected input. Exit code 2."""
 
     exit_code = 2
 
 
 class SetupError(BentpipeError):
-    """This host lacks something: Docker, a right, disk, a kernel feature, an image. Exit code 3."""
+    """This host lacks Docker, a permission, disk space, a kernel feature or an image. Exit code 3."""
 
 
 class LaneError(BentpipeError):
-    """The harness could not run a job: an engine call failed, a holder died. The job becomes an `error`.
+    """The harness could not run a job: an engine call failed, or a container of the lane ended. The job's outcome is
+    `error`.
 
-    `printed`: the output of the tool that failed. The sentence quotes it on one line; `printed` keeps all of it.
+    `printed` is the complete output of the tool that failed. The message quotes the end of this output on one line.
     """
 
     def __init__(self, code: str, message: str, *, printed: str = "") -> None:
@@ -38,29 +40,31 @@ class LaneError(BentpipeError):
         self.printed = printed
 
     def record(self) -> dict[str, str]:
-        """The error as `evidence.json` keeps it."""
+        """The error in the format of `evidence.json`."""
         return {"code": self.code, "message": str(self)} | ({"printed": self.printed} if self.printed else {})
 
 
 def _quoted(printed: str) -> str:
-    """The output of a tool on one line, without what it always prints, cut to its end."""
+    """The output of a tool on one line, without the lines that tcpdump always prints. Only the end of a long output is
+    kept."""
     lines = [line.strip() for line in printed.splitlines()]
     text = " / ".join(line for line in lines if line and not _CHATTER.match(line))
     return text if len(text) <= _LONGEST else f"… {text[-_LONGEST:]}"
 
 
 class BudgetError(BentpipeError):
-    """A link's volume for a day or a month is used up: its jobs stay undone; other links continue. Exit code 3."""
+    """A link's volume for a day or a month is used up. The link's other jobs don't run; other links continue. Exit
+    code 3."""
 
 
 class HostRefusedError(SetupError):
-    """A remote host has another key, or refuses the login. Another try won't help. The jobs of its links stay undone;
-    other links continue."""
+    """A remote host shows an unexpected host key or refuses the login, and a retry won't help. The jobs of its links
+    don't run; other links continue."""
 
 
 class InterruptedRunError(BentpipeError):
-    """The user ended the run. Finished jobs are stored. The sentence has the command that resumes the run. Exit code
-    3."""
+    """The user ended the run. Finished jobs are stored. The message contains the command that resumes the run. Exit
+    code 3."""
 
 
 class CaptureError(BentpipeError):

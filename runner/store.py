@@ -1,7 +1,8 @@
 """Runs on disk: `run.json`, and one `result.json` per job. A kill at any moment loses at most one job.
 
-A run folder is self-contained; runs merge by copying job folders. `result.json` has a schema number, and older ones are
-migrated when they are read. This module knows no test case, so old results load after a case is removed.
+A run folder is self-contained; runs merge by copying job folders. `result.json` has a schema number, and results with
+an older schema are migrated when they are read. This module knows no test case. So old results load even when their
+case was removed from bentpipe.
 """
 
 import json
@@ -33,14 +34,14 @@ _RUN = TypeAdapter(Run)
 _RESULT = TypeAdapter(Result)
 _EVIDENCE = TypeAdapter(Evidence)
 
-# schema number → function that turns such a document into the next schema
+# schema number → function that migrates a document with this schema to the next schema
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 RUN_MIGRATIONS: Migrations = {1: migrations.run_1}
 EVIDENCE_MIGRATIONS: Migrations = {1: migrations.evidence_1, 2: migrations.evidence_2}
 _CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
 _LARGEST_FLOAT = 1e16
-_LATEST = 253_402_300_800  # s since 1970: the year 10000, which no calendar of Python's has
-_LARGEST_NUMBER = 2**63  # what tables, numpy and other programs read
+_LATEST = 253_402_300_800  # s since 1970: the year 10000; Python's dates end before it
+_LARGEST_NUMBER = 2**63  # tables, numpy and other programs read integers of 64 bits
 # Texts of numbers that bentpipe never writes. They are searched first, because a check of every number is slow.
 _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
 
@@ -81,7 +82,7 @@ def _check_numbers(document: object) -> None:
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-        elif isinstance(value, float) and not abs(value) < _LARGEST_FLOAT:  # so for NaN
+        elif isinstance(value, float) and not abs(value) < _LARGEST_FLOAT:  # also true for NaN
             raise ValueError("a number is infinite, or larger than any measurement")
         elif isinstance(value, int) and not -_LARGEST_NUMBER <= value < _LARGEST_NUMBER:
             raise ValueError("a number doesn't fit into 64 bits")
@@ -96,10 +97,10 @@ def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
 def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
     try:
         text = read_regular(path)
-        # As `to_json` writes it, with plain numbers alone.
+        # The usual file: `to_json` wrote it, and its numbers are plain.
         if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text and not _ODD_NUMBER.search(text):
-            with suppress(ValueError):  # lone surrogates from endpoints, and the errors that are reported below
-                return adapter.validate_json(text)  # in a third of the time
+            with suppress(ValueError):  # the code below accepts lone surrogates of endpoints, and reports errors
+                return adapter.validate_json(text)  # takes a third of the time
         document = _parse_all(text)
     except FileNotFoundError:
         raise
@@ -141,7 +142,7 @@ def _parse_all(text: bytes) -> Any:
 
 
 def _check_run(path: Path, run: Run) -> None:
-    """Raises UsageError for a name that can't be a folder name, or that names two things."""
+    """Raises UsageError when a name can't be a folder name, or when parts of the document contradict each other."""
     named: list[tuple[str, str]] = [("name", run.name)]
     named += [(f"clients[{index}]", name) for index, name in enumerate(run.clients)]
     named += [(f"servers[{index}]", name) for index, name in enumerate(run.servers)]
@@ -179,7 +180,8 @@ def _job_problem(job: Job) -> str | None:
 
 
 def _sample_problem(sample: Sample | None) -> str | None:
-    """The first number of a sample that must be positive, because rankings use its logarithm, and isn't."""
+    """The name of the first number that must be positive but isn't; None when there is none. Rankings use the logarithm
+    of these numbers."""
     if sample is None:
         return None
     numbers = {"ttlb": sample.ttlb, "goodput": sample.goodput, "throughput": sample.throughput}
@@ -193,7 +195,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CellRecord:
-    """Facts about all iterations of a pair in a case together. `modes`: of their delivery times, in seconds."""
+    """Facts about all iterations of a pair in a case."""
 
     server: str
     client: str
@@ -202,7 +204,7 @@ class CellRecord:
     successes: int
     attempts: int
     median_iteration: int | None
-    modes: Modes | None  # None: their delivery times don't fall into two groups, or there are fewer than 8
+    modes: Modes | None  # two groups of delivery times, in seconds; None: no two groups, or fewer than 8 times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,13 +223,13 @@ _DOCUMENT = TypeAdapter(RunDocument)
 def run_document(folder: "RunFolder", cells: Sequence[CellRecord]) -> bytes:
     """The whole run as one JSON document, in the terms of `run.json` and `result.json`."""
     document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
-    # In one line, which json writes many times faster; unlike pydantic it takes half a character of an endpoint.
+    # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
     return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
 @cache
 def run_document_schema() -> bytes:
-    """The JSON Schema of the run document. To make it takes as long as to draw half the pages of a small run."""
+    """The JSON Schema of the run document. Making it takes as long as drawing half of the pages of a small run."""
     return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
@@ -240,9 +242,9 @@ def schemas() -> dict[str, dict[str, Any]]:
 class RunFolder:
     """One run on disk. Construct with `create` or `open`.
 
-    A job is known by its folder: a `result.json` that names another job is refused, as is a folder with links. `skip`
-    is called with a sentence for each result that can't be read, which is then left out; without `skip` such a result
-    is an error.
+    The path of a job's folder identifies the job: a `result.json` that names another job is refused. Paths through
+    symbolic links are refused, too. A result that can't be read is left out, and `skip` is called with a sentence about
+    it. Without `skip`, such a result is an error.
     """
 
     def __init__(self, path: Path, run: Run, skip: Callable[[str], None] | None = None) -> None:
@@ -252,7 +254,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, run: Run) -> "RunFolder":
-        """Write `run.json`. Raises UsageError when the folder already holds a run, or can't be written."""
+        """Write `run.json`. Raises UsageError when the folder already contains a run, or can't be written."""
         if (path / "run.json").exists():
             raise UsageError(f"{path} already holds a run: resume it with `--run {path.name}`, or choose another name.")
         folder = cls(path, run)
@@ -264,7 +266,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, skip: Callable[[str], None] | None = None) -> "RunFolder":
-        """Open a stored run. Raises UsageError when `path` holds no run or an unreadable one."""
+        """Open a stored run. Raises UsageError when `path` contains no run, or when the run can't be read."""
         path = path if name_problem(path.name) is None else path.resolve()
         if problem := name_problem(path.name):
             raise UsageError(f"{_quoted(str(path))} can't hold a run, for {problem}: rename the folder.")
@@ -280,7 +282,7 @@ class RunFolder:
         return self.path.name
 
     def save_run(self, run: Run) -> None:
-        """Replace `run.json`, for example with image digests of new stacks or a longer plan."""
+        """Replace `run.json`, for example to add image digests of new stacks or more jobs."""
         write_atomically(self.path / "run.json", to_json(run, _RUN))
         self.run = run
 
@@ -289,14 +291,14 @@ class RunFolder:
         return Artifacts(self.path / self.run.folder(job))
 
     def result(self, job: Job) -> Result | None:
-        """The stored result, None when the job isn't done. Raises UsageError when it can't be read."""
+        """The stored result; None when the job isn't done. Raises UsageError when the result can't be read."""
         try:
             return self._read(self.run.folder(job) / "result.json")[1]
         except FileNotFoundError:
             return None
 
     def results(self) -> dict[Job, Result]:
-        """Every stored result, in the order of server, client, case, iteration, planned or not."""
+        """Every stored result, also of jobs that are not planned. Sorted by job."""
         results = {}
         for path in self.path.glob("*_*/*/*/result.json"):
             try:
@@ -328,24 +330,24 @@ class RunFolder:
         return job, self._completed(result)
 
     def _completed(self, result: Result) -> Result:
-        """The sample with numbers that older definitions lacked, as far as they follow from the stored numbers."""
+        """The result. Its sample gets the numbers that older definitions lacked, if they follow from stored numbers."""
         case, sample = self.run.cases.get(result.job.case_link), result.sample
         if case is None or sample is None or sample.definitions >= DEFINITIONS:
             return result
-        if case.client is not ClientKind.STACK:  # their goodput was today's throughput
+        if case.client is not ClientKind.STACK:  # older definitions called their throughput goodput
             sample = replace(sample, definitions=DEFINITIONS, goodput=None, efficiency=None)
             return replace(result, sample=sample if case.page else sample.completed(case.forward.data_rate))
         return replace(result, sample=sample.completed(case.forward.data_rate))
 
     def save_result(self, result: Result) -> None:
-        """Write `result.json`, which makes the job done. Raises UsageError when its folder leads out of the run."""
+        """Write `result.json`; with it, the job is done. Raises UsageError when the job's path leads out of the run."""
         job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{self.path}: {problem}.")
         write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), to_json(result, _RESULT))
 
     def own(self, job: Job) -> Artifacts:
-        """Like `artifacts`, for a folder that has only files and folders. Raises UsageError otherwise."""
+        """Like `artifacts`. Raises UsageError when the job's folder contains anything but files and folders."""
         artifacts = Artifacts(beneath(self.path, self.run.folder(job)))
         if problem := foreign_entry(artifacts.folder):
             raise UsageError(f"{artifacts.folder}: {problem}; bentpipe makes no such thing, so the job is left alone.")
@@ -369,7 +371,7 @@ def load_evidence(artifacts: Artifacts) -> Evidence | None:
 
 
 def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
-    """Write `evidence.json`, the last file of the deployment."""
+    """Write `evidence.json`, the last file that the deployment of a job writes."""
     write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
 
 

@@ -1,4 +1,4 @@
-"""Numbers with units: parsing at the border, formatting for people. Inside, SI only: bit/s, bytes, seconds."""
+"""Parses numbers with units from the user, and formats them for people. All other code uses bit/s, bytes, seconds."""
 
 import re
 
@@ -12,7 +12,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, None: 
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `250 ms`, `2 min`, `1h`. Raises UsageError for anything else."""
+    """Parse a duration such as `90`, `90s`, `250 ms`, `2 min`, `1h` to seconds. Raises UsageError for other text."""
     match = _DURATION.match(text.strip())
     if match is None:
         raise UsageError(f"'{text}' is not a duration: write a number with ms, s, min, h or d, such as 90s.")

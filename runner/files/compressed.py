@@ -1,7 +1,7 @@
-"""Logs of endpoints on disk: plain while a job runs, compressed with Zstandard (RFC 8878) after it was judged.
+"""Logs of endpoints on disk: plain while a job runs, compressed with Zstandard (RFC 8878) after the job was judged.
 
-A qlog shrinks to about 8 % of its size. Captures stay as they are: they are encrypted, would shrink by 7 % only, and
-Wireshark opens plain ones with a double click.
+A qlog shrinks to about 8 % of its size. Captures are not compressed: their content is encrypted and would shrink by
+only 7 %, and Wireshark opens plain captures with a double click.
 """
 
 import io
@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 30  # most bytes of a decompressed log: a few hostile kilobyte
 
 
 class _Bounded(io.RawIOBase):
-    """The first `MOST_BYTES` of a compressed file. A damaged file ends where the damage begins."""
+    """The decompressed content of a file, at most `MOST_BYTES`. A damaged file ends where the damage begins."""
 
     def __init__(self, path: Path) -> None:
         self._file = pa.OSFile(str(path))
@@ -40,7 +40,7 @@ class _Bounded(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Close the file below, too."""
+        """Close the compressed file, too."""
         if not self.closed:
             self._stream.close()
             self._file.close()

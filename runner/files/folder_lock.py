@@ -17,17 +17,18 @@ from typing import TextIO
 from runner.errors import UsageError
 
 LOCK_NAME = ".lock"
-# Folders that this process has locked. The kernel would grant it a record lock twice, and closing any descriptor of the
-# file would release the lock: so a folder of this set is refused before its file is opened.
+# Folders that this process has locked. The kernel would grant a record lock to the same process twice, and releases the
+# lock when the process closes any descriptor of the file. So a folder in this set is refused before its lock file is
+# opened.
 _held: set[Path] = set()
 _changing_held = threading.Lock()
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder` for this process; make it when it is missing.
+    """Lock `folder` for this process. A missing folder is created.
 
-    Raises UsageError when a living process holds the lock (the sentence names the process and its host), or when the
+    Raises UsageError when a living process holds the lock (the message names the process and its host), or when the
     folder can't be written.
     """
     place = folder.resolve()
@@ -37,7 +38,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         file = _open_lock(folder)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:  # EACCES or EAGAIN, by file system
+        except OSError as error:  # EACCES or EAGAIN, depending on the file system
             file.seek(0)
             owner = file.read(200).strip()
             file.close()
@@ -55,7 +56,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_abandoned(scratch: Path) -> None:
-    """Remove the folders `scratch/bentpipe-*` whose processes were killed, so that no lock on them is left."""
+    """Remove the folders `scratch/bentpipe-*` whose processes were killed: their lock files are not locked any more."""
     for lock in scratch.glob(f"bentpipe-*/{LOCK_NAME}"):
         with suppress(UsageError), locked_folder(lock.parent):
             shutil.rmtree(lock.parent, ignore_errors=True)

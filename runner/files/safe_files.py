@@ -17,7 +17,7 @@ _MOST_ENTRIES = 20_000  # files and folders of a job; the runner copies at most 
 
 
 class RefusedFileError(OSError):
-    """A file that must not be read: a link, a pipe, a device, or a file above its limit. The message says which."""
+    """A file that must not be read: a link, a pipe, a device, or a too large file. The message names the reason."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(why)
@@ -29,10 +29,10 @@ class RefusedFileError(OSError):
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor of the regular file `path`, for reading. Raises OSError; RefusedFileError for anything but a regular
-    file.
+    """Open the regular file `path` for reading and return its descriptor. Raises OSError, and RefusedFileError when
+    `path` is not a regular file.
 
-    A link as the last component is refused, and a pipe without a writer doesn't block.
+    `path` must not be a symbolic link. A pipe without a writer doesn't block the call.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -47,8 +47,8 @@ def open_regular(path: Path) -> int:
 
 
 def read_regular(path: Path, *, limit: int = LARGEST_DOCUMENT) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises OSError; RefusedFileError for other and larger
-    files."""
+    """The content of a regular file of at most `limit` bytes. Raises OSError, and RefusedFileError when the file is
+    larger or not regular."""
     with os.fdopen(open_regular(path), "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -57,7 +57,7 @@ def read_regular(path: Path, *, limit: int = LARGEST_DOCUMENT) -> bytes:
 
 
 def read_head(path: Path, *, size: int) -> bytes:
-    """The first `size` bytes of a regular file, fewer when it is shorter. Raises OSError."""
+    """The first `size` bytes of a regular file; all bytes of a shorter file. Raises OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read(size)
 
@@ -102,8 +102,8 @@ def foreign_entry(folder: Path) -> str | None:
 
 
 def beneath(root: Path, relative: Path | str) -> Path:
-    """`root / relative`, which need not exist. Raises UsageError when `..` or a link leads out of `root`. `root` itself
-    may be a link."""
+    """`root / relative`, a path that need not exist. Raises UsageError when `relative` contains `..` or a symbolic link
+    or is empty. `root` itself may be a link."""
     place = root
     for part in Path(relative).parts:
         if part in ("..", "/"):
@@ -117,7 +117,7 @@ def beneath(root: Path, relative: Path | str) -> Path:
 
 
 def remove_tree(root: Path, relative: Path | str) -> None:
-    """Remove a folder below `root` with its content. A missing folder is no error. Raises as `beneath`."""
+    """Remove a folder below `root` with its content. A missing folder is no error. Raises UsageError like `beneath`."""
     place = beneath(root, relative)
     try:
         shutil.rmtree(place)

@@ -1,5 +1,5 @@
-"""The verdict on a job whose client is a stack, from the packets at both ends. It reads the job's folder and nothing
-else, so it can be repeated."""
+"""Judges a job whose client is a stack, from the packets at both ends. Only the job's folder is read, so a job can be
+judged again."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,10 +29,11 @@ from testcases.checks import NOTES, OPEN
 
 
 class EndpointJudge:
-    """Harness, checks of the case, invariants and numbers, from the packets of both ends."""
+    """Judges the harness, the checks of the case and the invariants, and computes the numbers, from the packets at both
+    ends."""
 
     def judge(self, judged: JudgedJob, result: Result) -> Result:  # noqa: ARG002 - it is the first judge
-        """A new result. The secrets are written into the captures, so that other tools can open them."""
+        """A new result. TLS secrets are written into the captures, so that other tools can decrypt them."""
         assert judged.case is not None, "stacks run declared cases only"
         for capture in (judged.artifacts.client_capture, judged.artifacts.server_capture):
             embed_secrets(capture, judged.artifacts.key_logs)
@@ -79,7 +80,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
 
 
 def _unread(traces: JobTraces, case: Case, record: CaseRecord) -> tuple[UnreadPackets, ...]:
-    """The packets that the case needs and that no key opened."""
+    """The packets that the case needs but that could not be decrypted."""
     if traces.facts is None:
         return ()
     return gaps(traces.facts, may_miss=case.may_miss, corrupts=corrupts(record))
@@ -119,7 +120,8 @@ def _judge(result: Result, case: Case, context: CaseEvidence) -> Result:
 
 
 def exercised(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
-    """The violations of rules that the case is about, by the roles that it judges. All others are only shown."""
+    """The violations that decide the case: of rules that it exercises, by roles that it judges. All other violations
+    are only shown."""
     judged = {role.value for role in case.judges}
     return tuple(
         violation for violation in violations if violation.role in judged and violation.code.startswith(case.exercises)
@@ -129,8 +131,8 @@ def exercised(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...
 def _judge_without(
     result: Result, case: Case, context: CaseEvidence, unread: tuple[UnreadPackets, ...], *, key_logs: bool
 ) -> Result:
-    """The verdict when packets that the case needs can't be read: the failures that other packets prove, else an error
-    that names the missing secrets."""
+    """The verdict when packets that the case needs can't be read. If other packets prove failures, the job has failed;
+    otherwise the result is an error that names the missing secrets."""
     types = unread_types(unread)
     decidable = tuple(check for check in case.checks_over(context.protocol) if reads_of(check).isdisjoint(types))
     if findings := tuple(_findings(decidable, context)):
@@ -139,8 +141,8 @@ def _judge_without(
 
 
 def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Finding]:
-    """Findings, with packets, against an endpoint that has failed already, each once. They are findings that need no
-    keys; with `keys`, also those of the case's own checks, if the case could be tried at all."""
+    """Further findings, with packets, of a job that has failed already. Each finding appears once. Some checks need no
+    keys. With `keys`, the case's own checks are used, too, if its capabilities and preconditions are met."""
     tried = keys and not any(_findings((*case.capabilities, *case.preconditions), context))
     checks = (*(case.checks_over(context.protocol) if tried else ()), *(() if context.protocol in OVER_TCP else OPEN))
     known = set()

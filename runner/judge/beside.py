@@ -19,8 +19,9 @@ _LEAST_SHARED = 1.0  # seconds: in a shorter time, slow start decides the shares
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """Two flows in the time that they had in common. `time` in seconds. `own`, `beside`: IP bytes that left the link.
-    `beside_new`: TCP or UDP payload of the second flow that arrived for the first time."""
+    """Two flows in their common time. `time`: the common time in seconds. `own`, `beside`: bytes of IP packets of the
+    job's flow and of the second flow, at the client's end of the link. `beside_new`: bytes of TCP or UDP payload of the
+    second flow that arrived for the first time."""
 
     time: float
     own: int
@@ -29,12 +30,12 @@ class Sharing:
 
     @property
     def share(self) -> float:
-        """The job's part of all bytes, 0 to 1."""
+        """The fraction of all bytes that belongs to the job's flow, 0 to 1."""
         return self.own / (self.own + self.beside)
 
     @property
     def fairness(self) -> float:
-        """Jain's index of both data rates: 1 for equal data rates, 0.5 when one flow has everything."""
+        """Jain's fairness index of both data rates: 1 for equal data rates, 0.5 when only one flow has data."""
         return (self.own + self.beside) ** 2 / (2 * (self.own**2 + self.beside**2))
 
 
@@ -42,12 +43,12 @@ class BesideJudge:
     """Judges how the job's flow and the second flow shared the link."""
 
     def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """`result` with the numbers of both flows; an error when the flow beside was not there."""
+        """`result` with the numbers of both flows; an error when the flows had too little common time."""
         return beside_verdict(judged.artifacts, judged.record, result)
 
 
 def beside_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
-    """`result` with the numbers of both flows; an error when the flow beside was not there."""
+    """`result` with the numbers of both flows; an error when the flows had too little common time."""
     if result.sample is None or result.outcome is not Outcome.SUCCEEDED:
         return result
     try:
@@ -69,7 +70,7 @@ def beside_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> 
 
 
 def downloads(packets: Iterable[Packet], ends: tuple[bytes, bytes]) -> list[Packet]:
-    """The packets with payload from the server to the client, of `ends` (client, server)."""
+    """The packets with payload from the server to the client. `ends`: addresses of the client and the server."""
     client, server = ends
     return [
         packet
@@ -79,7 +80,8 @@ def downloads(packets: Iterable[Packet], ends: tuple[bytes, bytes]) -> list[Pack
 
 
 def shared(flow_own: Sequence[Packet], beside: Sequence[Packet]) -> Sharing | None:
-    """The time from the later beginning to the earlier end of two downloads. None when it is too short."""
+    """The sharing of the link from the later beginning to the earlier end of two downloads. None when this time is too
+    short."""
     if not flow_own or not beside:
         return None
     begin = max(flow[0].time_ns for flow in (flow_own, beside))
@@ -96,7 +98,7 @@ def shared(flow_own: Sequence[Packet], beside: Sequence[Packet]) -> Sharing | No
 
 
 def _new(flow: Sequence[Packet], end: int) -> int:
-    """Bytes of payload that had arrived until `end`, in ns. Each byte of TCP counts once, by its sequence number."""
+    """Bytes of payload that had arrived until `end` (in ns). A TCP byte that was sent twice counts once."""
     arrived = [packet for packet in flow if packet.time_ns <= end]
     connections: dict[tuple[int, int], list[Packet]] = {}
     for packet in arrived:

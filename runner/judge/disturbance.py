@@ -10,35 +10,36 @@ from runner.model.implementation import Role
 from runner.model.result import IMPAIRED, DirectionTruth, LinkTruth, NatMapping
 from runner.model.run import CaseRecord, Kind
 
-# The simulator may forward packets this late (p99), in seconds. For a measurement the limit is 5 ms, or 1 % of the RTT
-# where that is more: goodput of quic-go and quinn with each other at 30 ms RTT was up to 2 % lower with a lateness of
-# 2 to 4.4 ms, and 3 % lower with 9 ms. The verdict of a test case changes only when the lateness comes near a probe
-# time-out (RFC 9002 §6.2.1); a test case also has few packets, so that its p99 is the latest packet.
+# Limits of the simulator's lateness (p99), in seconds. For a measurement the limit is 5 ms or 1 % of the RTT, whichever
+# is more. Goodput between quic-go and quinn at 30 ms RTT was up to 2 % lower with a lateness of 2 to 4.4 ms, and 3 %
+# lower with 9 ms. The verdict of a test case changes only when the lateness is close to a probe time-out (RFC 9002
+# §6.2.1). A test case also has few packets, so its p99 is the lateness of a single packet.
 _LATENESS_FLOOR, _LATENESS_SHARE = 5e-3, 0.01
 _LATENESS_TEST_CASE = 25e-3
-# Share of this host's CPU time that the hypervisor gave to others. Goodput of single jobs was up to 2 % lower at 0.11
-# to 0.16, and 8 % lower at 0.22. A verdict tolerates more disturbance than a number: half of the CPU time may be
-# missing.
+# Limits of the share of this host's CPU time that the hypervisor gave to other machines. Goodput of single jobs was up
+# to 2 % lower at a share of 0.11 to 0.16, and 8 % lower at 0.22. A verdict tolerates more disturbance than a number:
+# half of the CPU time may be missing.
 _STEAL_LIMIT = 0.15
 _STEAL_TEST_CASE = 0.50
-# Share of the job's time in which some process waited for a CPU. Nine pairs in 1 to 4 lanes on 2 cores had the same
-# goodput as in one lane up to a share of 0.67 (the slowest stack had 2 % less, which is its usual variation), and 1 to
-# 5 % less from 0.8 on. Page loads through middleboxes in 1 to 2 lanes: 38 with a share below 0.55 took at most 1.09
-# times as long as the fastest load of the same matrix cell; with 0.62 a load took 1.03 times, with 0.66 and 0.69 1.9
-# and 1.7 times as long.
+# Limit of the share of the job's time in which some process waited for a CPU. Nine pairs were measured in 1 to 4 lanes
+# on 2 cores. Up to a share of 0.67, their goodput was the same as in one lane (the slowest stack had 2 % less, which is
+# its usual variation). From 0.8 on, it was 1 to 5 % lower. Page loads through middleboxes were measured in 1 to 2 lanes
+# and compared with the fastest load of the same matrix cell. The 38 loads with a share below 0.55 took at most 1.09
+# times as long. A load with 0.62 took 1.03 times as long, a load with 0.66 1.9 times, and a load with 0.69 1.7 times.
 _PRESSURE_LIMIT = 0.65
-# Share of an endpoint's life in which it waited for a CPU, times the CPUs that it used. The kernel gives this share for
-# each container, so that other work of the host doesn't count. 209 jobs of nine pairs in 1 to 3 lanes: with 30 ms RTT a
-# pair kept at least 0.96 of its undisturbed goodput up to a value of 0.05, and 0.79 to 1 above it. With 600 ms RTT,
-# where bursts of ACKs end slow start early, quinn's server with aioquic's client had 8.3 to 9.1 Mbit/s up to 0.03, and
-# 5 to 8.3 Mbit/s above it. A pair alone in its lane has at most 0.03.
+# Limits of a product: the share of an endpoint's life in which it waited for a CPU, times the number of CPUs that it
+# used. The kernel counts the waiting time of each container, so other work of the host has no effect on it. 209 jobs of
+# nine pairs were measured in 1 to 3 lanes. With 30 ms RTT and a product up to 0.05, a pair kept at least 0.96 of its
+# undisturbed goodput; above 0.05 it kept 0.79 to 1. With 600 ms RTT, bursts of ACKs end slow start early: quinn's
+# server with aioquic's client had 8.3 to 9.1 Mbit/s up to 0.03, and 5 to 8.3 Mbit/s above 0.03. The product of a pair
+# that runs alone is at most 0.03.
 _ENDPOINT_LIMIT, _ENDPOINT_LIMIT_LONG = 0.05, 0.03
 _LONG_RTT = 0.1  # s
 _THROTTLED_SHARE = 0.05  # share of the transfer's time
 
 
 def load_truth(path: Path) -> LinkTruth | None:
-    """The simulator's summary; None when it is missing or broken."""
+    """The simulator's summary of a segment; None when the file is missing or broken."""
     try:
         document = json.loads(path.read_bytes())
         sockets = list(document["sockets"].values())
@@ -87,14 +88,15 @@ def _direction(document: dict[str, float]) -> DirectionTruth:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Why a job's numbers can't be trusted. `role`: the endpoint that waited for a CPU; None: the host or the link."""
+    """Why a job's numbers can't be trusted. `role`: the endpoint that waited for a CPU; None when the host or the link
+    was disturbed."""
 
     why: str
     role: Role | None = None
 
 
 def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -> Disturbance | None:
-    """Why the job's numbers can't be trusted; None when they can."""
+    """Why the job's numbers can't be trusted; None when the job was not disturbed."""
     why = None
     if evidence.real_link is None:
         if truth is None:

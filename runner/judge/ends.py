@@ -1,4 +1,5 @@
-"""The addresses of client, server and routers, by the host name in the request (docs/contract.md)."""
+"""The addresses of client, server, middlebox and second flow. The host name in the request selects the IP version
+(docs/contract.md)."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -17,8 +18,8 @@ TERMINAL, GATEWAY = (ipaddress.ip_address(text).packed for text in ("10.55.0.100
 
 
 def addresses(host: str, at_client: Iterable[Packet]) -> tuple[bytes, bytes]:
-    """Addresses of client and server, packed. `server46` has both IP versions: the version that the client used counts,
-    IPv4 when it used none."""
+    """The addresses of client and server in binary form. `server46` has addresses of both IP versions: IPv6 is chosen
+    when the client sent packets only to the server's IPv6 address, otherwise IPv4."""
     pairs = {name: tuple(ipaddress.ip_address(text).packed for text in ends) for name, ends in _ENDS.items()}
     if host not in pairs:
         used = {packet.destination for packet in at_client}

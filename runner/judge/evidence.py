@@ -10,15 +10,16 @@ from runner.model.result import Finding, LinkTruth
 from runner.trace import TraceFacts, UnreadPackets
 from runner.trace.vantage import NULL, Recording, Vantage
 
-# A secret that opens some packets is the right secret. The other packets are damaged or were never authentic, and the
-# peer can't open them either (RFC 9001 §5.2, §9.5). Above this share the decoder itself may be wrong.
+# A secret that decrypts some packets is the right secret. The other packets are damaged or not authentic, and the peer
+# can't decrypt them either (RFC 9001 §5.2, §9.5). When more packets than these limits can't be read, the decoder itself
+# may be wrong.
 _DAMAGED_SHARE, _DAMAGED = 0.1, 10
 _SHOWN = 8  # connections that a result lists
-_RANDOM = 8  # bytes of a client random that a sentence shows
+_RANDOM = 8  # bytes of a client random that a finding shows
 
 
 def gaps(facts: TraceFacts, *, may_miss: frozenset[str], corrupts: bool) -> tuple[UnreadPackets, ...]:
-    """The groups of packets without which a case can't be decided.
+    """The groups of unread packets that the case needs.
 
     `may_miss`: types of packets that the case doesn't need. `corrupts`: the link changes packets on purpose, so that
     only packets in the sender's own capture must be readable.
@@ -108,15 +109,15 @@ def _actual(group: UnreadPackets) -> str:
 
 
 def unread_types(missing: Iterable[UnreadPackets]) -> frozenset[str]:
-    """The types of packets that are missing."""
+    """The packet types of these groups."""
     return frozenset(group.type for group in missing)
 
 
 def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> int:
-    """How many datagrams the receivers' captures lack although the link delivered them.
+    """The number of datagrams that the link delivered but that the receivers' captures lack.
 
-    No counter of the kernel shows that a capture began too late. Datagrams sent after the last datagram that both
-    captures have don't count: they may have arrived after the captures ended.
+    No counter of the kernel shows that a capture began too late. Datagrams that were sent after the last datagram in
+    both captures don't count: they may have arrived after the captures ended.
     """
     recording = Recording(client_side, server_side)
     if truth is None or recording.client is None or recording.server is None:
@@ -131,7 +132,7 @@ def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | 
 
 
 def _before_last_arrival(near: Vantage, far: Vantage, sender: int) -> int:
-    """How many datagrams `sender` sent up to the last datagram that both captures have."""
+    """The number of datagrams that `sender` sent up to the last datagram that is in both captures."""
     mine = near.packets["sender"] == sender
     arrived = mine & (near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)
     if not arrived.any():

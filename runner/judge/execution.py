@@ -19,7 +19,7 @@ def job_protocol(evidence: Evidence, record: CaseRecord) -> str:
 
 
 def unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:
-    """The finding when an endpoint exited with the code for an unknown case; None when none did."""
+    """The finding when an endpoint exited with the exit code for an unknown case; None when no endpoint did."""
     for role, endpoint in (("server", evidence.server), ("client", evidence.client)):
         if endpoint.exit_code == UNSUPPORTED_EXIT and not endpoint.stopped_by_us:
             return Finding(
@@ -33,7 +33,7 @@ def unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:
 
 
 def execution_findings(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Iterator[Finding]:
-    """Why the execution of an endpoint failed, the causes before their consequences."""
+    """Findings about the execution of the endpoints. Causes come before their consequences."""
     if evidence.error:
         yield Finding(
             code=evidence.error["code"],
@@ -53,7 +53,8 @@ def execution_findings(evidence: Evidence, record: CaseRecord, artifacts: Artifa
 
 
 def limit_findings(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding]:
-    """The limits of bentpipe that an endpoint reached. They come first: its other failures may follow from them."""
+    """Findings about limits of bentpipe that an endpoint reached. They come first, because other failures may follow
+    from them."""
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
         if endpoint.output_flooded:
             yield Finding(
@@ -91,7 +92,7 @@ def client_end(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
 
 
 def log_tail(artifacts: Artifacts, role: str) -> str:
-    """The last lines that a container printed; empty without a log."""
+    """The last lines that a container printed; empty when there is no log."""
     log = artifacts.folder / role / "output.log"
     if not log.is_file():
         return ""

@@ -1,4 +1,5 @@
-"""Which endpoint is at fault for a file that differs or is missing: the packets show what was requested and sent."""
+"""Finds the endpoint that is at fault for a different or missing file. The packets show the requests and the sent
+data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ _UNKNOWN = "the packets do not show whose fault it is"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Why the client has not got a file. `role`: whose fault it is; empty: the packets do not show it."""
+    """Why the client did not receive a file correctly. `role`: the endpoint at fault; empty when the packets do not
+    show it."""
 
     role: str = ""
     why: str = _UNKNOWN
@@ -38,8 +40,8 @@ class _Answer:
 
 
 def with_file_faults(findings: tuple[Finding, ...], context: CaseEvidence, *, readable: bool) -> tuple[Finding, ...]:
-    """The findings; those of files that differ name the role at fault, or state that the packets do not show it.
-    `readable`: all packets that the case needs could be read."""
+    """The findings, with the role at fault in findings about files that differ. When the packets do not show the fault,
+    these findings state so. `readable`: all packets that the case needs could be read."""
     return tuple(_attributed(finding, context, readable) if finding.code == CODE else finding for finding in findings)
 
 
@@ -54,7 +56,7 @@ def _attributed(finding: Finding, context: CaseEvidence, readable: bool) -> Find
 
 
 def _fault(file: FileRecord, context: CaseEvidence) -> Fault:
-    """The fault behind one file."""
+    """The fault that caused one different or missing file."""
     connections = context.facts.connections
     if not connections or any(connection.requests is None for connection in connections):
         return Fault()
@@ -81,8 +83,8 @@ def _answers(file: FileRecord, context: CaseEvidence) -> Iterator[_Answer]:
 
 
 def _never_requested(connections: tuple[ConnectionFacts, ...]) -> Fault:
-    """The client's fault, unless it could not request the file: the server closed the connection or allowed no further
-    stream, or the request may be in a packet that no key opened."""
+    """A file without a request is the client's fault, with three exceptions: the server closed the connection, the
+    server allowed no further stream, or the request may be in a packet that could not be decrypted."""
     ready = [connection for connection in connections if connection.handshake_completed_by_client]
     hidden = any(connection.early_data_unread for connection in connections)
     if not ready or hidden or any(_stopped_by_server(connection) for connection in ready):

@@ -31,7 +31,7 @@ def with_record(result: Result, evidence: Evidence) -> Result:
 
 
 def harness(code: str, actual: str, role: Role | None = None) -> Finding:
-    """A finding against the harness itself. `role`: the endpoint that had too little CPU time; None: no single one."""
+    """A finding against the harness itself. `role`: the endpoint that had too little CPU time, if there is one."""
     return Finding(
         code=code,
         requirement="The harness gives every job an undisturbed run. No stack is to blame.",
@@ -42,7 +42,8 @@ def harness(code: str, actual: str, role: Role | None = None) -> Finding:
 
 
 def harness_fault(evidence: Evidence, truths: Iterable[LinkTruth | None], record: CaseRecord) -> Finding | None:
-    """The fault of the harness that makes the job invalid; None when there is none. `truths`: one per segment.
+    """The fault of the harness that makes the job invalid; None when there is none. `truths`: the simulator's summary
+    of each segment.
 
     An image that could not be started is no fault of the harness.
     """
@@ -66,8 +67,8 @@ def incomplete_captures(missed: int) -> Finding | None:
 
 
 def transient(result: Result) -> str | None:
-    """Why the job gets another attempt, as part of a sentence; None when another attempt would end in the same way.
-    Only errors of the harness and disturbances are transient, never verdicts.
+    """Why the job gets another attempt, as part of a sentence; None when another attempt would not help. Only errors of
+    the harness and disturbances lead to another attempt, never verdicts.
     """
     if result.outcome is not Outcome.ERROR or not another_attempt_helps(result.findings[0].code):
         return None

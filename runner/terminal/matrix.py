@@ -18,7 +18,7 @@ from runner.terminal.tables import STYLES
 _COLUMN = 12  # characters of a terminal that a column of the matrix needs
 _LISTED = 40  # reasons at most; a run in which everything fails has thousands
 _NAMED = (Outcome.FAILED, Outcome.ERROR, Outcome.UNSUPPORTED, Outcome.SKIPPED)
-_SHORT = {Outcome.UNSUPPORTED, Outcome.SKIPPED}  # a terminal shows only how many cases ended so
+_SHORT = {Outcome.UNSUPPORTED, Outcome.SKIPPED}  # a terminal shows only the number of such cases
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class _Grid:
         yield from self._numbers(client, server)
 
     def _by_outcome(self, client: str, server: str) -> Iterator[tuple[Outcome, list[str]]]:
-        """By outcome, the abbreviations of the cases; with counts when only some iterations had that outcome."""
+        """For each outcome, the abbreviations of its cases. A count follows when only some iterations had the
+        outcome."""
         jobs = self._cells.get((client, server), {})
         for outcome in Outcome:
             cases = []
@@ -128,7 +129,8 @@ class _Grid:
                 yield outcome, cases
 
     def _numbers(self, client: str, server: str) -> Iterator[str]:
-        """By measurement, the median delivery time of the iterations that succeeded."""
+        """For each measurement, the median delivery time of the successful iterations, and their median fairness if the
+        case has a second flow."""
         jobs = self._cells.get((client, server), {})
         for name, case in self._run.cases.items():
             if case.kind is Kind.MEASUREMENT:

@@ -1,4 +1,4 @@
-"""Prints middleboxes, emulated links, and the way of a job's traffic through a middlebox to a terminal."""
+"""Prints middleboxes, emulated links, and how a job's traffic passed through a middlebox."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,7 +15,7 @@ from runner.units import format_data_rate, format_duration
 
 
 def page_line(page: PageLoad) -> str:
-    """`page 4.10 s, first paint 2.30 s, 75/75 objects`."""
+    """A page load as text: `page 4.1 s, first paint 2.3 s, 75/75 objects`."""
     load = "not loaded" if page.load is None else f"page {format_duration(page.load)}"
     paint = page.first_contentful_paint
     first = "" if paint is None else f", first paint {format_duration(paint)}"
@@ -44,7 +44,7 @@ def show_crossing(console: Console, result: Result) -> None:
 
 
 def middleboxes_table(boxes: Iterable[Middlebox], where: Mapping[str, str]) -> Table:
-    """The middleboxes that `--via` can name. `where`: the place of each middlebox's image, in words."""
+    """The middleboxes that `--via` accepts. `where`: for each middlebox, a text about the place of its image."""
     table = Table(
         Column("middlebox", no_wrap=True), "TCP ends", "carries", "hides", Column("image", no_wrap=True), "", box=None
     )
@@ -65,7 +65,7 @@ def knobs_table(knobs: Mapping[str, Mapping[str, Knob]]) -> Table:
 
 
 def emulated_links_table(links: Mapping[str, LinkRecord]) -> Table:
-    """The emulated links that `--link` can name."""
+    """The emulated links that `--link` accepts."""
     table = Table(Column("link", no_wrap=True), "data rates", "RTT", "loss", "segments", "", box=None)
     for name, link in links.items():
         first = link.satellite

@@ -103,7 +103,7 @@ class RunWatch:
         self._progress.stop()
 
     def report(self, event: Event) -> None:
-        """Show an event."""
+        """Print the line of an event and update the bar."""
         left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left else ""
         running = ", ".join(f"{job.client_via}→{job.server} {job.case_link}" for job in event.running[:3])
         more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
@@ -132,7 +132,7 @@ def sample_table(sample: Sample) -> Table:
 
 
 def number_text(number: Number, value: float, definitions: int = DEFINITIONS) -> str:
-    """A value with its unit. A value by an older formula is marked."""
+    """A value with its unit. A value that was computed with an older formula is marked."""
     scaled = value * UNITS[number.shown_in]
     text = f"{scaled:,.0f}" if number.whole else f"{scaled:,.4g}" if abs(scaled) < 1e4 else f"{scaled:,.0f}"
     older = "" if is_current(number.key, definitions) else "  (older formula)"
@@ -142,7 +142,7 @@ def number_text(number: Number, value: float, definitions: int = DEFINITIONS) ->
 def truth_table(truth: LinkTruth) -> Table:
     """The simulator's counts for each direction."""
     ways = (("forward", truth.forward), ("return", truth.return_))
-    # Most impairments hit no packet; only those that did get a column.
+    # Most impairments affect no packet. Only impairments that affected a packet get a column.
     rare = [name for name in IMPAIRED if any(getattr(way, name) for _, way in ways)]
     table = Table(
         "link",
@@ -188,7 +188,7 @@ def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
 
 
 def links_table(plans: Iterable[LinkPlan]) -> Table:
-    """The volume of a plan on each real link, and how much of the link's budgets is used."""
+    """The planned volume on each real link, and the used part of the link's budgets."""
     table = Table("link", "jobs", "volume", "day's budget", "month's budget", "time", "done", box=None)
     for plan in plans:
         budgets = ((plan.spent_day, plan.link.budget_day), (plan.spent_month, plan.link.budget_month))
@@ -311,7 +311,7 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
 
 
 def _show_violations(console: Console, result: Result) -> None:
-    """Print the broken rules of RFCs (docs/rules.md), including rules that the case is not about."""
+    """Print the broken rules of RFCs (docs/rules.md), including rules that don't affect the case's verdict."""
     if not result.violations:
         return
     console.print(f"\n{len(result.violations)} broken protocol rules")
@@ -337,7 +337,7 @@ def _show_invariants(console: Console, result: Result) -> None:
 
 
 def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
-    """Changed verdicts: before and after the job was judged again."""
+    """Changed verdicts: the outcome before and after the job was judged again."""
     table = Table("job", "before", "after", "why", box=None)
     for job, before, after in changes:
         why = after.findings[0].actual if after.findings else ""
@@ -346,7 +346,7 @@ def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
 
 
 def checks_table(checks: Iterable[Check]) -> Table:
-    """The results of `doctor`, each with its fix if something is missing."""
+    """The results of `doctor`. A failed check has a suggestion how to fix the problem."""
     table = Table("", "what", "state", "fix", box=None)
     for check in checks:
         sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"

@@ -1,5 +1,5 @@
-"""TCP connections of a capture. Initial sequence numbers show whether two captures have the same connection: a proxy
-begins its own connection with other numbers."""
+"""TCP connections of a capture. Initial sequence numbers show whether two captures contain the same connection: a proxy
+opens a connection of its own, with other initial sequence numbers."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -33,20 +33,20 @@ class Ends:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """The traffic between two addresses in a capture. Times in seconds since the client's first packet; None: not
-    seen."""
+    """The traffic between two addresses in a capture. Times are in seconds since the client's first packet; a time is
+    None when the capture has no such packet."""
 
     begun: tuple[Ends, ...]  # TCP connections, with or without data
     connections: tuple[Ends, ...]  # TCP connections that carried data
-    bytes: int  # bytes of IP packets in both directions
+    bytes: int  # bytes of IP packets with TCP or UDP, in both directions
     answered: float | None = None  # first SYN-ACK
     first: float | None = None  # first payload of the server
     last: float | None = None  # last new payload of the server
 
 
 def connections(packets: Iterable[Packet], *, idle: bool = False) -> tuple[Ends, ...]:
-    """Every TCP connection that began in a capture and carried data, in order of the first SYN. `idle`: also those
-    without data."""
+    """Every TCP connection that began in a capture and carried data, in order of the first SYN. `idle`: connections
+    without data are included."""
     initials: dict[tuple[bytes, int, bytes, int], list[int | None]] = {}
     busy: set[tuple[bytes, int, bytes, int]] = set()
     for packet in packets:
@@ -88,9 +88,9 @@ def exchange(packets: Iterable[Packet], client: bytes, server: bytes) -> Exchang
 
 
 def _fresh(payloads: Iterable[Packet]) -> list[Packet]:
-    """The packets that carry a new byte of their connection, by time; every UDP packet counts as new.
+    """The packets that carry at least one new byte of their connection, sorted by time. Every UDP packet counts as new.
 
-    The last new byte is not always the byte with the highest number: a repeated segment may fill a hole.
+    The last new byte need not have the highest sequence number: a retransmitted segment may fill a gap.
     """
     fresh, by_connection = [], defaultdict(list)
     for packet in payloads:

@@ -22,11 +22,11 @@ from runner.model.run import CaseRecord, ClientKind
 
 
 class CrossingJudge:
-    """The judge of jobs with boxes on the way."""
+    """Judges jobs whose traffic passes the boxes of a middlebox."""
 
     def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """`result` with its crossing: an error when the traffic bypassed the middlebox, a failure when a middlebox that
-        encrypts leaks."""
+        """`result` with its crossing. It is an error when the traffic bypassed the middlebox, and a failure when a
+        middlebox that encrypts reveals private data."""
         return _verdict(judged.artifacts, judged.record, result)
 
 
@@ -83,11 +83,11 @@ def _initial_names(artifacts: Artifacts) -> frozenset[str]:
 
 
 def _split(at_client: Exchange, on_link: tuple[Ends, ...], behind: tuple[Ends, ...]) -> dict[str, int]:
-    """How many connections each box split, by field of Crossing.
+    """The counts of whole and split connections, by field name of Crossing.
 
-    Initial sequence numbers are random: two captures with the same numbers show the same connection. Ports prove
-    nothing, because a proxy may use any port for its own connection. The data of a connection may have been lost on the
-    way, so connections without data count, too.
+    Initial sequence numbers are random: when two captures have the same numbers, they show the same connection. Ports
+    prove nothing, because a proxy may use any port for its own connection. The data of a connection may have been lost
+    before it reached a capture. So connections without data are compared, too.
     """
     first, last = ({ends.initials for ends in capture} for capture in (at_client.begun, behind))
     return {
@@ -108,14 +108,15 @@ def _bytes(packets: list[Packet], first: bytes, second: bytes) -> int:
 
 
 def _bytes_with(packets: list[Packet], address: str) -> int:
-    """IP bytes of the packets from or to `address`. After address translation, the terminal has another address on the
-    link."""
+    """Bytes of IP packets from or to `address`. The terminal's address is not used, because address translation can
+    change it on the link."""
     packed = ipaddress.ip_address(address).packed
     return sum(packet.length for packet in packets if packed in (packet.source, packet.destination))
 
 
 def _unproven(entry: Middlebox | None, crossing: Crossing, record: CaseRecord, protocol: str) -> Iterator[Finding]:
-    """Why the captures don't prove that the traffic crossed as the middlebox declares. Then no number counts."""
+    """Reasons why the captures don't prove that the traffic crossed the link in the way that the middlebox declares.
+    Then no number counts."""
     tcp, splits = transport_of(protocol) == "tcp", entry.splits if entry is not None else ()
     name = f"through the middlebox {entry.name}" if entry is not None else "without a middlebox"
 
@@ -136,7 +137,8 @@ def _unproven(entry: Middlebox | None, crossing: Crossing, record: CaseRecord, p
                 "no packet with the addresses of client and server on the link",
                 f"{crossing.inner_bytes} B of such packets",
             )
-        # Half of the bytes: compression can't save more. Bytes that a proxy repeats to the client did not cross again.
+        # Half of the client's bytes, because compression can't save more. At most the sizes of the files, because bytes
+        # that a proxy retransmits to the client don't cross the link again.
         payload = min(crossing.client_bytes // 2, sum(record.file_sizes))
         if crossing.outer_bytes < payload:
             yield finding(f"at least {payload} B between terminal and gateway", f"{crossing.outer_bytes} B")

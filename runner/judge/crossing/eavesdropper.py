@@ -1,8 +1,8 @@
-"""The private data that an eavesdropper can read on the satellite link: every captured byte is searched for it.
+"""Searches every captured byte of the satellite link for private data that an eavesdropper could read.
 
 The search doesn't trust the declaration of a middlebox: it reads headers, payloads, and packets inside a tunnel without
-encryption. Names and secrets are searched across the segments of a TCP stream, too, and as hexadecimal digits or
-base64; files by samples of their content. QUIC's Initial packets are decrypted, because everybody can make their keys
+encryption. It finds names and secrets also across the segments of a TCP stream, and as hexadecimal digits or base64. It
+finds files by samples of their content. QUIC's Initial packets are decrypted, because everybody can derive their keys
 (RFC 9001 §5.2).
 """
 
@@ -18,16 +18,16 @@ from runner.decode.ip_packets import TCP, UDP, Packet, offsets
 from runner.model.middlebox import Sight
 
 _NEAR = 40  # bytes between two addresses of one hidden header; an IPv6 address has 16
-_PIECE = 16  # bytes of content that can't be there by chance: 2^-128 at each place
-_PIECES = 128  # pieces of all files, at least one of each; each piece costs a search through the whole capture
-_MOST = 1000  # occurrences of a needle that are counted
+_PIECE = 16  # bytes of a piece of content; other bytes equal them by chance with probability 2^-128 at each place
+_PIECES = 128  # pieces of all files together, at least one piece of each file; each piece is searched in the capture
+_MOST = 1000  # occurrences of a needle that are counted at most
 _CLEAR = "in the clear"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """The data that an eavesdropper searches for. Addresses are packed; `files` are the contents of the transferred
-    files."""
+    """The data that an eavesdropper searches for. Addresses are in binary form; `files` are the contents of the
+    transferred files."""
 
     client: bytes
     server: bytes
@@ -48,7 +48,7 @@ class Recorded:
 
 
 def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
-    """Everything that was searched for, whether visible or not."""
+    """One sight for each kind of private data, whether it is visible or not."""
     streams = list(_streams(recorded))
     texts = {"server name": private.name, "secret in the URL": private.url}
     if private.header:
@@ -63,7 +63,8 @@ def sights(recorded: Recorded, private: Private) -> tuple[Sight, ...]:
 
 
 def _address(name: str, address: bytes, other: bytes, recorded: Recorded) -> Sight:
-    """Search for the address in IP headers, as text, and, near the other address, in a header inside a payload."""
+    """Search for the address in IP headers, then as text, then in binary form inside a payload. There it must be near
+    the other address, as in a header inside a tunnel."""
     outside = [packet.number for packet in recorded.packets if address in (packet.source, packet.destination)]
     if outside:
         return Sight(what=name, visible=True, times=len(outside), packet=outside[0], how=_CLEAR)
@@ -76,7 +77,8 @@ def _address(name: str, address: bytes, other: bytes, recorded: Recorded) -> Sig
 
 
 def _inside(name: str, numbers: Sequence[int]) -> Sight:
-    """The sight of data inside the packets with these numbers; not visible without any."""
+    """The sight of data that was found inside the packets with these numbers. The data is not visible when `numbers` is
+    empty."""
     if not numbers:
         return Sight(what=name, visible=False)
     return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how="inside another packet")
@@ -127,7 +129,7 @@ def _text(name: str, needle: bytes, recorded: Recorded, streams: Sequence[bytes]
 
 
 def _forms(needle: bytes) -> Iterator[tuple[str, bytes]]:
-    """The forms in which the needle may be in a packet: description, bytes."""
+    """The forms that the needle may have in a packet, each with a description."""
     yield _CLEAR, needle
     yield "in capitals", needle.upper()
     yield "as hexadecimal digits", needle.hex().encode()
@@ -151,7 +153,7 @@ def _content(files: Sequence[bytes], recorded: Recorded) -> Sight:
 
 
 def _samples(files: Sequence[bytes]) -> Iterator[bytes]:
-    """Pieces of every file, at equal distances. The piece of a small file is from its middle: beginnings are often
+    """Pieces of every file, at equal distances. The piece of a small file is from its middle, because files often begin
     alike."""
     every = max(1, sum(map(len, files)) // _PIECES)
     for content in files:
@@ -170,7 +172,7 @@ def _places(data: Data, needle: bytes) -> Iterator[int]:
 
 
 def _numbers(recorded: Recorded, places: Iterable[int]) -> list[int]:
-    """Numbers of the packets that contain these places of the file, in order, each once; headers of the file itself
+    """Sorted numbers of the packets that contain these places of the capture file. Places in the file's own headers
     don't count."""
     ends = [packet.end for packet in recorded.packets]
     numbers = set()
@@ -184,8 +186,8 @@ def _numbers(recorded: Recorded, places: Iterable[int]) -> list[int]:
 
 
 def _streams(recorded: Recorded) -> Iterator[bytes]:
-    """The bytes of every TCP stream, in order, each byte once. Bytes that were not captured are left out without a
-    gap."""
+    """The bytes of every TCP stream, in order, each byte once. Where bytes were not captured, the bytes before and
+    after them are joined."""
     streams: dict[tuple[bytes, int, bytes, int], list[Packet]] = defaultdict(list)
     for packet in recorded.packets:
         if packet.protocol == TCP and packet.payload:

@@ -1,4 +1,4 @@
-"""Protocol invariants: the rules of the table that hold on every connection, judged from both captures of a job."""
+"""Protocol invariants: the rules in `runner/judge/rules`, checked on every connection in both captures of a job."""
 
 from runner.judge.invariants.judge import protocol_findings
 

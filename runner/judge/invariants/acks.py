@@ -16,7 +16,7 @@ _DELAY_TOLERANCE_US = 20_000  # allowance for clocks and rounding
 
 
 def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
-    """Distinct packet numbers in order, and for each the row of the first packet that has it."""
+    """Sorted distinct packet numbers, and for each number the row of the first packet with this number."""
     rows = rows[capture.vantage.packet_space[rows] == space]
     number = capture.packets["packet_number"][rows]
     number, first = np.unique(number, return_index=True)
@@ -24,7 +24,7 @@ def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
 
 
 def _ranges(side: Side, space: int) -> tuple[Ints, Ints, Ints]:
-    """The endpoint's ACK ranges in a space: row of the frame, first, last."""
+    """The endpoint's ACK ranges in a packet number space: rows of the frames, first and last packet numbers."""
     capture = side.capture
     rows = side.ack_frames(space=space)
     frame, first, last = capture.ranges
@@ -33,7 +33,7 @@ def _ranges(side: Side, space: int) -> tuple[Ints, Ints, Ints]:
 
 
 def acknowledged(side: Side) -> Iterator[Broken]:
-    """Only packets that were sent, and that have arrived, are acknowledged."""
+    """An endpoint acknowledges only packets that were sent and that have arrived."""
     if not side.sound or side.far is None:
         return
     packets = side.far.packets
@@ -71,7 +71,7 @@ def _missing(first: Ints, last: Ints, known: Ints) -> Bools:
 def _latest(rows: Ints, low: Ints, high: Ints) -> Ints:
     """The largest of `rows[low:high]` for each pair of bounds; -1 for an empty slice.
 
-    From the largest of all slices of 1, 2, 4, … rows: any slice is the union of two of these.
+    The largest values of all slices of 1, 2, 4, … rows are computed first. Any slice is the union of two such slices.
     """
     latest = np.full(len(low), -1)
     largest, length = rows, 1
@@ -84,10 +84,10 @@ def _latest(rows: Ints, low: Ints, high: Ints) -> Ints:
 
 
 def acks_of_acks(side: Side) -> Iterator[Broken]:
-    """No ACK-only packet answers ACK-only packets.
+    """An endpoint sends no ACK-only packet in response to ACK-only packets.
 
-    An ACK-only packet breaks the rule when it acknowledges for the first time only packets that are not ack-eliciting,
-    and when no ack-eliciting packet arrived shortly before, which it could acknowledge again.
+    An ACK-only packet breaks the rule when it acknowledges new packets, none of them is ack-eliciting, and no
+    ack-eliciting packet arrived shortly before.
     """
     if not side.sound:
         return
@@ -121,7 +121,7 @@ def acks_of_acks(side: Side) -> Iterator[Broken]:
 
 
 def delays(side: Side) -> Iterator[Broken]:
-    """ACK Delay is at most the time between arrival and acknowledgment."""
+    """The ACK Delay field is at most the time between the arrival of a packet and its acknowledgment."""
     if not side.sound:
         return
     capture = side.capture
@@ -141,7 +141,7 @@ def delays(side: Side) -> Iterator[Broken]:
 
 
 def ecn(side: Side) -> Iterator[Broken]:
-    """ECN counts agree with the marks of the packets that arrived."""
+    """The ECN counts agree with the ECN marks of the packets that arrived."""
     if not side.sound:
         return
     capture = side.capture

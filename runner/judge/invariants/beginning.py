@@ -1,4 +1,4 @@
-"""Retry, Version Negotiation, tokens, probes: packets before the handshake (RFC 9000 §6, §8, §17.2)."""
+"""Packets at the beginning of a connection: Retry, Version Negotiation, tokens, probes (RFC 9000 §6, §8, §17.2)."""
 
 from collections.abc import Iterator
 
@@ -10,9 +10,9 @@ from runner.trace.intervals import Ints
 from runner.trace.paths import amplification
 from runner.trace.vantage import NULL
 
-_FULL = 1200
+_FULL = 1200  # bytes of the smallest datagram that a server must answer (RFC 9000 §5.2.2)
 _FLIGHT_NS = 100_000_000  # packets sent within this time are one flight
-_BACKOFF = 1.5
+_BACKOFF = 1.5  # least ratio of a gap between probes to the gap before
 
 
 def retry_from_server(side: Side) -> Iterator[Broken]:
@@ -114,8 +114,8 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
 
 
 def _crypto(side: Side, packets: Ints) -> dict[int, int]:
-    """Offset → byte of the CRYPTO data in these packets. Where packets differ the first one counts: after a
-    HelloRetryRequest another ClientHello follows."""
+    """Offset → byte of the CRYPTO data in these packets. Where packets differ, the byte of the first packet counts:
+    after a HelloRetryRequest, a second ClientHello follows."""
     frames = side.capture.frames
     data: dict[int, int] = {}
     for row in side.frames("crypto"):
@@ -126,7 +126,7 @@ def _crypto(side: Side, packets: Ints) -> dict[int, int]:
 
 
 def tokens(side: Side) -> Iterator[Broken]:
-    """The token of the first Initial packet is in all of them (RFC 9000 §8.1.3)."""
+    """All Initial packets before a Retry carry the token of the first Initial packet (RFC 9000 §8.1.3)."""
     if not side.is_client or not side.whole:
         return
     packets = side.capture.packets
@@ -146,7 +146,7 @@ def tokens(side: Side) -> Iterator[Broken]:
 
 
 def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
-    """A token of NEW_TOKEN is used with the version in which it was issued (RFC 9369 §5)."""
+    """A client uses a NEW_TOKEN token only with the QUIC version in which the server issued it (RFC 9369 §5)."""
     initials = side.of_type(INITIAL)
     if not side.is_client or not len(initials):
         return
@@ -168,7 +168,7 @@ def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
 
 
 def amplified(side: Side) -> Iterator[Broken]:
-    """The anti-amplification limit of the handshake (RFC 9000 §8.1)."""
+    """The server keeps the anti-amplification limit of the handshake (RFC 9000 §8.1)."""
     if side.is_client or not side.whole or not side.peer_read:
         return
     limit = amplification(side.scope)
@@ -186,7 +186,7 @@ def amplified(side: Side) -> Iterator[Broken]:
 
 
 def negotiation(side: Side) -> Iterator[Broken]:
-    """Version Negotiation answers a client's packet (RFC 9000 §6.1, §17.2.1)."""
+    """Only a server sends Version Negotiation, in response to a client's packet (RFC 9000 §6.1, §17.2.1)."""
     rows = side.sent[side.capture.type[side.sent] == NEGOTIATION]
     if side.is_client:
         if len(rows):

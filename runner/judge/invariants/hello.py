@@ -48,7 +48,7 @@ class _Hello:
         self.values = dict(self.list)
 
     def integer(self, code: int) -> int | None:
-        """A parameter that is a number; None when it is absent or malformed."""
+        """The value of an integer parameter; None when the parameter is absent or malformed."""
         value = self.values.get(code)
         return None if value is None else _integer(value)
 
@@ -66,7 +66,7 @@ def _integer(value: bytes) -> int | None:
 
 
 def parameters(side: Side) -> Iterator[Broken]:
-    """Values of transport parameters."""
+    """An endpoint sends transport parameters with allowed values."""
     hello = _Hello(side)
     if hello.message is None:
         return
@@ -152,7 +152,7 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
 
 
 def authenticated_ids(side: Side) -> Iterator[Broken]:
-    """Connection IDs in the parameters are those of the headers (RFC 9000 §7.3)."""
+    """Connection IDs in transport parameters equal the connection IDs in packet headers (RFC 9000 §7.3)."""
     hello = _Hello(side)
     if hello.message is None or hello.message.get("parameters") is None or not side.whole:
         return
@@ -172,7 +172,7 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
         yield hello.broken(
             "rfc9000-7.3-original-destination-wrong", f"{hello.values[0x00].hex()} instead of {first.hex()}"
         )
-    # When the Retry is lost, the server may accept the client's next packet without it.
+    # When the Retry is lost, the server may accept the client's next Initial packet without a token.
     followed = side.ids("dcid", side.of_type(INITIAL, got=True))
     retries = side.ids("scid", side.of_type(RETRY))
     if retries and not set(retries) & set(followed):
@@ -189,7 +189,7 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
 
 
 def tls(side: Side) -> Iterator[Broken]:
-    """TLS messages keep the additional rules of QUIC."""
+    """TLS messages follow the additional rules that QUIC has for them."""
     for message in side.messages:
         if message["sender"] != side.sender:
             continue
@@ -252,7 +252,7 @@ def _alpn(side: Side) -> Iterator[Broken]:
 
 
 def early_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
-    """A server that accepts 0-RTT keeps its limits (RFC 9000 §7.4.1, RFC 9221 §3)."""
+    """A server that accepts 0-RTT doesn't reduce the limits of earlier connections (RFC 9000 §7.4.1, RFC 9221 §3)."""
     if side.is_client or not side.row or not side.row["early_data_accepted"]:
         return
     before = [server.parameters for server in earlier if not server.is_client and server.parameters]

@@ -1,4 +1,5 @@
-"""HTTP/3 streams and frames (RFC 9114), as far as the decoder keeps the heads of streams."""
+"""HTTP/3 streams and frames (RFC 9114). The decoder keeps only the first bytes of each stream, so only these bytes are
+checked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ def _streams(side: Side) -> list[_Stream]:
 
 
 def _head(side: Side, rows: Ints) -> bytes:
-    """The data from the beginning of a stream, without a gap, as far as it was kept."""
+    """The stored data of a stream, from its beginning up to the first gap."""
     columns = side.capture.streams
     head = b""
     for row in rows[np.argsort(columns["offset"][rows], kind="stable")].tolist():
@@ -92,7 +93,7 @@ def _parse(stream: _Stream, head: bytes, final: int | None) -> None:
 
 
 def http3(side: Side) -> Iterator[Broken]:
-    """All rules of HTTP/3."""
+    """An endpoint follows the rules of HTTP/3."""
     if side.scope.row.value("alpn") != "h3" or not side.own_read:
         return
     streams = _streams(side)
@@ -255,7 +256,7 @@ def _request(side: Side, stream: _Stream) -> Iterator[Broken]:
 
 
 def _answered(side: Side, stream: _Stream) -> bool:
-    """Whether the whole response arrived, and the client sent packets after it."""
+    """Whether the end of the response arrived and the client sent packets afterwards."""
     columns = side.capture.streams
     rows = side.stream_frames(got=True)
     fins = rows[(columns["stream_id"][rows] == stream.number) & (columns["fin"][rows] == 1)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from runner.judge.invariants.packets import shown
 from runner.judge.side import EARLY, HANDSHAKE, INITIAL, Broken, Side
 
-_SETTLED_NS = 1_000_000_000
+_SETTLED_NS = 1_000_000_000  # an endpoint may use IDs below Retire Prior To for this time
 
 
 def _issued(side: Side, *, got: bool = False) -> list[tuple[int, int, bytes, bytes, int]]:
@@ -24,7 +24,7 @@ def _issued(side: Side, *, got: bool = False) -> list[tuple[int, int, bytes, byt
 
 
 def issuing(side: Side) -> Iterator[Broken]:
-    """NEW_CONNECTION_ID frames agree with each other."""
+    """NEW_CONNECTION_ID frames have valid values and agree with each other."""
     issued = _issued(side)
     if not issued:
         return
@@ -82,7 +82,7 @@ def issuing(side: Side) -> Iterator[Broken]:
 
 
 def too_many(side: Side) -> Iterator[Broken]:
-    """There are no more active connection IDs than the peer accepts."""
+    """An endpoint issues no more active connection IDs than the peer accepts."""
     issued = _issued(side)
     if not issued or not side.sound or not side.peer_parameters:
         return
@@ -112,7 +112,7 @@ def too_many(side: Side) -> Iterator[Broken]:
 
 
 def retiring(side: Side) -> Iterator[Broken]:
-    """RETIRE_CONNECTION_ID names an issued connection ID, which is not used afterwards."""
+    """An endpoint retires only issued connection IDs, and doesn't use a retired connection ID."""
     capture = side.capture
     frames = capture.frames
     issued = _issued(side, got=True)
@@ -170,7 +170,7 @@ def _prior_to(
 
 
 def long_headers(side: Side) -> Iterator[Broken]:
-    """Connection IDs of the handshake (RFC 9000 §7.2)."""
+    """Connection IDs in long headers follow the rules of the handshake (RFC 9000 §7.2)."""
     initials = side.of_type(INITIAL)
     if not side.is_client:
         sources = side.ids("scid", initials)

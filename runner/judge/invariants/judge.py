@@ -1,4 +1,5 @@
-"""Two captures → findings: each rule that an endpoint broke, once per role, with the packets that show it."""
+"""Finds the rules that each endpoint broke, in the two captures of a job. A broken rule is reported once per role, with
+packets that prove it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,10 +26,10 @@ _SHOWN = 5  # packets of a finding
 
 
 def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, ...]:
-    """The broken rules of a job, in the order of the table; empty without a capture at each end.
+    """The broken rules of a job, in the order of the table of rules. Empty when one of the two captures is missing.
 
-    An endpoint is judged by the packets in the capture at its own end: those that it sent, and those of the peer that
-    arrived there. Missing evidence breaks no rule.
+    An endpoint is judged by the capture at its own end. This capture shows the packets that the endpoint sent and the
+    peer's packets that arrived. Missing evidence breaks no rule.
     """
     recording = Recording(client_side, server_side)
     if recording.client is None or recording.server is None:

@@ -10,13 +10,13 @@ from runner.judge.invariants.packets import shown
 from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Broken, Side
 from runner.trace.vantage import APPLICATION, NULL, find
 
-_PROCESSED_NS = 500_000_000
-_DRAINED_NS = 100_000_000
+_PROCESSED_NS = 500_000_000  # an endpoint may need this long to process a packet that arrived
+_DRAINED_NS = 100_000_000  # an endpoint may send packets for this time after the peer's CONNECTION_CLOSE arrived
 _APPLICATION_ERROR = 0x0C
 
 
 def generations(side: Side) -> Iterator[Broken]:
-    """Key generations follow each other as RFC 9001 §6 allows."""
+    """Key updates follow the rules of RFC 9001 §6."""
     capture = side.capture
     packets = capture.packets
     rows = side.of_type(ONE_RTT)
@@ -41,7 +41,7 @@ def generations(side: Side) -> Iterator[Broken]:
             continue
         first = int(updated[0])
         if (packets["key_generation"][got[got < first]] >= number).any():
-            continue  # this update answers the peer's update
+            continue  # this update is the response to the peer's update
         if number == 1 and not _confirmed(side, first):
             yield Broken(
                 rule="rfc9001-6.1-update-before-confirmed",
@@ -50,7 +50,7 @@ def generations(side: Side) -> Iterator[Broken]:
             )
             return
         if number == 1:
-            continue  # the first update needs no more than a confirmed handshake
+            continue  # the first update needs only a confirmed handshake
         before = packets["packet_number"][rows[generation == number - 1]]
         arrived = capture.acks["largest"][acks[capture.acks["packet"][acks] < first]]
         if not len(before) or not (arrived >= before.min()).any():
@@ -73,7 +73,7 @@ def generations(side: Side) -> Iterator[Broken]:
 
 
 def _confirmed(side: Side, packet: int) -> bool:
-    """Whether the handshake was confirmed for this endpoint before it sent a packet (RFC 9001 §4.1.2)."""
+    """Whether the handshake was confirmed for this endpoint before it sent `packet` (RFC 9001 §4.1.2)."""
     if not side.is_client:
         finished = side.finished(CLIENT)
         return finished is not None and finished < packet
@@ -84,7 +84,7 @@ def _confirmed(side: Side, packet: int) -> bool:
 
 
 def discarded(side: Side) -> Iterator[Broken]:
-    """Handshake keys are discarded in time (RFC 9001 §4.9)."""
+    """Initial keys and Handshake keys are discarded in time (RFC 9001 §4.9)."""
     capture = side.capture
     quiet = ~capture.closing
     initials = side.of_type(INITIAL)
@@ -121,7 +121,7 @@ def discarded(side: Side) -> Iterator[Broken]:
 
 
 def versions(side: Side) -> Iterator[Broken]:
-    """Keys and headers belong to the version in use (RFC 9369 §3.3, §4.1)."""
+    """Keys and headers belong to the QUIC version in use (RFC 9369 §3.3, §4.1)."""
     packets = side.capture.packets
     rows = side.sent_read[packets["key_version"][side.sent_read] != NULL]
     types, keys = side.capture.type[rows], packets["key_version"][rows]
@@ -142,7 +142,7 @@ def versions(side: Side) -> Iterator[Broken]:
             packets=shown(rows[version == VERSION_2]),
         )
     handshakes = side.of_type(HANDSHAKE)
-    # The server's Initial packets have the negotiated version, once it has chosen it.
+    # When the server has chosen a version, its Initial packets have this negotiated version.
     negotiated = packets["version"][side.of_type(INITIAL, got=side.is_client)]
     if len(handshakes) and len(negotiated):
         wrong = handshakes[packets["version"][handshakes] != negotiated[-1]]
@@ -164,7 +164,8 @@ def versions(side: Side) -> Iterator[Broken]:
 
 
 def early_1rtt(side: Side) -> Iterator[Broken]:
-    """1-RTT begins after the peer's Finished (RFC 9001 §5.7); the server confirms it by HANDSHAKE_DONE (§4.1.2)."""
+    """The client sends 1-RTT packets, and the server reads them, only after the peer's Finished (RFC 9001 §5.7). Then
+    the server sends HANDSHAKE_DONE (§4.1.2)."""
     if not side.sound or not side.messages:
         return
     capture = side.capture
@@ -207,8 +208,8 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
 
 
 def closing(side: Side) -> Iterator[Broken]:
-    """After a received CONNECTION_CLOSE an endpoint sends nothing else; in the handshake, CONNECTION_CLOSE has no
-    reason phrase (RFC 9000 §10.2)."""
+    """After it received CONNECTION_CLOSE, an endpoint sends only CONNECTION_CLOSE. In Initial and Handshake packets, a
+    CONNECTION_CLOSE with APPLICATION_ERROR has no reason phrase (RFC 9000 §10.2)."""
     capture = side.capture
     frames = capture.frames
     rows = side.frames("connection_close")
@@ -241,7 +242,7 @@ def closing(side: Side) -> Iterator[Broken]:
 
 
 def done_from_client(side: Side) -> Iterator[Broken]:
-    """Frames that only a server sends."""
+    """Only a server sends HANDSHAKE_DONE and NEW_TOKEN, and a token is not empty."""
     if not side.is_client:
         rows = side.frames("new_token")
         empty = rows[side.capture.frames["length"][rows] == 0]

@@ -1,4 +1,4 @@
-"""Packets, their numbers, headers, and the frames that they may have (RFC 9000 §12, §14, §17)."""
+"""Packets: their numbers, headers and sizes, and the frames that they may contain (RFC 9000 §12, §14, §17)."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def shown(rows: Ints) -> tuple[int, ...]:
 
 
 def numbers(side: Side) -> Iterator[Broken]:
-    """In each packet number space every packet has a new number, higher than the packet before."""
+    """In each packet number space, every packet has a higher number than the packet before."""
     packets, vantage = side.capture.packets, side.capture.vantage
     for space, name in enumerate(SPACE_NAMES):
         rows = side.sent_read[vantage.packet_space[side.sent_read] == space]
@@ -50,10 +50,11 @@ def numbers(side: Side) -> Iterator[Broken]:
 
 
 def _attempts(side: Side, rows: Ints, space: int) -> list[Ints]:
-    """The packets of a space, divided into sequences of numbers.
+    """The packets of a packet number space, divided into sequences whose numbers are independent.
 
-    A server that gave up a handshake and begins another one with a late ClientHello starts its numbers again, with
-    another source connection ID. A client that starts its numbers again after Retry breaks another rule (§17.2.5.3).
+    A server may give up a handshake and begin a new handshake when a late ClientHello arrives. Then its numbers start
+    again, with another source connection ID. A client that starts its numbers again after a Retry breaks another rule
+    (§17.2.5.3).
     """
     if space == 2 or not len(rows):
         return [rows]
@@ -81,7 +82,7 @@ def destinations(side: Side) -> Iterator[Broken]:
 
 
 def payloads(side: Side) -> Iterator[Broken]:
-    """Every packet has frames; they are known, whole, and their types are encoded in as few bytes as possible."""
+    """Every packet contains frames. The frames are known and complete, and their types have the shortest encoding."""
     capture = side.capture
     numbered = side.sent_read[capture.packets["packet_number"][side.sent_read] != NULL]
     empty = numbered[~capture.framed[numbered]]
@@ -111,7 +112,7 @@ def payloads(side: Side) -> Iterator[Broken]:
 
 
 def wrong_packets(side: Side) -> Iterator[Broken]:
-    """Frames are in packets of a type that allows them."""
+    """A packet contains only frames that its packet type allows."""
     capture = side.capture
     for name in _NAMES:
         rows = side.frames(name)
@@ -142,7 +143,7 @@ def wrong_packets(side: Side) -> Iterator[Broken]:
 
 
 def headers(side: Side) -> Iterator[Broken]:
-    """Reserved bits, fixed bits, lengths of connection IDs and packet numbers."""
+    """Reserved bits, fixed bits and the lengths of connection IDs have allowed values."""
     capture = side.capture
     rows = side.sent_read[capture.packets["first_byte"][side.sent_read] != NULL]
     first_byte, short = capture.packets["first_byte"][rows], capture.type[rows] == ONE_RTT
@@ -155,7 +156,7 @@ def headers(side: Side) -> Iterator[Broken]:
                 packets=shown(wrong),
             )
     yield from _fixed_bits(side, rows[first_byte & 0x40 == 0])
-    # The peer chooses the destination of later packets.
+    # In later packets, the peer chose the destination connection ID.
     first = rows[~short][:1] if side.is_client else rows[:0]
     for name, chosen in (("scid", rows[~short]), ("dcid", first)):
         for value in side.ids(name, chosen):
@@ -190,7 +191,8 @@ def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
 
 
 def truncated_numbers(side: Side) -> Iterator[Broken]:
-    """Packet numbers have enough bytes, by the packets acknowledged until then (RFC 9000 §17.1, appendix A.2)."""
+    """A packet number is encoded in enough bytes. The required size depends on the largest packet number that has been
+    acknowledged (RFC 9000 §17.1, appendix A.2)."""
     if not side.sound:
         return
     capture = side.capture
@@ -215,7 +217,8 @@ def truncated_numbers(side: Side) -> Iterator[Broken]:
 
 
 def sizes(side: Side) -> Iterator[Broken]:
-    """Datagrams with Initial packets have at least 1200 B, and no datagram is larger than the peer accepts."""
+    """Datagrams with Initial packets have at least 1200 B; for a server, only ack-eliciting Initial packets count. No
+    datagram is larger than the peer accepts."""
     capture = side.capture
     packets, length = capture.packets, capture.datagrams["payload_length"]
     initials = side.of_type(INITIAL)

@@ -10,13 +10,13 @@ from runner.judge.side import ONE_RTT, Broken, Side
 from runner.trace.intervals import Ints
 from runner.trace.vantage import APPLICATION
 
-_FULL = 1200
+_FULL = 1200  # bytes of the smallest datagram with PATH_CHALLENGE or PATH_RESPONSE
 _FACTOR = 3  # RFC 9000 §8.1
-_ANSWERED_NS = 1_000_000_000
-_A_FEW = 5  # datagrams
+_ANSWERED_NS = 1_000_000_000  # time in which an endpoint responds to a challenge, or challenges a new address
+_A_FEW = 5  # packets after this time that prove a broken rule
 _LATENESS_NS = 25_000_000  # an endpoint may need this long to read a packet that arrived
-_READ_NS = 100_000_000  # time for a response after the acknowledgment; it must not be delayed (RFC 9000 §8.2.2)
-_AFTER_READING = 3  # packets
+_READ_NS = 100_000_000  # time for a response after the challenge was acknowledged; no delay is allowed (RFC 9000 §8.2.2)
+_AFTER_READING = 3  # packets after this time that prove a broken rule
 
 Address = tuple[str, int]
 
@@ -43,7 +43,7 @@ class _Routes:
 
     @cached_property
     def single(self) -> bool:
-        """Whether the connection had one pair of addresses all the time."""
+        """Whether all datagrams of the connection had the same pair of addresses."""
         return len({self.ends(int(row)) for row in self._firsts}) <= 1
 
     @cached_property
@@ -57,7 +57,7 @@ def _datagram(side: Side, frame: int) -> int:
 
 
 def challenges(side: Side) -> Iterator[Broken]:
-    """PATH_CHALLENGE and PATH_RESPONSE (RFC 9000 §8.2)."""
+    """PATH_CHALLENGE and PATH_RESPONSE frames follow RFC 9000 §8.2."""
     capture = side.capture
     frames, routes = capture.frames, _Routes(side)
     sent = side.frames("path_challenge")
@@ -86,8 +86,8 @@ def challenges(side: Side) -> Iterator[Broken]:
 
 
 def _allowance(side: Side, routes: _Routes, datagram: int) -> int:
-    """Bytes that the server could still send to the address of this datagram when it sent the datagram; a very large
-    number when the address had been validated."""
+    """The bytes that the server was allowed to send to the remote address of a datagram before it sent the datagram. A
+    very large number when the address had been validated."""
     remote = routes.ends(datagram)[1]
     length = side.capture.datagrams["payload_length"]
     if remote in _valid(side, routes, datagram):
@@ -100,8 +100,11 @@ def _allowance(side: Side, routes: _Routes, datagram: int) -> int:
 
 
 def _last_read(side: Side, datagram: int) -> int:
-    """The last datagram of the peer that the endpoint had certainly read when it sent `datagram`; -1: none. It had
-    certainly read a datagram that had arrived long before, or with a packet that it had acknowledged or answered.
+    """The last datagram of the peer that the endpoint had certainly read when it sent `datagram`; -1 when there is
+    none.
+
+    A datagram has certainly been read when it arrived long before, when the endpoint acknowledged a packet in it, or
+    when `datagram` responds to a challenge in it.
     """
     capture = side.capture
     times, packets = capture.datagrams["time_ns"], capture.packets["datagram"]
@@ -128,8 +131,8 @@ def _last_read(side: Side, datagram: int) -> int:
 
 
 def _valid(side: Side, routes: _Routes, before: int) -> set[Address]:
-    """Addresses of the peer that were validated before a datagram: the first address, by the handshake, and addresses
-    whose PATH_CHALLENGE had been answered."""
+    """Addresses of the peer that were validated before a datagram. The handshake validates the first address. An answer
+    to a PATH_CHALLENGE validates the address to which the challenge was sent."""
     frames = side.capture.frames
     valid = {routes.ends(int(routes.rows[0]))[1]} if len(routes.rows) else set()
     answered = {
@@ -168,8 +171,10 @@ def _responses(side: Side, routes: _Routes, got: Ints, responses: Ints) -> Itera
 
 
 def _unanswered(side: Side, challenged: dict[bytes, list[int]], answers: dict[bytes, int]) -> Iterator[Broken]:
-    """A challenge that the endpoint never answered although it had read it and sent further packets. It had read the
-    challenge when it acknowledged the packet, or one second after the arrival."""
+    """Report a challenge that the endpoint never answered, although it had read the challenge and sent further packets.
+
+    An endpoint has certainly read a challenge when it acknowledges the packet, or one second after the arrival.
+    """
     if not side.sound:
         return
     frames, sent = side.capture.frames, side.of_type(ONE_RTT)
@@ -194,7 +199,8 @@ def _unanswered(side: Side, challenged: dict[bytes, list[int]], answers: dict[by
 
 
 def _acknowledgment(side: Side, packet: int) -> int | None:
-    """The first packet in which the endpoint acknowledged one of the peer's 1-RTT packets."""
+    """The first packet in which the endpoint acknowledged `packet`, a 1-RTT packet of the peer; None when there is
+    none."""
     capture = side.capture
     mine = side.ack_frames(space=APPLICATION)
     frame, first, last = capture.ranges
@@ -204,7 +210,8 @@ def _acknowledgment(side: Side, packet: int) -> int | None:
 
 
 def unvalidated(side: Side) -> Iterator[Broken]:
-    """A new address of the peer gets little data until it is validated, and a challenge (RFC 9000 §8, §9.3)."""
+    """A server sends a PATH_CHALLENGE to a new address of the client, and at most three times the received bytes until
+    the address is validated (RFC 9000 §8, §9.3)."""
     if side.is_client or not side.sound:
         return
     routes = _Routes(side)
@@ -262,7 +269,8 @@ def _packets(side: Side, datagram: int) -> tuple[int, ...]:
 
 
 def migration(side: Side) -> Iterator[Broken]:
-    """A client migrates when it may, and with unused connection IDs (RFC 9000 §9, §9.5)."""
+    """A client migrates only when this is allowed. Both endpoints use new connection IDs for a new address (RFC 9000 §9,
+    §9.5)."""
     routes = _Routes(side)
     if routes.single or not len(routes.rows):
         return
