@@ -1,4 +1,4 @@
-"""Captures and key logs → columnar tables: our own QUIC decoder, and its cache."""
+"""Decodes captures with key logs to columnar tables: bentpipe's own QUIC decoder, and its cache."""
 
 from runner.decode.cache import cached_decode, load_tables, save_tables
 from runner.decode.clocks import on_server_clock

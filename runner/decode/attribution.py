@@ -1,4 +1,4 @@
-"""Gives packets that no key opened to the connection to which they most likely belong."""
+"""Assigns packets that could not be decrypted to the connections to which they most likely belong."""
 
 from bisect import bisect_right
 
@@ -17,8 +17,11 @@ _ONE_RTT = int(PacketType.ONE_RTT)  # comparing plain integers is faster
 
 
 def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> None:
-    """Fill in connection and sender of every packet that has none, by its destination connection ID, else by the
-    connections on its flow at that time. `selected`: the number in `datagrams` of each datagram of `rows`."""
+    """Fill in the connection and the sender of every packet without a connection.
+
+    They follow from the packet's destination connection ID. When this ID is unknown, they follow from the connections
+    on the packet's flow at that time. `selected`: for each datagram of `rows`, its number in `datagrams`.
+    """
     nameless = np.flatnonzero(rows.packets.column(CONNECTION) == NONE)
     if not len(nameless) or not registry.connections:
         return
@@ -32,7 +35,7 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
         side = None
         if cid != NONE:
             side = registry.cids.get(rows.cids[cid])
-        elif kind == _ONE_RTT and index == 0:  # the first in its datagram
+        elif kind == _ONE_RTT and index == 0:  # the first packet in its datagram
             side = _named_side(start + 1, lengths, datagrams.data, registry)
         side = side or timelines[flow].at(time_ns)
         if side is not None:
@@ -42,7 +45,7 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
 
 
 def _named_side(cid_at: int, lengths: list[int], data: Data, registry: Registry) -> Side | None:
-    """The side that puts the connection ID at `cid_at` in the file into its packets; None when it is unknown."""
+    """The side whose packets carry the connection ID at `cid_at` in the file; None when the ID is unknown."""
     for length in lengths:
         side = registry.cids.get(data[cid_at : cid_at + length])
         if side is not None:
@@ -51,14 +54,15 @@ def _named_side(cid_at: int, lengths: list[int], data: Data, registry: Registry)
 
 
 class _Timeline:
-    """The senders on a flow by the time at which their connections began."""
+    """The senders on a flow, sorted by the times at which their connections began."""
 
     def __init__(self, flow: FlowState) -> None:
         self._sides = sorted(flow.history, key=lambda side: side.connection.first_time_ns)
         self._times = [side.connection.first_time_ns for side in self._sides]
 
     def at(self, time_ns: int) -> Side | None:
-        """The sender whose connection began last before this time, else the first one; None on an unknown flow."""
+        """The sender of the last connection that began before this time; the first sender when no connection had begun.
+        None when the flow has no sender."""
         if not self._sides:
             return None
         if len(self._sides) == 1:

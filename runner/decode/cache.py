@@ -1,4 +1,5 @@
-"""The tables of a trace on disk: one Parquet file each, keyed by the captures' bytes and the decoder's version."""
+"""The tables of a trace on disk, each in a Parquet file. Their key is a hash of the captures, the key logs and the
+decoder's version."""
 
 import hashlib
 import json
@@ -34,8 +35,8 @@ _NEVER_NULL = frozenset(
     | {"ranges", "name", "retry", "early_data_offered", "client_hello_count", "certificate", "first_time_ns"}
     | {"client_ip", "client_port", "server_ip", "server_port", "datagram", "packet", "connection"}
 )
-_MAY_BE_NULL = {"frames": frozenset({"stream_id", "offset", "length"})}  # most frame types have them
-# Written last: a folder with this table is complete.
+_MAY_BE_NULL = {"frames": frozenset({"stream_id", "offset", "length"})}  # null in frame types without these fields
+# This table is written last: a folder that contains it is complete.
 _LAST = "datagrams"
 
 
@@ -52,8 +53,8 @@ def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
 
 
 def load_tables(folder: Path) -> Trace:
-    """The trace that `save_tables` wrote. CaptureError when it is missing, was written by another version of the
-    decoder, or has values that no decoder writes, because the run folder may come from anywhere."""
+    """The trace that `save_tables` wrote. Raises CaptureError when the trace is missing, or was written by a decoder
+    version that can't be read, or contains values that no decoder writes (a run folder is untrusted input)."""
     try:
         tables = {name: _read(folder / f"{name}.parquet") for name in TABLES}
         stored = json.loads(tables[_LAST].schema.metadata[_META])
@@ -69,8 +70,8 @@ def load_tables(folder: Path) -> Trace:
 
 
 def _read(path: Path) -> pa.Table:
-    """The table in a file. Raises ValueError for more rows than any capture has: a few kilobytes can expand to
-    gigabytes."""
+    """The table in a file. Raises ValueError when it has more rows than any capture: a file of a few kilobytes can
+    expand to gigabytes."""
     with pq.ParquetFile(path) as file:
         if file.metadata.num_rows > _MOST_ROWS:
             raise ValueError(f"{path} has {file.metadata.num_rows} rows")
@@ -118,13 +119,14 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kernel_drops: int | None = None) -> Trace:
-    """The trace in `folder` when this decoder made it from exactly these files; else decode them and save the trace."""
+    """The trace in `folder`, if this decoder version made it from exactly these files. Otherwise the files are decoded
+    and the trace is saved in `folder`."""
     key = _key((capture,), key_logs, kernel_drops)
     if stored_key(folder) == key:
         try:
             return load_tables(folder)
         except CaptureError:
-            pass  # a damaged cache is replaced, as an old one is
+            pass  # a damaged cache is replaced
     trace = decode_capture(capture, key_logs, kernel_drops=kernel_drops)
     save_tables(trace, folder, key=key)
     return trace
@@ -149,7 +151,7 @@ def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int |
 
 
 def stored_key(folder: Path) -> str | None:
-    """The key under which a folder's tables were saved; None without tables."""
+    """The key with which a folder's tables were saved; None when the folder has no tables."""
     try:
         metadata = pq.read_schema(folder / f"{_LAST}.parquet").metadata or {}
     except (OSError, pa.ArrowException):

@@ -1,6 +1,7 @@
-"""Capture files: pcap (µs and ns, both byte orders) and pcapng, plain or gzipped, as records with their link type.
+"""Reads records from capture files: pcap (µs and ns, both byte orders) and pcapng, plain or gzipped.
 
-Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. A file that ends within a record yields all whole records.
+Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. When a file ends within a record, all records before it are
+read.
 """
 
 import struct
@@ -19,11 +20,11 @@ from runner.errors import CaptureError
 
 # No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer record means that the file is damaged.
 MAX_RECORD = 262_144
-LARGEST_UNPACKED = 1 << 30  # bytes; the captures of the runner have no more
-_PIECE = 1 << 24  # bytes; after each piece the memory of the file is given back
+LARGEST_UNPACKED = 1 << 30  # bytes of an unpacked gzip file; the captures of the runner are not larger
+_PIECE = 1 << 24  # bytes; after each piece, the memory of the file is released
 _ROWS = 1 << 13  # records whose headers are read at once
 
-# A damaged time stamp or resolution can mean any time; the tables hold 64 bits.
+# A damaged time stamp or resolution can give any time, but times in tables have 64 bits.
 _FARTHEST_NS = (1 << 63) - 1
 _FAR_S = 1 << 31
 _LOW_BITS = (1 << 31) - 1
@@ -44,7 +45,7 @@ Record = tuple[int, int, int, int, int]
 
 
 class Records(NamedTuple):
-    """All records of a file in its order, as columns with the fields of `Record`."""
+    """All records in file order, as columns with the fields of `Record`."""
 
     time_ns: Integers
     link_type: Integers
@@ -54,13 +55,13 @@ class Records(NamedTuple):
 
     @classmethod
     def of(cls, records: list[Record]) -> "Records":
-        """Rows as columns."""
+        """The columns of a list of records."""
         return cls(*np.array(records, dtype=np.int64).reshape(-1, len(cls._fields)).T)
 
 
 @dataclass(slots=True)
 class CaptureFile:
-    """One capture file in memory. The later fields are complete once it was read."""
+    """One capture file in memory. The fields after `read` are complete when `read` was called."""
 
     data: Data
     read: Callable[["CaptureFile"], Records]
@@ -84,7 +85,7 @@ class _Interface:
 
     @property
     def ns_per_tick(self) -> int:
-        """0 when it is no whole number."""
+        """Nanoseconds per tick; 0 when this number is not whole."""
         return 0 if 1_000_000_000 % self.ticks_per_second else 1_000_000_000 // self.ticks_per_second
 
     def time_ns(self, ticks: int) -> int:
@@ -93,7 +94,7 @@ class _Interface:
 
 
 def open_capture(path: Path) -> tuple[CaptureFile, Data]:
-    """The capture at `path` and the bytes of the file as stored. CaptureError when the file can't be read or is no
+    """The capture at `path`, and the stored bytes of the file. Raises CaptureError when the file can't be read or is no
     capture."""
     try:
         stored = file_bytes(path)
@@ -105,7 +106,7 @@ def open_capture(path: Path) -> tuple[CaptureFile, Data]:
 
 
 def capture_of(stored: Data, path: Path) -> CaptureFile:
-    """The capture in the bytes of the file at `path`. CaptureError when they are no capture."""
+    """The capture in `stored`, the bytes of the file at `path`. Raises CaptureError when they are no capture."""
     if not stored:
         raise CaptureError(f"{path} is empty: the capture was never started, or stopped before it wrote its header.")
     data = _gunzip(stored) if stored[:2] == b"\x1f\x8b" else stored
@@ -118,7 +119,7 @@ def capture_of(stored: Data, path: Path) -> CaptureFile:
 
 
 def _gunzip(stored: Data) -> bytes:
-    """The part of a gzip file that can be unpacked, at most LARGEST_UNPACKED bytes; the file may be cut off."""
+    """The unpacked content of a gzip file, at most LARGEST_UNPACKED bytes. The file may be cut off or damaged."""
     unpacked = bytearray()
     while stored and len(unpacked) < LARGEST_UNPACKED:
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
@@ -133,7 +134,7 @@ def _gunzip(stored: Data) -> bytes:
 def _pcap_records(file: CaptureFile) -> Records:
     data = file.data
     order, tick_ns = PCAP_MAGIC[data[:4]]
-    link_type = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF  # above: FCS length, draft-ietf-opsawg-pcap §4
+    link_type = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF  # upper bits: FCS length, draft-ietf-opsawg-pcap §4
     captured_at = struct.Struct(order + "I").unpack_from
     headers = array("q")
     position, size, piece = 24, len(data), _PIECE
@@ -157,7 +158,7 @@ def _pcap_records(file: CaptureFile) -> Records:
 
 
 def _words(data: Data, places: Integers, order: str, count: int) -> list[Integers]:
-    """`count` columns of numbers: unsigned words of 32 bits from each place on, which lie within the file."""
+    """`count` columns of unsigned 32-bit numbers: the words that begin at each place. They must lie within the file."""
     numbers_at, pieces = NumbersAt(data), []
     for at in range(0, len(places), _ROWS):
         rows = numbers_at.rows(places[at : at + _ROWS], 4 * count)
@@ -216,12 +217,13 @@ class _Section:
     byte after its body."""
 
     def records(self) -> Records:
-        """The records in the packet blocks, without damaged ones and those of interfaces that were not described."""
+        """The records in the packet blocks. Damaged blocks and blocks of undescribed interfaces are left out."""
         kind, described, body, stop = np.frombuffer(self.packets, dtype=np.int64).reshape(-1, 4).T
         simple, old = kind == _SIMPLE_PACKET, kind == _OLD_PACKET
         whole = (stop - body >= np.where(simple, 4, 20)) & (described > 0)
         simple, old, described, body, stop = (column[whole] for column in (simple, old, described, body, stop))
-        # A Simple Packet Block may have one word and no more between the head and the tail of the block.
+        # A Simple Packet Block may have only one word between its head and its tail. So the five words of such a block
+        # begin before its body, and its packet length is the fourth word.
         first, high, low, captured, length = _words(self.data, np.where(simple, body - 12, body), self.order, 5)
         simple_length = captured
         # The obsolete Packet Block has 16 bits of interface and 16 of drop count.
@@ -237,7 +239,8 @@ class _Section:
         return Records(self._times(number, high, low), link_types[number], start, end, wire_length)
 
     def _times(self, number: Integers, high: Integers, low: Integers) -> Integers:
-        """Times in ns of packets on the interfaces `number`. Python counts where 64 bits could overflow."""
+        """The times in ns of packets on the interfaces `number`. Where 64 bits could overflow, Python integers are
+        used."""
         factors = [each.ns_per_tick for each in self.interfaces]
         offsets = [each.offset_s if abs(each.offset_s) < _FAR_S else 0 for each in self.interfaces]
         factor = np.array(factors, dtype=np.int64)[number]

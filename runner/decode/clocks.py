@@ -13,7 +13,7 @@ _TABLES = ("datagrams", "stream_frames", "ack_frames", "frames", "connections")
 
 
 def on_server_clock(trace: Trace, clock: Clock) -> Trace:
-    """The client-side trace with times of the server's clock, in the same order of rows."""
+    """The trace of the client, with all times on the server's clock. The order of rows stays the same."""
     tables = {name: _moved(getattr(trace, name), clock) for name in _TABLES}
     first = trace.meta.first_time_ns
     if first is not None:

@@ -1,7 +1,7 @@
 """Columns of the tables as NumPy arrays of integers.
 
-Arrow's own functions take ten times as long on the few rows of most captures. For every Python number pyarrow also
-looks for pandas, which takes 0.2 ms when pandas is not installed.
+Most captures have few rows; for such tables, Arrow's own functions take ten times as long. For every Python number,
+pyarrow also looks for pandas; this takes 0.2 ms when pandas is not installed.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def words(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
-    """A column of strings as indices into a list of words; null is NULL."""
+    """A column of strings as positions in a list of words, and this list. The position of null is NULL."""
     if not len(column):
         return np.empty(0, dtype=np.int64), []
     array = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
@@ -42,7 +42,7 @@ def words(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
 
 
 def named(column: pa.ChunkedArray, word: str) -> Bools:
-    """Per row: whether a column of strings has this word."""
+    """Per row of a column of strings: whether the string is `word`."""
     indices, known = words(column)
     matches: Bools = np.isin(indices, [index for index, each in enumerate(known) if each == word])
     return matches

@@ -49,14 +49,15 @@ class KeyRing:
         self.version = protection.version
 
     def unmask(self, data: Data, start: int, at: int) -> tuple[int, int, int]:
-        """First byte, encoded packet number and its size in bytes, of a short header whose packet number is at `at`."""
+        """The first byte, the encoded packet number and the size of this number in bytes. The short header begins at
+        `start`, its packet number at `at`."""
         mask = self._mask(data[at + 4 : at + 20])
         first = data[start] ^ mask[0] & 0x1F
         size = (first & 3) + 1
         return first, int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size]), size
 
     def open(self, data: Data, start: int, at: int, end: int, largest: int) -> OneRtt | None:
-        """The short header packet at data[start:end]; None when no generation within reach opens it."""
+        """The decrypted short header packet at data[start:end]; None when no near key generation fits."""
         if end - at < 4 + SAMPLE_LENGTH:
             return None
         first, encoded, size = self.unmask(data, start, at)
@@ -84,7 +85,8 @@ class KeyRing:
         return None
 
     def open_with(self, generation: int, header: bytes, sealed: bytes, number: int) -> bytes | None:
-        """The payload under the keys of `generation` (from 0) and this packet number; None when either is wrong."""
+        """The payload, decrypted with the keys of `generation` (from 0) and this packet number. None when the
+        generation or the number is wrong."""
         while len(self._generations) <= generation:
             self._generations.append(self._generations[-1].next_generation())
         protection = self._generations[generation]
@@ -94,10 +96,10 @@ class KeyRing:
             return None
 
     def search(self, data: Data, start: int, at: int, end: int, windows: int) -> tuple[OneRtt | None, int]:
-        """Try many packet numbers and generations, for the first packet of a sender in the capture.
+        """Decrypt the first packet of a sender in the capture, with many packet numbers and key generations.
 
-        `windows`: number of values to try for the bits above the encoded packet number. Also gives the number of
-        attempts.
+        `windows`: the number of values to try for the bits above the encoded packet number. Returns the packet and the
+        number of attempts.
         """
         if end - at < 4 + SAMPLE_LENGTH:
             return None, 0
@@ -137,8 +139,8 @@ class Side:
         self._crypto: list[CryptoStream | None] = [None, None, None]
 
     def crypto(self, space: int) -> CryptoStream:
-        """The stream of CRYPTO data in a packet number space. It is made on demand: a connection of a flood needs one
-        of six."""
+        """The stream of CRYPTO data in a packet number space. It is created at the first use, because a connection of a
+        flood uses only one of six streams."""
         stream = self._crypto[space]
         if stream is None:
             stream = self._crypto[space] = CryptoStream()
@@ -146,15 +148,16 @@ class Side:
 
     @property
     def has_short_keys(self) -> bool:
-        """Whether 1-RTT packets of this sender can be opened."""
+        """Whether there are keys for 1-RTT packets of this sender."""
         return self.ring is not None or bool(self.rings)
 
     def short_keys(self, cid_length: int) -> tuple[Hashable, ...]:
-        """What `open_short` tries: equal as long as the keys are the same."""
+        """A value that identifies the keys that `open_short` tries. Equal values mean equal keys."""
         return self, cid_length, self.ring or tuple(self.rings)
 
     def circumstances(self, data: Data, start: int, end: int, cid_length: int) -> Hashable:
-        """What the outcome of `open_short` depends on, besides the packet and the keys of its sender."""
+        """A value that identifies the state of this sender, as far as the result of `open_short` depends on the
+        state."""
         largest, at = self.largest[APPLICATION_SPACE], start + 1 + cid_length
         if self.ring is None or cid_length < 0 or end - at < 4 + SAMPLE_LENGTH:
             return largest
@@ -162,9 +165,9 @@ class Side:
         return reconstruct(encoded, size, largest), self.ring.current
 
     def open_short(self, data: Data, start: int, end: int, cid_length: int) -> OneRtt | None:
-        """The 1-RTT packet at data[start:end] with the keys of this side; None when they don't fit.
+        """The 1-RTT packet at data[start:end], decrypted with the keys of this side. None when the keys don't fit.
 
-        `cid_length`: length of its destination connection ID; -1 (unknown) never fits.
+        `cid_length`: the length of the packet's destination connection ID. With -1 (unknown), the result is None.
         """
         if cid_length < 0:
             return None
@@ -182,8 +185,8 @@ class Side:
     def open_long(
         self, options: list[Protection], space: int, data: Data, header: LongHeader
     ) -> tuple[int, bytes, int, Protection] | None:
-        """Number, payload, first byte and keys of a packet with a long header; None when no option fits. An option that
-        fits becomes the only one."""
+        """The number, payload, first byte and keys of a packet with a long header; None when no keys in `options` fit.
+        Keys that fit become the only keys in `options`."""
         for protection in options:
             opened = protection.open_long(data, header.start, header.number_at, header.end, self.largest[space])
             if opened is not None:
@@ -230,22 +233,25 @@ class Connection:
         self.sides = (Side(self, CLIENT), Side(self, SERVER))
 
     def initial_options(self, version: int, sender: int) -> list[Protection]:
-        """The Initial keys that packets of `sender` may have, likeliest first.
+        """The Initial keys that packets of `sender` may have. The most likely keys come first.
 
-        They include the keys of the other version: after compatible version negotiation aioquic 1.7 still uses these,
-        although the headers have the new version (RFC 9369 §4.1 demands the keys of the version in the header).
+        They include the keys of the other QUIC version. After compatible version negotiation, aioquic 1.7 still uses
+        the keys of the original version in packets whose header has the new version. (RFC 9369 §4.1 demands the keys of
+        the version in the header.)
         """
         versions = sorted(VERSIONS, key=lambda each: each != version)
         return [initial_protection(each, dcid, sender) for each in versions for dcid in self.initial_dcids]
 
     def add_initial_dcid(self, dcid: bytes) -> None:
-        """Note the connection ID of a first flight. The very first ID always stays, as the last in the list."""
+        """Add the destination connection ID of a first flight. The connection's first ID always stays in the list, as
+        the last ID."""
         self.initial_dcids.insert(0, dcid)
         if len(self.initial_dcids) > MOST_DCIDS:
             del self.initial_dcids[-2]
 
     def use_session(self, session: Session, version: int) -> None:
-        """Take the secrets of the key log for every level that has not opened a packet yet."""
+        """Derive possible keys from the secrets of a key log. 1-RTT keys that decrypted a packet, and known 0-RTT keys,
+        stay the same."""
         self.secrets |= session.keys()
         for side in self.sides:
             if secrets := session.get(HANDSHAKE[side.sender]):

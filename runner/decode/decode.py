@@ -1,4 +1,4 @@
-"""One capture with its key logs → one trace."""
+"""Decodes one capture with its key logs to a trace."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -24,15 +24,16 @@ _QUIC_PORTS = (443, 4433)
 _OTHER_PORTS = (53, 67, 68, 123, 137, 138, 546, 547, 1900, 3702, 5353, 5355)
 _FIXED_BIT = 0x40
 _ROWS = 1 << 13  # datagrams whose first bytes are read at once
-_LONG_HEADER = 20  # bytes; a long header with its packet number, sample and tag has more
+_LONG_HEADER = 20  # bytes; a packet with a long header, packet number, sample and tag is longer
 
 
 def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None) -> Trace:
-    """All QUIC packets of a pcap or pcapng file (gzip allowed), decrypted as far as there are keys.
+    """Decode all QUIC packets of a pcap or pcapng file (gzip is allowed), and decrypt the packets that have keys.
 
-    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops`: packets that the kernel
-    dropped, as the capture tool reported; pcapng files may have this number themselves. Damaged parts of a capture are
-    counted and raise nothing. CaptureError when a file can't be read, is no capture, or has a link type without IP.
+    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops`: the number of packets that
+    the kernel dropped, from the capture tool; None: the number in the pcapng file, if there is one. Damaged parts of a
+    capture are counted and raise no error. Raises CaptureError when a file can't be read, is no capture, or has a link
+    type without IP.
     """
     with _no_collection():
         return _decode(capture, key_logs, kernel_drops)
@@ -40,8 +41,8 @@ def decode_capture(capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Switch off Python's search for unused cycles. The decoder makes millions of objects that all stay in use, and the
-    search would visit all of them again and again."""
+    """Switch off Python's search for unused cycles. The decoder creates millions of objects that all stay in use, and
+    the search would visit all objects again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -78,7 +79,7 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -
 
 
 def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, Integers]:
-    """A decoder that has read the datagrams that are QUIC, and the numbers of these datagrams. Never raises."""
+    """Decode the QUIC datagrams. Returns the decoder and the numbers of the QUIC datagrams. Never raises."""
     quic = np.array(_quic_flows(datagrams), dtype=bool)
     selected = np.flatnonzero(quic[datagrams.flow])
     decoder = Decoder(datagrams, sessions)
@@ -100,15 +101,16 @@ def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
 
 
 def _quic_flows(datagrams: Datagrams) -> list[bool]:
-    """Per flow: whether it is QUIC. It is when it uses a port of QUIC, when a datagram begins with a long header of
-    QUIC, or when every datagram could be QUIC (RFC 9000 §17).
+    """Per flow: whether it is QUIC. A flow is QUIC when it uses a QUIC port. Unless it uses a port of another protocol,
+    it is also QUIC when a datagram begins with a long header of QUIC, or when every datagram could be QUIC (RFC 9000
+    §17).
 
-    Decryption doesn't decide: without keys every packet would vanish from the counts.
+    Decryption does not decide this, because the counts include packets without keys.
     """
     begins, could_be = _forms(datagrams)
     ends = [((flow.src, flow.src_port), (flow.dst, flow.dst_port)) for flow in datagrams.flows]
-    # A client of a known port also speaks QUIC with a preferred address; those packets may lack the fixed bit (RFC 9000
-    # §9.6, RFC 9287).
+    # A client that sends to a QUIC port may also send QUIC to the server's preferred address. These packets may lack
+    # the fixed bit (RFC 9000 §9.6, RFC 9287).
     clients = {end for here, there in ends for end, other in ((here, there), (there, here)) if other[1] in _QUIC_PORTS}
     quic = []
     for flow_, both_ends in zip(datagrams.flows, ends, strict=True):
@@ -121,7 +123,7 @@ def _quic_flows(datagrams: Datagrams) -> list[bool]:
 
 
 def _forms(datagrams: Datagrams) -> tuple[Bools, Bools]:
-    """Per flow: whether a datagram begins with a long header of a known version, and whether all of them could be
+    """Per flow: whether a datagram begins with a long header of a known version, and whether all its datagrams could be
     QUIC."""
     begins = np.zeros(len(datagrams.flows), dtype=bool)
     could_be = np.ones(len(datagrams.flows), dtype=bool)

@@ -1,4 +1,4 @@
-"""Both captures of a job as traces, and the facts and numbers from both together."""
+"""Decodes both captures of a job, and establishes facts and numbers from both traces together."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from runner.trace import TraceFacts, facts, series
 
 @dataclass(frozen=True, kw_only=True)
 class JobTraces:
-    """Both captures of a job, as far as they can be read."""
+    """The contents of both captures of a job, as far as they can be read."""
 
     facts: TraceFacts | None = None
     """None: a capture is missing or broken; `problem` says which."""
@@ -40,14 +40,15 @@ class JobTraces:
 
     @property
     def protected(self) -> ProtectedPackets | None:
-        """How many protected packets could be read; None without facts."""
+        """The number of protected packets, and how many of them could not be read. None without facts, and for TCP when
+        every packet could be read."""
         if self.facts is None or (self.tcp and not self.facts.unread_packets):
             return None
         return ProtectedPackets(packets=self.facts.protected_packets, unread=self.facts.unread_packets)
 
     @property
     def missing(self) -> Finding | None:
-        """The finding when there are no packets to judge: neither a success, nor a failure of a stack."""
+        """The finding when there are no packets to judge; None otherwise. It blames no stack."""
         if self.facts is None:
             return Finding(
                 code="no-capture",
@@ -68,7 +69,7 @@ class JobTraces:
 def read_traces(
     artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None, *, tcp: bool
 ) -> JobTraces:
-    """Decode, establish facts, measure, diagnose, and write `series.json`."""
+    """Decode both captures, establish facts, measure, diagnose, and write `series.json`."""
     try:
         client_side, server_side = (_decode_tcp if tcp else _decode_quic)(artifacts, evidence)
     except CaptureError as error:
@@ -77,7 +78,7 @@ def read_traces(
         return JobTraces(problem="a capture is missing")
     via = evidence.via
     if split := via is not None and bool(via.splits if tcp else via.splits_quic):
-        server_side = client_side  # a proxy has one connection with each end: only the client's belongs to the job
+        server_side = client_side  # the proxy splits the connection; the judge reads only the connection of the client
     elif evidence.real_link is not None and evidence.real_link.clock is not None:
         client_side = on_server_clock(client_side, evidence.real_link.clock)
     trace_facts = facts(client_side, server_side)
@@ -101,7 +102,7 @@ def read_traces(
     window = window_of(artifacts.folder / "server" / "qlog", server_side)
     document = plots | marks(explanation, origin_ns=int(plots["origin_unix_ns"]), window=window)
     store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
-    # With several segments, the truth of one doesn't say which packets arrived.
+    # With several segments, the truth of one segment doesn't show which packets arrived at the other end.
     whole_way = not evidence.boxes and not artifacts.ground_truth.is_file()
     missed = missed_datagrams(client_side, server_side, truth) if whole_way else 0
     violations = () if missed or tcp else protocol_findings(client_side, server_side)
@@ -124,8 +125,8 @@ def corrupts(record: CaseRecord) -> bool:
 
 
 def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
-    """An invariant for each endpoint that sent packets with an address of the other end. The link drops such packets:
-    no capture has them, and no verdict counts them."""
+    """An invariant for each endpoint that sent packets with an address of the other end. The link drops such packets.
+    They are in no capture and change no verdict."""
     spoofed = {"client": truth.spoofed_client, "server": truth.spoofed_server} if truth is not None else {}
     for role, count in spoofed.items():
         if count:
@@ -140,9 +141,10 @@ def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
 def _invariants(
     client_side: Trace, server_side: Trace, trace_facts: TraceFacts, record: CaseRecord
 ) -> tuple[Invariant, ...]:
-    """The checks of each trace and of both together. Sizes are compared only where response data is the file: HTTP/0.9.
+    """The checks of each trace, and of both traces together. Sizes are compared only for HTTP/0.9, where the response
+    data is exactly the file.
 
-    Where the link corrupts packets, unreadable packets prove nothing.
+    When the link corrupts packets, unreadable packets prove nothing.
     """
     plain = all(connection.alpn == HTTP09 for connection in trace_facts.connections)
     checks = [(f"client_side.{check.name}", check) for check in client_side.checks]
@@ -179,7 +181,8 @@ def _decode_tcp(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None,
 
 
 def _decode(capture: Path, artifacts: Artifacts, tables: Path, evidence: Evidence) -> Trace | None:
-    """The trace of a capture, or of its tables when the capture was not kept; None without both."""
+    """The trace of a capture. When the capture was not kept, the trace comes from its tables. None when both are
+    missing."""
     if capture.is_file():
         return cached_decode(capture, artifacts.key_logs, tables, kernel_drops=evidence.capture_drops)
     return load_tables(tables) if tables.is_dir() else None

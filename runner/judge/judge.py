@@ -1,4 +1,4 @@
-"""A judge: one part of the verdict on a job. `judging` chooses the judges and calls them in order."""
+"""The interface of judges. A judge decides one part of the verdict on a job; `judging` chooses and calls the judges."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +12,7 @@ from testcases.base import Case
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedJob:
-    """All that a judge may read."""
+    """All data that a judge may read."""
 
     job: Job
     artifacts: Artifacts
@@ -22,8 +22,8 @@ class JudgedJob:
 
 
 class Judge(Protocol):
-    """One part of the verdict."""
+    """Decides one part of the verdict."""
 
     def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """`result` with the verdict of this judge. Reads only the job's folder. Files of endpoints never make it
-        raise."""
+        """`result` with the verdict of this judge. Reads only the job's folder. Raises no error because of files that
+        endpoints wrote."""

@@ -1,4 +1,4 @@
-"""The verdict on one job: a list of judges, chosen by the topology and the case."""
+"""Judges one job with a list of judges. The topology and the case decide which judges are in the list."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The time and memory that the judge may use for one job. A hostile capture must cost one job, not the whole run."""
+"""The time and memory that the judge may use for one job. A hostile capture must not harm other jobs of the run."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Limits:
 
     @classmethod
     def of(cls, artifacts: Artifacts) -> "Limits":
-        """The limits of a job. They grow with its captures: an honest job needs a tenth of them."""
+        """The limits of a job. They grow with the size of its captures. A normal job needs a tenth of its limits."""
         mebibytes = captured(artifacts) / MIB
         return cls(cpu_s=cls.cpu_s + 2 * mebibytes, wall_s=cls.wall_s + 10 * mebibytes)
 

@@ -28,7 +28,7 @@ _CLOCKS_APART = 0.05  # s, in addition to 2 %: allowed difference between curl's
 
 
 class LoadJudge:
-    """Harness, files, objects and times of a download or a page load."""
+    """Judges the harness, files, objects and times of a download or a page load."""
 
     def judge(self, judged: JudgedJob, result: Result) -> Result:
         """The result with its sample."""
@@ -86,7 +86,8 @@ def failed_set_up(evidence: Evidence, record: CaseRecord) -> tuple[Outcome, Find
 
 
 def counted_exchange(artifacts: Artifacts, record: CaseRecord) -> Exchange:
-    """The traffic between client and server in the client's capture, in the measured round. Raises CaptureError."""
+    """The traffic between client and server in the client's capture. Traffic of a warm-up is left out. Raises
+    CaptureError."""
     _, at_client = read_packets(artifacts.client_capture)
     client, server = addresses(record.host, at_client)
     began = _began(artifacts) if record.warm else -inf
@@ -94,7 +95,8 @@ def counted_exchange(artifacts: Artifacts, record: CaseRecord) -> Exchange:
 
 
 def _began(artifacts: Artifacts) -> float:
-    """The beginning of the measured round, in seconds since 1970; infinity when it did not begin."""
+    """The time when the measured transfer began, after the warm-up, in seconds since 1970; infinity when it did not
+    begin."""
     try:
         return float((artifacts.folder / "client" / "began").read_text())
     except (OSError, ValueError):
@@ -102,7 +104,7 @@ def _began(artifacts: Artifacts) -> float:
 
 
 def _measured(artifacts: Artifacts) -> dict[str, Any]:
-    """The numbers that the client itself recorded; empty without any."""
+    """The numbers that the client itself recorded; empty when the client recorded none."""
     try:
         document = json.loads((artifacts.folder / "client" / "workload.json").read_bytes())
     except (OSError, ValueError):
@@ -126,11 +128,12 @@ def _seconds(milliseconds: object) -> float | None:
 
 
 def _sample(counted: Exchange, measured: dict[str, Any], record: CaseRecord, page: PageLoad | None) -> Sample:
-    """The job's numbers. Times count from the client's first packet, for a page from the start of the navigation."""
+    """The job's numbers. Times of a page begin at the start of the navigation. Times of a download begin at curl's
+    start; only the TTLB over TCP comes from the capture and begins at the client's first packet."""
     size = sum(record.file_sizes)
     if page is not None:
         return Sample(file_size=size, definitions=DEFINITIONS, ttfb=page.response_start, ttlb=page.load)
-    quic = transport_of(record.protocol) == "udp"  # the last packets of HTTP/3 may hold no content
+    quic = transport_of(record.protocol) == "udp"  # the last packets of HTTP/3 may carry no content
     sample = Sample(
         file_size=size,
         definitions=DEFINITIONS,
@@ -160,7 +163,7 @@ def _invariants(counted: Exchange, measured: dict[str, Any], record: CaseRecord)
 
 
 def _contradicted(invariants: Iterable[Invariant]) -> Iterator[Finding]:
-    """Findings for numbers that contradict each other: then none of them counts."""
+    """Findings about numbers that contradict each other. Then the job's numbers don't count."""
     for invariant in invariants:
         if invariant.holds is False:
             yield harness(invariant.name, f"expected: {invariant.expected}; actual: {invariant.actual}")

@@ -1,7 +1,7 @@
 """Runs the judge in separate processes, with limits for each call. A call can harm only its own process.
 
 The processes are started as new programs, not forked, so that they inherit no lock and no descriptor of the runner.
-They end with the runner, even when it is killed.
+They end when the runner ends, even when the runner is killed.
 """
 
 import os
@@ -32,7 +32,7 @@ _SPARE = 512 * MIB  # bytes of address space beyond the memory limit: code, thre
 
 
 class AnalysisLimitError(BentpipeError):
-    """A call exceeded its limits, or its process died; `cost` is the time and memory used until then."""
+    """A call exceeded its limits, or its process died. `cost`: the time and memory that the call had used."""
 
     def __init__(self, sentence: str, cost: Cost) -> None:
         super().__init__(sentence)
@@ -40,7 +40,7 @@ class AnalysisLimitError(BentpipeError):
 
 
 class _KilledError(AnalysisLimitError):
-    """Somebody else sent SIGKILL to the process."""
+    """The process got SIGKILL, but not from the runner."""
 
 
 def over_the_limit(job: Job, artifacts: Artifacts, limits: Limits, error: AnalysisLimitError) -> Result:
@@ -56,12 +56,12 @@ def over_the_limit(job: Job, artifacts: Artifacts, limits: Limits, error: Analys
 
 
 class StoppedError(BentpipeError):
-    """The call was abandoned because the caller must end."""
+    """The call was ended because the caller must end."""
 
 
 class Judges:
-    """Up to `most` processes, which are started on demand. Any thread may call. Leaving the context kills all processes
-    at once, and ends their calls."""
+    """Up to `most` processes, which are started when they are needed. Any thread may use `call`. When the context ends,
+    all processes are killed at once and their calls end."""
 
     def __init__(self, most: int, *, stopped: Callable[[], bool] = lambda: False) -> None:
         self._free = threading.BoundedSemaphore(max(1, most))
@@ -97,7 +97,7 @@ class Judges:
         try:
             try:
                 return self._call(limits, function, arguments)
-            except _KilledError:  # by the kernel, for lack of memory, or by a user: the call itself is not at fault
+            except _KilledError:  # killed by the kernel (no memory) or by a user: the call is not at fault
                 return self._call(limits, function, arguments)
         finally:
             self._free.release()
@@ -161,7 +161,7 @@ class _Process:
     def call(
         self, limits: Limits, stopped: Callable[[], bool], function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
-        """Send the call and wait for its result. Raises as `Judges.call`."""
+        """Send the call and wait for its result. Raises the same exceptions as `Judges.call`."""
         began, cpu = time.monotonic(), self._cpu_s()
         peak = 0
         assert self._process.stdin is not None
@@ -204,12 +204,12 @@ class _Process:
             self._process.kill()
             self._process.wait()
             if self._process.stdin is not None:
-                with suppress(OSError):  # a call may wait there that the process never read
+                with suppress(OSError):  # the pipe may still contain a call that was not read
                     self._process.stdin.close()
             os.close(self._life)
 
     def close(self) -> None:
-        """Close the pipe of the results, after `end` and when no thread waits for it."""
+        """Close the pipe of the results. Call this after `end`, when no thread waits for the pipe."""
         with self._ending:
             if self._results >= 0:
                 os.close(self._results)

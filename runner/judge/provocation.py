@@ -1,10 +1,10 @@
-"""Connections that an endpoint closed with an error because its peer had broken a rule: the peer is to blame."""
+"""Finds broken rules that made the peer close the connection with an error. Then the peer is not at fault."""
 
 from runner.model.result import Finding
 from testcases.base import CaseEvidence
 
-# The error code of a CONNECTION_CLOSE (RFC 9000 §20.1), and the rules whose violation it answers, by the beginning of
-# their names.
+# Error code of a CONNECTION_CLOSE (RFC 9000 §20.1) → the beginnings of the ids of rules whose violation causes this
+# error.
 _ANSWERED: dict[int, tuple[str, ...]] = {
     0x03: ("rfc9000-4.1-stream-limit", "rfc9000-4.1-connection-limit"),
     0x04: ("rfc9000-4.6-too-many-streams",),
@@ -22,7 +22,7 @@ _ANSWERED: dict[int, tuple[str, ...]] = {
 
 
 def provocations(violations: tuple[Finding, ...], context: CaseEvidence) -> tuple[Finding, ...]:
-    """The broken rules that a later CONNECTION_CLOSE of the other endpoint answers."""
+    """The violations after which the other endpoint closed a connection with the matching error code."""
     closes = [
         (close.sender, _ANSWERED.get(close.code, ()), close.time)
         for connection in context.facts.connections

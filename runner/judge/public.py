@@ -1,7 +1,8 @@
-"""The verdict that the public QUIC Interop Runner would give on the same job: its criteria, applied to our facts.
+"""The verdict that the public QUIC Interop Runner would give on a job: its criteria are applied to bentpipe's facts.
 
-Its tools are not imitated: it reads traces with tshark, which can't open every packet. Where its criterion differs from
-ours, the reason names its criterion. Source: its `testcases_quic.py` and `testcase.py` of 2026.
+The public runner reads traces with tshark, which can't decrypt every packet. This weakness is not imitated. Where a
+criterion of the public runner differs from bentpipe's criterion, the reason names the public runner's criterion. Source
+of the criteria: `testcases_quic.py` and `testcase.py` of the public runner in 2026.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,15 +17,15 @@ _CHACHA20 = 0x1303
 _MOST_STREAMS = 1000
 _CHAIN = 7500  # bytes of CRYPTO data in the server's Handshake packets
 _LATE_BYTES = 5000  # bytes of the client in 1-RTT packets: half of 40 file names of 250 characters
-_SAME = 1e-6  # seconds between two records of the same datagram
+_SAME = 1e-6  # seconds; times that differ by less are times of the same datagram
 
 Reasons = Iterator[str]
 Criterion = Callable[[TraceFacts, Evidence], Reasons]
 
 
 def public_verdict(case: CaseRecord, facts: TraceFacts, evidence: Evidence) -> PublicVerdict | None:
-    """The public runner's verdict and its first reason. None for a case that it doesn't have, or that it sets up
-    differently (a longer chain of certificates)."""
+    """The public runner's verdict and its first reason. None when the public runner doesn't have the case, or uses a
+    longer certificate chain in it."""
     criterion = _CRITERIA.get(case.name)
     if criterion is None or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
@@ -33,7 +34,7 @@ def public_verdict(case: CaseRecord, facts: TraceFacts, evidence: Evidence) -> P
 
 
 def _endings(evidence: Evidence) -> Reasons:
-    """It looks only at the client's exit code."""
+    """Reasons from the client's end. The public runner looks only at the client's exit code, not at the server's."""
     if evidence.client.timed_out:
         yield "the client did not end in time"
     elif evidence.client.exit_code not in (0, None):
@@ -41,7 +42,8 @@ def _endings(evidence: Evidence) -> Reasons:
 
 
 def _answered(facts: TraceFacts) -> list[ConnectionFacts]:
-    """It counts handshakes by the source connection IDs of the server's Initial packets."""
+    """Connections with a ServerHello. The public runner counts handshakes by the source connection IDs of the server's
+    Initial packets."""
     return [connection for connection in facts.connections if connection.landmarks.server_hello is not None]
 
 
@@ -120,7 +122,7 @@ def _amplification(facts: TraceFacts, evidence: Evidence) -> Reasons:
         if connection.server_handshake_bytes < _CHAIN:
             yield f"{connection.server_handshake_bytes} B of CRYPTO data in Handshake packets, less than {_CHAIN}"
         sent = connection.amplification
-        if sent is not None and sent.excess >= sent.received:  # it allows four times the received bytes
+        if sent is not None and sent.excess >= sent.received:  # the public runner allows less than four times
             yield "the server sent at least four times the bytes that it had received"
         if sent is not None and sent.validated_by is None:
             yield "no packet proves the client's address"

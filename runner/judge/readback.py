@@ -1,5 +1,5 @@
-"""The parameters that endpoints really used, read from their output, their qlogs and the packets, beside the requested
-parameters."""
+"""Compares the requested parameters with the parameters that endpoints really used. The used parameters are read from
+the output of endpoints, their qlogs and the packets."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,24 +15,25 @@ _NUMBER = re.compile("[0-9]{1,9}", re.ASCII)
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
 _PARAMETERS = {"cca": "CCA", "iw": "IW", "ack": "ACK_FREQUENCY"}  # names in the line `applied: cca=… iw=… ack=…`
 _QLOG_HEAD = 256 * 1024  # bytes; the first metrics are at the beginning of a file that may have many MiB
-# At most 18 digits: a larger number is no window, and Python refuses to convert very long numbers.
-# `recovery:parameters_set` or the first `recovery:metrics_updated` (qlog 0.3), as stacks spell them.
+# Names that stacks use in `recovery:parameters_set` or `recovery:metrics_updated` (qlog 0.3). A number has at most 18
+# digits: a larger number is no window, and Python refuses to convert very long numbers.
 _QLOG_WINDOW = re.compile(r'"(?:initial_congestion_window|congestion_window|cwnd)"\s*:\s*"?(\d{1,18})(?!\d)')
 _QLOG_CONTROLLER = re.compile(r'"(?:congestion_control(?:ler)?(?:_type|_algorithm)?|cc_algorithm)"\s*:\s*"([^"]+)"')
-# Datagram sizes (bytes) in which stacks count windows until the path's MTU is known: RFC 9000 §14, 1280 B of IPv6 or
-# IPv4, quic-go.
+# Datagram sizes (bytes) that stacks use as the unit of windows until they know the path's MTU: 1200 (RFC 9000 §14), the
+# UDP payload of packets of 1280 B with IPv6 (1232) and IPv4 (1252), and quic-go's 1280.
 _DATAGRAMS = (1200, 1232, 1252, 1280)
-# Allowed difference between a first flight and the requested window: packets of the handshake open or fill the window.
+# Allowed difference between a first flight and the requested window: handshake packets enlarge or use up the window.
 _SLACK_SHARE, _SLACK_PACKETS = 0.15, 3
-# Share of the time to the first ACK: a server that still sends then is limited by pacing, not by the window.
+# Share of the time to the first ACK. Pacing, not the window, limits a server that still sends after this share.
 _BLOCKED_SHARE = 0.9
-# Difference from the requested data packets per ACK, as shares of the request: one confirms it, the other refutes it.
+# Shares of the requested number of data packets per ACK. A difference up to the first share confirms the request; a
+# number below the second share refutes it.
 _CLOSE_SHARE, _FAR_SHARE = 0.25, 0.5
-_LIMIT_SHARE = 0.95  # share of flow control or of the file: from here on these may have ended the flight
+_LIMIT_SHARE = 0.95  # share of the flow control window or of the response; above it, these may have ended the flight
 
 
 def applied_lines(artifacts: Artifacts, roles: Iterable[str] = tuple(Role)) -> dict[str, str]:
-    """By role: the first line `applied: …` of its output, without that word."""
+    """By role: the rest of the first line in the role's output that begins with `applied:`."""
     lines: dict[str, str] = {}
     for role in map(str, roles):
         log = artifacts.folder / role / "output.log"
@@ -45,7 +46,7 @@ def applied_lines(artifacts: Artifacts, roles: Iterable[str] = tuple(Role)) -> d
 def readings(
     artifacts: Artifacts, evidence: Evidence, facts: TraceFacts | None, sample: Sample | None
 ) -> tuple[Reading, ...]:
-    """Every value that could be read back, by role and parameter, and the requested parameters that could not."""
+    """Every value that could be read back, and every requested parameter whose value could not be read back."""
     lines = applied_lines(artifacts)
     known: list[Reading] = []
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
@@ -76,7 +77,7 @@ def _from_output(role: str, line: str, requested: dict[str, str]) -> Iterator[Re
 
 
 def _from_qlog(role: str, folder: Path, requested: dict[str, str], flight: FirstFlight | None) -> Iterator[Reading]:
-    """The controller and the first congestion window, from the first qlog that has either."""
+    """The congestion controller and the first congestion window, from the first qlog that contains one of them."""
     for path in log_files(folder):
         with open_log(path) as file:
             head = file.read(_QLOG_HEAD).decode(errors="replace")
@@ -105,16 +106,16 @@ def _from_qlog(role: str, folder: Path, requested: dict[str, str], flight: First
 
 
 def _datagram(window: int, flight: FirstFlight | None) -> int:
-    """The datagram size in which `window` (bytes) counts: the first size of the trace or in common use that divides
-    it."""
+    """The datagram size that is the unit of `window` (bytes). It is the first size that divides `window`: the size in
+    the trace, then common sizes."""
     sizes: tuple[int, ...] = (*((flight.datagram_bytes,) if flight is not None else ()), *_DATAGRAMS)
     whole = [size for size in sizes if window % size == 0]
     return whole[0] if whole else sizes[0]
 
 
 def _from_flight(flight: FirstFlight, facts: TraceFacts, requested: str) -> Reading:
-    """The initial window that the first flight shows. A smaller flight contradicts the request only when nothing else
-    ended it."""
+    """The initial window that the first flight shows. A smaller flight refutes the request only when no other reason
+    ended the flight."""
     expected, sent = int(requested or 0), flight.full_packets
     slack = _SLACK_SHARE * expected + _SLACK_PACKETS
     ended = _other_end(flight, facts)
@@ -134,7 +135,7 @@ def _from_flight(flight: FirstFlight, facts: TraceFacts, requested: str) -> Read
 
 
 def _other_end(flight: FirstFlight, facts: TraceFacts) -> str:
-    """The reason, other than the congestion window, that may have ended the flight; empty: no such reason."""
+    """The reason, other than the congestion window, that may have ended the flight; empty when there is none."""
     connection = next((connection for connection in facts.connections if connection.request_streams), None)
     if connection is None or flight.acknowledged is None:
         return "no ACK came"
@@ -150,7 +151,7 @@ def _other_end(flight: FirstFlight, facts: TraceFacts) -> str:
 
 def _from_acks(ratio: float, requested: str) -> Reading:
     """Data packets per ACK of the client. Out-of-order packets and the end of a transfer are acknowledged at once, so a
-    somewhat lower number contradicts nothing."""
+    slightly lower number does not refute the request."""
     packets, expected = 1 / ratio, int(requested)
     holds: bool | None = None
     if abs(packets - expected) <= _CLOSE_SHARE * expected:

@@ -1,4 +1,4 @@
-"""Measures stored jobs again whose numbers have older definitions, from their own packets. Their verdicts stay."""
+"""Measures stored jobs again when their numbers have older definitions. Verdicts don't change."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,8 @@ from runner.trace.measure import renewed
 
 
 class RenewedRun(RunFolder):
-    """A stored run whose numbers follow today's definitions where its packets still exist. Writes nothing."""
+    """A stored run whose numbers follow today's definitions, as far as its packets still exist. Results on disk don't
+    change."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "RenewedRun":
@@ -28,7 +29,7 @@ class RenewedRun(RunFolder):
         return dict(self._renewed(super().results()))
 
     def results(self) -> dict[Job, Result]:
-        """The results, measured at the first call. A sample that can't be measured again keeps its older
+        """The results, measured again at the first call. A sample that can't be measured again keeps its older
         definitions."""
         return self._results
 
@@ -50,7 +51,7 @@ def _client_side(artifacts: Artifacts) -> Trace | None:
         if artifacts.client_tables.is_dir():
             return load_tables(artifacts.client_tables)
     except CaptureError:
-        pass  # the tables are of another decoder; the capture may still exist
+        pass  # another version of the decoder wrote the tables; the capture may still exist
     evidence = store.load_evidence(artifacts)
     if evidence is None or not artifacts.client_capture.is_file():
         return None

@@ -1,7 +1,8 @@
-"""One endpoint of one connection, as the capture at its own end of the link shows it. Detectors of rules read this.
+"""The packets of one endpoint of a connection, in the capture at the endpoint's own end of the link. Detectors of rules
+read these packets.
 
-Rows are row numbers of the capture's tables, in the order of the capture: a packet with a lower row passed the vantage
-point earlier. A packet of the peer passes it before the endpoint can read it.
+Rows are row numbers of the capture's tables, in the order of the capture: a packet with a lower row number passed the
+vantage point earlier. A packet of the peer passes the vantage point before the endpoint can read the packet.
 """
 
 import json
@@ -54,19 +55,19 @@ class Capture:
 
     @cached_property
     def eliciting(self) -> Bools:
-        """Per packet: whether it has a frame that asks for an acknowledgment (RFC 9002 §2)."""
+        """Per packet: whether it is ack-eliciting (RFC 9002 §2)."""
         loud = ~self.frames.named("name", *_SILENT)
         return np.bincount(self.frames["packet"][loud], minlength=len(self.packets)) > 0
 
     @cached_property
     def closing(self) -> Bools:
-        """Per packet: whether it has CONNECTION_CLOSE."""
+        """Per packet: whether it contains CONNECTION_CLOSE."""
         closes = self.frames.named("name", *_CLOSES)
         return np.bincount(self.frames["packet"][closes], minlength=len(self.packets)) > 0
 
     @cached_property
     def framed(self) -> Bools:
-        """Per packet: whether it has any frame."""
+        """Per packet: whether it contains a frame."""
         return np.bincount(self.frames["packet"], minlength=len(self.packets)) > 0
 
     @cached_property
@@ -81,12 +82,12 @@ class Capture:
         return ids
 
     def ids(self, name: str) -> tuple[Ints, list[bytes]]:
-        """Per packet: its `dcid` or `scid` as a position in the list."""
+        """Per packet: the position of its `dcid` or `scid` in a list; and this list."""
         return self._ids[name]
 
     @cached_property
     def ranges(self) -> tuple[Ints, Ints, Ints]:
-        """All ACK ranges: row of their frame, first and last number."""
+        """All ACK ranges: rows of their frames, first packet numbers, last packet numbers."""
         column = self.vantage.trace.ack_frames.column("ranges").combine_chunks()
         array = column.chunk(0) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
         if not len(array):
@@ -102,15 +103,16 @@ class Capture:
 
     @cached_property
     def route(self) -> Ints:
-        """Per datagram: a number for its source and destination; the opposite direction has another."""
+        """Per datagram: a number that stands for its source and destination. The opposite direction has another
+        number."""
         source, _ = self.datagrams.words("src")
         target, others = self.datagrams.words("dst")
         key = (source * (len(others) + 1) + target) << 32
         return key | self.datagrams["src_port"] << 16 | self.datagrams["dst_port"]
 
     def ends(self, datagram: int, *, from_sender: bool) -> tuple[tuple[str, int], tuple[str, int]]:
-        """Addresses with ports of a datagram: source and destination, or, with `from_sender` False, destination and
-        source."""
+        """The addresses and ports of a datagram: first source, then destination. When `from_sender` is False, the order
+        is reversed."""
         row = self.vantage.trace.datagrams
         ends = (
             (str(row["src"][datagram].as_py()), int(self.datagrams["src_port"][datagram])),
@@ -120,7 +122,7 @@ class Capture:
 
 
 class Side:
-    """The packets that one endpoint of a connection sent, and those that reached it."""
+    """The packets that one endpoint of a connection sent, and the peer's packets that reached it."""
 
     def __init__(self, scope: Scope, sender: int, capture: Capture, far: Capture | None) -> None:
         self.scope = scope
@@ -154,7 +156,8 @@ class Side:
         return bool(len(theirs)) and self._all_read(packets, theirs)
 
     def _all_read(self, packets: Columns, rows: Ints) -> bool:
-        """Whether these packets were decrypted. For packets of a refused version there are no keys (RFC 9000 §6)."""
+        """Whether these packets were decrypted. Packets of a refused version don't count: they have no keys (RFC 9000
+        §6)."""
         unread = rows[packets["decrypted"][rows] == 0]
         if not len(unread):
             return True
@@ -163,7 +166,7 @@ class Side:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether both captures lost nothing, and this capture has the beginning of the connection."""
+        """Whether both captures lost nothing, and this capture contains the beginning of the connection."""
         for capture in (self.capture, self.far):
             if capture is None:
                 return False
@@ -197,12 +200,12 @@ class Side:
 
     @cached_property
     def messages(self) -> list[dict[str, Any]]:
-        """TLS messages of both sides as this capture has them; empty in old tables."""
+        """TLS messages of both endpoints in this capture; empty when an old decoder wrote the tables."""
         text = self.row["messages"] if self.row else None
         return list(json.loads(text)) if text else []
 
     def message(self, kind: int, sender: int) -> dict[str, Any] | None:
-        """The first TLS message of this type."""
+        """The first TLS message of type `kind` from `sender`; None when there is none."""
         return next(
             (message for message in self.messages if message["type"] == kind and message["sender"] == sender), None
         )
@@ -248,18 +251,18 @@ class Side:
         return self._connection_rows[1 if got else 0]
 
     def ack_frames(self, *, got: bool = False, space: int | None = None) -> Ints:
-        """Rows of ACK frames that the endpoint sent, or, with `got`, received. `space`: only of this packet number
-        space."""
+        """Rows of ACK frames that the endpoint sent, or, with `got`, received. With `space`, only frames of this packet
+        number space."""
         rows = self._connection_rows[3 if got else 2]
         return rows if space is None else rows[self.capture.vantage.ack_space[rows] == space]
 
     def time(self, packets: Ints) -> Ints:
-        """When packets passed the vantage point, ns."""
+        """The times at which packets passed the vantage point, in ns."""
         times: Ints = self.capture.vantage.packet_time[packets]
         return times
 
     def at(self, packet: int) -> int:
-        """When a packet passed the vantage point, ns."""
+        """The time at which a packet passed the vantage point, in ns."""
         return int(self.capture.vantage.packet_time[packet])
 
     def ids(self, name: str, packets: Ints) -> list[bytes]:
@@ -285,19 +288,20 @@ class Side:
 
     @cached_property
     def peer_source(self) -> bytes | None:
-        """The source connection ID of the peer's last Initial packet, else of its first Handshake packet."""
+        """The source connection ID of the peer's last Initial packet. Without Initial packets: of its first Handshake
+        packet."""
         initial = self.ids("scid", self.of_type(INITIAL, got=True))
         handshake = self.ids("scid", self.of_type(HANDSHAKE, got=True))
         return initial[-1] if initial else handshake[0] if handshake else None
 
     @cached_property
     def single_datagrams(self) -> Bools:
-        """Per packet of `sent_read`: whether its datagram is an ordinary one, not a super-datagram of segmentation
-        offload."""
+        """Per packet of `sent_read`: whether its datagram is a single datagram. Segmentation offload joins several
+        datagrams to a record that is larger than the MTU."""
         lengths: Bools = self.capture.datagrams["ip_length"][self.capture.packets["datagram"][self.sent_read]] <= MTU
         return lengths
 
     def finished(self, sender: int) -> int | None:
-        """The row of the packet that completed the TLS message Finished of `sender`; None: not seen."""
+        """The row of the packet that completed the TLS message Finished of `sender`; None when it was not seen."""
         message = self.message(20, sender)
         return None if message is None else int(message["packet"])

@@ -2,8 +2,8 @@
 
     python -m runner.judge.worker RESULTS LIFE MEMORY
 
-`RESULTS`: descriptor for the results. `LIFE`: descriptor that closes when the runner ends for any reason. `MEMORY`:
-bytes of data that the process may allocate. The process has no lock and no socket of the runner.
+`RESULTS`: descriptor for the results. `LIFE`: descriptor of a pipe; its other end closes when the runner ends for any
+reason. `MEMORY`: bytes of data that the process may allocate. The process has no lock and no socket of the runner.
 """
 
 import os
@@ -16,7 +16,7 @@ import threading
 import traceback
 from typing import BinaryIO
 
-_NICENESS = 10  # the judge must not make the simulator late
+_NICENESS = 10  # the judge must not delay the simulator
 HEADER = struct.Struct(">Q")
 
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _end_with_runner(life: int) -> None:
-    os.read(life, 1)  # nothing is ever written: the read ends when the runner does
+    os.read(life, 1)  # no process writes to this pipe: the read ends when the runner ends
     os._exit(1)
 
 

@@ -15,7 +15,7 @@ _FACTOR = 3  # RFC 9000 §8.1
 _ANSWERED_NS = 1_000_000_000  # time in which an endpoint responds to a challenge, or challenges a new address
 _A_FEW = 5  # packets after this time that prove a broken rule
 _LATENESS_NS = 25_000_000  # an endpoint may need this long to read a packet that arrived
-_READ_NS = 100_000_000  # time for a response after the challenge was acknowledged; no delay is allowed (RFC 9000 §8.2.2)
+_READ_NS = 100_000_000  # time for a response after the acknowledgment; no delay is allowed (RFC 9000 §8.2.2)
 _AFTER_READING = 3  # packets after this time that prove a broken rule
 
 Address = tuple[str, int]
@@ -269,8 +269,8 @@ def _packets(side: Side, datagram: int) -> tuple[int, ...]:
 
 
 def migration(side: Side) -> Iterator[Broken]:
-    """A client migrates only when this is allowed. Both endpoints use new connection IDs for a new address (RFC 9000 §9,
-    §9.5)."""
+    """A client migrates only when this is allowed. Both endpoints use new connection IDs for a new address (RFC 9000
+    §9, §9.5)."""
     routes = _Routes(side)
     if routes.single or not len(routes.rows):
         return

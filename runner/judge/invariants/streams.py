@@ -15,7 +15,7 @@ _ABOUT_STREAMS = ("reset_stream", "stop_sending", "max_stream_data", "stream_dat
 
 
 def wrong_streams(side: Side) -> Iterator[Broken]:
-    """Frames about a stream fit its direction, and the stream exists."""
+    """A frame about a stream fits the direction of the stream, and the stream exists."""
     capture = side.capture
     streams = side.stream_frames()
     ids, packets = capture.streams["stream_id"][streams], capture.streams["packet"][streams]
@@ -44,8 +44,8 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
 
 
 def _not_created(side: Side, ids: Ints, packets: Ints, rule: str) -> Iterator[Broken]:
-    """Streams of the peer that nothing from it had opened when these packets left. A stream opens those of its type
-    with lower numbers, too (RFC 9000 §3.2)."""
+    """Report frames about streams that the peer had not opened when these packets were sent. A new stream also opens
+    all streams of the same type with lower numbers (RFC 9000 §3.2)."""
     if not len(ids) or not side.sound:
         return
     capture = side.capture
@@ -65,7 +65,7 @@ def _not_created(side: Side, ids: Ints, packets: Ints, rule: str) -> Iterator[Br
 
 
 def offsets(side: Side) -> Iterator[Broken]:
-    """Data ends below 2^62; limits of streams are at most 2^60."""
+    """Stream data and CRYPTO data end below 2^62. Limits of the number of streams are at most 2^60."""
     capture = side.capture
     rows = side.stream_frames()
     ends = capture.streams["offset"][rows] + capture.streams["length"][rows]
@@ -98,7 +98,7 @@ def offsets(side: Side) -> Iterator[Broken]:
 
 
 class _Sent:
-    """Stream data of an endpoint, grouped by stream: in each group in the order of the capture."""
+    """The STREAM frames of an endpoint, grouped by stream. The frames of a group are in the order of the capture."""
 
     def __init__(self, side: Side) -> None:
         streams = side.capture.streams
@@ -123,7 +123,8 @@ class _Sent:
 
 
 def _granted(side: Side, name: str, packets: Ints, first: int, stream: int | None = None) -> Ints:
-    """The peer's limit that had arrived when each packet left."""
+    """For each packet, the highest limit that had arrived from the peer when the packet was sent. `first`: the limit
+    before the first frame."""
     frames = side.capture.frames
     rows = side.frames(name, got=True)
     if stream is not None:
@@ -134,7 +135,8 @@ def _granted(side: Side, name: str, packets: Ints, first: int, stream: int | Non
 
 
 def flow_control(side: Side) -> Iterator[Broken]:
-    """Streams and connection stay within the peer's credit. 0-RTT uses the limits of an earlier connection."""
+    """Streams and the connection stay within the peer's credit. 0-RTT packets are not checked: they use the limits of
+    an earlier connection."""
     total = side.peer_parameters.get("initial_max_data", 0)
     if not side.sound or not side.peer_parameters or not isinstance(total, int):
         return
@@ -176,7 +178,7 @@ def _first_limit(side: Side, stream: int) -> int:
 
 
 def stream_counts(side: Side) -> Iterator[Broken]:
-    """No more streams than the peer allows."""
+    """An endpoint opens no more streams than the peer allows."""
     if not side.sound or not side.peer_parameters:
         return
     streams = side.capture.streams
@@ -241,8 +243,8 @@ def endings(side: Side) -> Iterator[Broken]:
 
 
 def _after_reset(side: Side, stream: Ints, packet: Ints, rule: str) -> Iterator[Broken]:
-    """The first stream with frames after its RESET_STREAM. `stream`, `packet`: stream and packet of each frame that the
-    rule covers."""
+    """Report the first stream with frames after its RESET_STREAM. `stream`, `packet`: the stream and the packet of each
+    frame that the rule is about."""
     frames = side.capture.frames
     for reset in side.frames("reset_stream")[:200].tolist() if len(stream) else ():
         number = int(frames["stream_id"][reset])
@@ -258,7 +260,8 @@ def _after_reset(side: Side, stream: Ints, packet: Ints, rule: str) -> Iterator[
 
 
 def datagram_frames(side: Side) -> Iterator[Broken]:
-    """The peer offered DATAGRAM frames, and none is larger than it accepts (RFC 9221 §3)."""
+    """An endpoint sends DATAGRAM frames only when the peer accepts them, up to the size that the peer accepts (RFC 9221
+    §3)."""
     rows = side.frames("datagram")
     if not len(rows) or not side.peer_parameters:
         return

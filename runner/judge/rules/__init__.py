@@ -1,4 +1,4 @@
-"""The table of rules: each MUST and MUST NOT of the QUIC and HTTP/3 RFCs that packets can show, one row each."""
+"""The table of rules: one row for each MUST or MUST NOT of the QUIC and HTTP/3 RFCs, and where bentpipe checks it."""
 
 from runner.judge.rules import (
     rfc9000_connection,

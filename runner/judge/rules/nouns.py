@@ -17,8 +17,8 @@ class Where(StrEnum):
 
     INVARIANT = "invariant"  # in every job, on every connection whose packets can be read
     CASE = "case"  # by the test cases named in `cases`
-    UNCHECKED = "unchecked"  # packets could show it, but nothing checks it; `reason` says why
-    UNSEEN = "unseen"  # packets can't show it; `reason` says why
+    UNCHECKED = "unchecked"  # packets could show a violation, but bentpipe does not check the rule; see `reason`
+    UNSEEN = "unseen"  # packets can't show a violation; see `reason`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +41,12 @@ class Rule:
 
     @property
     def id(self) -> str:
-        """Stable name, such as `rfc9000-12.3-number-reused`; also the code of its findings."""
+        """The stable name of the rule, such as `rfc9000-12.3-number-reused`. Findings use it as their code."""
         return f"rfc{self.rfc}-{self.section}-{self.name}"
 
     @property
     def reference(self) -> str:
-        """Such as `RFC 9000 §12.3`."""
+        """The RFC and the section, such as `RFC 9000 §12.3`."""
         return f"RFC {self.rfc} §{self.section}"
 
     @property
@@ -74,11 +74,11 @@ class Document:
         self._add(section, name, sender, requirement, Where.CASE, cases=cases)
 
     def unchecked(self, section: str, name: str, sender: Who, requirement: str, reason: str) -> None:
-        """A rule that packets could show, and that nothing checks yet."""
+        """A rule whose violation packets could show, but that bentpipe does not check yet."""
         self._add(section, name, sender, requirement, Where.UNCHECKED, reason=reason)
 
     def unseen(self, section: str, name: str, sender: Who, requirement: str, reason: str) -> None:
-        """A rule that packets can't show."""
+        """A rule whose violation packets can't show."""
         self._add(section, name, sender, requirement, Where.UNSEEN, reason=reason)
 
     def _add(

@@ -1,4 +1,4 @@
-"""RFC 9114: HTTP/3. Checked where a connection negotiated `h3` and stream data can be read."""
+"""RFC 9114: HTTP/3. The rules are checked on connections that negotiated `h3` and whose stream data can be read."""
 
 from runner.judge.rules.nouns import CLIENT, ENDPOINT, SERVER, Document
 
