@@ -1,9 +1,10 @@
 """CPU seconds and memory of our decoder and of pyshark: `.venv/bin/python -m runner.benchmarks.decoder [CAPTURE_DIR]`.
 
 Both read the same captures, one after the other, each in its own process. Our decoder makes tables and facts; pyshark
-is used packet by packet, as in the public QUIC Interop Runner. CAPTURE_DIR has, at any depth, one or two `*.pcap` of a
-job and its `*keys.log` files. Without it a transfer of 10 MiB over the loopback interface is captured first (needs
-tcpdump and root). Ratios are those of CPU time, so other load of the machine matters little.
+is used packet by packet, as in the public QUIC Interop Runner. CAPTURE_DIR has, at any depth, one or two `*.pcap` files
+of a job and its key logs (`*key*.log`). Without CAPTURE_DIR a transfer of 10 MiB over the loopback interface is
+captured first, which needs tcpdump and root. The ratios compare CPU times, so other load on the machine has little
+effect.
 """
 
 import asyncio
@@ -143,7 +144,7 @@ def _in_a_process(folder: Path, reader: str) -> tuple[dict[str, Any], float, flo
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise click.ClickException(f"{reader} ended with status {os.waitstatus_to_exitcode(status)}")
-    # Linux gives kilobytes, and counts children that were waited for: pyshark's tshark.
+    # Linux gives ru_maxrss in kilobytes, and includes children that were waited for, such as pyshark's tshark.
     return json.loads(printed), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 

@@ -1,7 +1,7 @@
 """Disk use of a run compared with the estimate of `plan`: `.venv/bin/python -m runner.benchmarks.disk RUN…`.
 
-Prints, by case and in total, the estimated bytes, the bytes of the files, and their ratio. Jobs without a result count
-in neither.
+Prints the estimated bytes, the bytes of the files, and their ratio, for each case and in total. Jobs without a result
+don't count.
 """
 
 from pathlib import Path

@@ -1,13 +1,13 @@
-"""A measurement in lanes compared with the same over the real path: `.venv/bin/python -m runner.benchmarks.real_link`.
+"""Compare measurements in lanes with measurements over a real path: `.venv/bin/python -m runner.benchmarks.real_link`.
 
-Each pair runs in lanes first, then over SSH between this host and another host, through the simulator with the
-parameters of the same link (`runner/tests/remote`). With `--via`, middleboxes are at both ends. The table has medians
-of goodput, their 95 % intervals (from 6 iterations on), and whether these overlap. Below it are the jobs without a
-number, with reasons, and the median overhead of a job over a real link.
+Each pair runs in lanes first. Then it runs over SSH between this host and another host. The path between the hosts is a
+simulator with the parameters of the same link (`runner/tests/remote`). With `--via`, middleboxes are at both ends. The
+table has medians of file size ÷ delivery time, their 95 % intervals (from 6 iterations on), and whether these intervals
+overlap. Below the table are the jobs without a number, with reasons, and the median overhead of a job over a real link.
 
     … --case download --size 5M --server origin --client downloader --link sat --via none,openvpn,qpep --iterations 6
 
-Needs root and the images of the tests, and an otherwise idle host. 12 minutes for `--case sat`. The same command with
+Needs root, the images of the tests, and an otherwise idle host. `--case sat` takes 12 minutes. The same command with
 `--run` continues an interrupted benchmark, and repeats disturbed jobs.
 """
 
@@ -119,7 +119,8 @@ def _measure(options: MatrixOptions, folder: str) -> tuple[Results, Results]:
 
 
 def _missing(case: str, lanes: Results, real: Results) -> Iterator[str]:
-    """A sentence for each pair and place in which some jobs have no number: their count and the reason."""
+    """A sentence for each reason for which jobs of a pair have no number, with their count: first the jobs in lanes,
+    then the jobs over the real path."""
     for where, results in (("in lanes", lanes), ("over the real path", real)):
         for pair in sorted({job.ends for job in results}):
             pair_results = [result for job, result in results.items() if job.ends == pair]
@@ -133,7 +134,8 @@ def _missing(case: str, lanes: Results, real: Results) -> Iterator[str]:
 
 
 def _throughput(results: Results, ends: str) -> Summary | None:
-    """File size ÷ delivery time in bit/s, of the jobs that succeeded. Downloads have no goodput."""
+    """The summary of file size ÷ delivery time in bit/s, over the jobs that succeeded. It takes the place of goodput,
+    which downloads don't have."""
     samples = (
         result.sample for job, result in results.items() if job.ends == ends and result.outcome is Outcome.SUCCEEDED
     )

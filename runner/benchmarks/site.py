@@ -1,9 +1,9 @@
-"""The time to draw the site of a big run: from nothing, again, and after one job changed; then the time in Chromium.
+"""The time to draw the site of a big run: for the first time, again without a change, and again after one job changed.
 
     python -m runner.benchmarks.site RUN... [--jobs 5000] [--stacks 20] [--folder DIR]
 
-The run consists of copies of real results, with their series and logs, under the names of `--stacks` stacks and of 13
-cases. Its numbers mean nothing, because they include disturbed jobs. Prints seconds. With playwright and Chromium
+The big run consists of copies of real results, with their series and logs, under the names of `--stacks` stacks and of
+13 cases. Its results mean nothing, because they include disturbed jobs. Prints seconds. With playwright and Chromium
 installed, it also prints the times to open the overview and to filter it.
 """
 
@@ -79,7 +79,7 @@ def _run(sources: Sequence[RunFolder], name: str, *, jobs: int, stacks: int, see
 
 
 def _cases() -> Iterator[CaseRecord]:
-    """Twelve measurements and one test case: those of the catalogue, repeated under other names."""
+    """Twelve measurements and one test case: those of the catalogue, repeated under new names."""
     records = [case.record() for case in load_catalog().cases.values()]
     measurements = [record for record in records if record.kind is Kind.MEASUREMENT]
     for number in range(_MEASUREMENTS):
@@ -91,7 +91,7 @@ def _cases() -> Iterator[CaseRecord]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy small files; as hard links when possible, which use no disk space."""
+    """Copy small files. Where possible the copies are hard links, which use no disk space."""
     for path in source.rglob("*"):
         kept = path.is_file() and (path.stat().st_size <= _SMALL or path.name == "series.json")
         if kept and path.name != "result.json":
@@ -118,11 +118,11 @@ def _cpu() -> float:
 def _browse(page: Path) -> dict[str, float] | None:
     """Milliseconds until the page is loaded and painted, and until it is painted again after each filter.
 
-    Each filter is used on a page at rest. Parts that come into view, such as the matrix below a hidden one, are laid
-    out in the next frame: "next frame" is the time until then.
+    Each filter is used when the page has finished all earlier work. Parts that come into view, such as the matrix below
+    a hidden matrix, are laid out in the next frame. "next frame" is the time until that frame.
     """
     try:
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only the tests' requirements have it
+        from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only in the tests' requirements
     except ImportError:
         return None
     chromium = shutil.which("chromium")
@@ -132,7 +132,7 @@ def _browse(page: Path) -> dict[str, float] | None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         view = browser.new_page(viewport={"width": 1500, "height": 1000})
         view.goto(page.as_uri())
-        view.goto(page.as_uri())  # with the files in the system's cache
+        view.goto(page.as_uri())  # the system's cache has the files
         seconds: dict[str, float] = view.evaluate(_MEASURE)
         browser.close()
     return seconds

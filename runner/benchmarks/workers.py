@@ -1,6 +1,7 @@
 """The speed of workers: `.venv/bin/python -m runner.benchmarks.workers waiting|overhead|simulated`.
 
-Scheduler and workers are processes of this host that play recorded jobs. All code between them is that of real runs.
+Scheduler and workers are processes of this host that play recorded jobs. All code between them is the code of real
+runs.
 """
 
 import heapq
@@ -27,7 +28,7 @@ from runner.workers.roster import Member, Roster
 from runner.workers.workers import Workers
 
 _RECORDINGS = Path("runner/tests/recordings")
-_PATIENCE = 180.0  # seconds until all workers must have joined
+_PATIENCE = 180.0  # seconds within which all workers must have joined
 
 
 @click.group()
@@ -53,7 +54,7 @@ def _workers(campaign: Processes, run: Run, number: int) -> Iterator[Workers]:
 @click.option("--seconds", default=10.0, show_default=True, help="Duration of each job.")
 @click.option("--jobs", default=8, show_default=True, help="Jobs for each worker.")
 def waiting(workers: int, seconds: float, jobs: int) -> None:
-    """Compare many workers with one, on jobs that mostly wait. The runner judges and stores them."""
+    """Compare many workers with one worker, on jobs that mostly wait. The runner judges and stores the jobs."""
     rates = {}
     for number in (1, workers):
         with tempfile.TemporaryDirectory() as name, processes(Path(name)) as campaign:
@@ -77,7 +78,7 @@ def waiting(workers: int, seconds: float, jobs: int) -> None:
 @click.option("--lanes", default=2, show_default=True)
 @click.option("--jobs", default=400, show_default=True)
 def overhead(workers: int, count: int, lanes: int, jobs: int) -> None:
-    """Measure the overhead of a job without duration, from the runner's order to the unpacked folder."""
+    """Measure the overhead of a job that itself takes no time: from the runner's order to the unpacked folder."""
     with tempfile.TemporaryDirectory() as name, processes(Path(name)) as campaign:
         scheduler = campaign.start("schedule")
         for _ in range(count):
@@ -122,7 +123,7 @@ def _timed(workers: Workers, job: Job, folder: Path) -> float:
 @click.option("--runs", type=click.Path(path_type=Path, exists=True), help="Folder of runs whose durations are drawn.")
 @click.option("--transport", default=0.05, show_default=True, help="Seconds between the end of a job and its result.")
 def simulated(workers: int, lanes: int, jobs: int, runs: Path | None, transport: float) -> None:
-    """Measure the runner's choice of workers, in simulated time with durations of stored results."""
+    """Measure how well the runner chooses workers for jobs, in simulated time and with durations of stored results."""
     durations = _durations(runs)
     chance, roster, now = random.Random(1), Roster(), 0.0
     roster.clock = lambda: now
@@ -159,7 +160,7 @@ def simulated(workers: int, lanes: int, jobs: int, runs: Path | None, transport:
 
 
 def _durations(runs: Path | None) -> list[float]:
-    """Durations in seconds of all jobs below `runs`; without it, of the recordings of the tests."""
+    """Durations in seconds of all jobs below `runs`; without `runs`, of the recordings of the tests."""
     places = runs.rglob("result.json") if runs else _RECORDINGS.rglob("evidence.json")
     walls = [json.loads(path.read_bytes())["wall_s"] for path in places]
     return [wall for wall in walls if wall > 0]

@@ -1,1 +1,1 @@
-"""Measures whether verdicts, intervals and alarms are true. Each module is a command."""
+"""Measures whether verdicts, intervals and alarms are right. Most modules are commands."""

@@ -2,8 +2,8 @@
 
 Without RUN it simulates runs of the same images (A/A) with known deviations between and within runs, and compares them.
 RUN: three or more real runs of one selection with the same images, such as `./bentpipe run … --repeat-runs 6` makes.
-Each is compared with the run before it; the others show how much runs differ. Exit code 1 when more than 5 % of the
-comparisons raise an alarm, beyond the noise of the simulation.
+Each run is compared with the run before it; the other runs show how much runs differ. Exit code 1 when more than 5 % of
+the comparisons raise an alarm, beyond the noise of the simulation.
 """
 
 import sys
@@ -38,8 +38,8 @@ out = Console(highlight=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Standard deviations as fractions: of the part that all cells of a run share, of a cell in a run, of an iteration
-    in a cell."""
+    """The settings of a simulation. Standard deviations are fractions: `common` of the deviation that all cells of a
+    run share, `special` of a cell in a run, `within` of an iteration in a cell."""
 
     stacks: int
     iterations: int
@@ -71,7 +71,7 @@ class SimulatedRun(RunFolder):
 
 
 class Nights:
-    """Simulated runs of one selection, one after the other, all with the same images."""
+    """Simulated runs of one selection, one after another, all with the same images."""
 
     def __init__(self, setting: Setting, random: np.random.Generator) -> None:
         self._setting, self._random = setting, random
@@ -140,7 +140,8 @@ class Alarms:
 
 
 def simulated(setting: Setting, random: np.random.Generator, times: int) -> tuple[Alarms, Alarms, int]:
-    """Alarms with the deviation between runs, alarms without it, and how often a pair that is 2 % slower is found."""
+    """Alarms when `compare` knows the deviation between runs, alarms when it doesn't, and how often `compare` finds a
+    pair that is 2 % slower."""
     with_it, without, detected = Alarms(), Alarms(), 0
     for _ in range(times):
         nights = Nights(setting, random)
@@ -160,8 +161,8 @@ _FIRST = ("stack0", "stack0")
 
 
 def recorded(folders: Sequence[RunFolder]) -> Iterator[tuple[str, Comparison, Comparison]]:
-    """Alarms between each of these runs and the run before it, with the deviation between the other runs and without
-    it."""
+    """Comparisons of each of these runs with the run before it: the name, the comparison that uses the deviation
+    between the other runs, and the comparison that doesn't use it."""
     runs = [RenewedRun.of(folder) for folder in sorted(folders, key=lambda folder: folder.run.started_unix_s)]
     means = [run_means(run) for run in runs]
     for number in range(1, len(runs)):
@@ -175,7 +176,7 @@ def recorded(folders: Sequence[RunFolder]) -> Iterator[tuple[str, Comparison, Co
 @click.option("--times", default=200, show_default=True, help="Simulated comparisons of each setting.")
 @click.option("--seed", default=1, show_default=True)
 def main(names: tuple[str, ...], times: int, seed: int) -> None:
-    """Print false alarms with the deviation between runs, and without it."""
+    """Print how often false alarms occur, with and without knowledge of the deviation between runs."""
     holds = _real(names) if names else _simulated(times, seed)
     sys.exit(0 if holds else 1)
 

@@ -1,11 +1,12 @@
 """The labelled set: transfers whose cause is set on purpose, and the diagnoses that each cause must lead to.
 
-A label comes from the settings, never from a detector. `expected` follows from them by arithmetic: a congestion window
-of 0.3 BDP from the first packet on never fills the path; a window of 2.6 BDP before a queue of 3 BDP makes packets wait
-for 1.6 RTTs. `allowed` diagnoses may occur by chance or by a stack's own choice. Every other diagnosis is wrong.
+A label comes from the settings, never from a detector. `expected` follows from the settings by arithmetic: a congestion
+window that is 0.3 BDP from the first packet on never fills the path; a window of 2.6 BDP makes packets wait for 1.6
+RTTs in a queue of 3 BDP. `allowed` diagnoses may occur by chance or because of a stack's own choice. Every other
+diagnosis is wrong.
 
 The set has two parts, with different links, values and seeds. Detectors may be developed with `look`; reported numbers
-come from `held`. Grounds c to f were once held out too, until a fix was made from what they showed.
+come from `held`. Grounds c to f once belonged to `held`, until their results led to a fix.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ CELL = "bimodal"
 """A diagnosis of all iterations of a cell together."""
 
 _FORWARD_DATAGRAM = 1165  # bytes of a file in one of misbehaving's datagrams
-_SHORT = 0.3  # s of RTT: up to here ten iterations take no longer than a minute
+_SHORT = 0.3  # s of RTT; up to this RTT ten iterations take at most a minute
 _SMALLEST = frozenset({"mtu-not-raised"})
 _LOSSES = frozenset({"queue-overflow", "window-after-loss", "standing-queue"})
 """Diagnoses that a loss-based controller may cause by itself when it probes for more data rate."""
@@ -29,7 +30,7 @@ _LOSSES = frozenset({"queue-overflow", "window-after-loss", "standing-queue"})
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """A link on which causes are set, and the factor by which each half of the set varies their values."""
+    """A link on which causes are set, and the factor by which it varies their values."""
 
     name: str
     part: str
@@ -47,10 +48,10 @@ class Ground:
         return round(self.data_rate * self.rtt / 8)
 
     def part_of(self, share: float) -> int:
-        """The bytes of a share of the path, varied."""
+        """The bytes of a share of the BDP, times `vary`."""
         return round(share * self.vary * self.bdp)
 
-    # aioquic acknowledges nearly every packet (its ack_delay is 1 ms): its ACKs take 5 % of 6 Mbit/s.
+    # 6 Mbit/s, because aioquic acknowledges nearly every packet (its ack_delay is 1 ms); so its ACKs take only 5 %.
     def link(self, name: str, *, queue: float = 2.0, loss: float = 0.0, back: int = 6_000_000) -> Link:
         """The link with a queue in BDP and a return link of `back` bit/s."""
         forward = Direction(data_rate=self.data_rate, delay=self.rtt / 2, queue=Queue(bdp=queue), loss=loss)
@@ -104,8 +105,8 @@ def _variant(text: str, variable: str) -> Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """The parts of `Labelled` that don't depend on its ground. `window` is that of `steady`, in BDP; 0: aioquic's own
-    controller."""
+    """The parts of `Labelled` that don't depend on its ground. `window`: the size of the constant window of the
+    controller `steady`, in BDP; 0: aioquic's own controller."""
 
     server: str = ""
     client: str = ""
@@ -126,7 +127,7 @@ class _Cause:
 
 
 def _alone(ground: Ground) -> Mapping[str, _Cause]:
-    """Transfers of misbehaving with itself: one cause each."""
+    """Transfers between two endpoints of misbehaving, each with one cause."""
     bdp, rtt, vary = ground.bdp, ground.rtt, ground.vary
     duration = 8 * ground.size / ground.data_rate
     return {
@@ -155,7 +156,7 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
             found=("rate-collapse",),
             share=0.6,
         ),
-        # Thesis, figure 5.11: in the middle to a third, so that a transfer of 20 s takes 40 s.
+        # Thesis, figure 5.11: in the middle the rate falls to a third, so that a transfer of 20 s takes 40 s.
         "bends": _Cause(
             server=f"sin=collapses at={0.5 * duration:.2f} window={ground.part_of(0.33)}",
             found=("rate-collapse",),
@@ -164,7 +165,7 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
             server=f"sin=bursts every={rtt:g} window={ground.part_of(0.75)} rate={4 * ground.data_rate}",
             window=0,
             found=("bursts",),
-            may=("slow-start-left-early", "window-never-grew"),  # both are true when the window is not larger
+            may=("slow-start-left-early", "window-never-grew"),  # true when the window is no larger than a burst
             share=0.6,
         ),
         "datagrams-twice": _Cause(server="sin=sends-twice", window=0.55, found=("sent-twice",), share=0.6),
@@ -194,7 +195,7 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
 
 
 def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
-    """Transfers of misbehaving with itself: causes on the link, or causes that show there."""
+    """Transfers between two endpoints of misbehaving, with causes on the link or with effects on the link."""
     rtt, vary = ground.rtt, ground.vary
     duration = 8 * ground.size / ground.data_rate
     return {
@@ -205,7 +206,7 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
             found=("dense-acks", "return-link-full"),
             share=0.6,
         ),
-        # ACKs with many ranges are long: the return link is wide, or they would take a tenth of it.
+        # ACKs with many ranges are long. The return link is so wide that they take less than a tenth of it.
         "overflows": _Cause(
             window=1.9, queue=0.5 * vary, back=10_000_000, found=("queue-overflow",), may=("retransmitted-tail",)
         ),
@@ -266,7 +267,7 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
 
 
 def _of_cells(ground: Ground) -> Mapping[str, _Cause]:
-    """Causes that show in several iterations together."""
+    """Causes that show only when several iterations are compared."""
     return {
         "sometimes-slow": _Cause(
             server=f"sin=sometimes-slow window={round(0.25 * ground.vary * ground.bdp)}",
@@ -280,7 +281,7 @@ def _of_cells(ground: Ground) -> Mapping[str, _Cause]:
 
 
 def _of_stacks(ground: Ground) -> Iterator[Labelled]:
-    """Real stacks, clean or with a cause that the link or the client sets."""
+    """Transfers of real stacks, without a cause or with a cause that the link or the client sets."""
 
     def transfer(name: str, server: str, client: str, *diagnoses: str, **settings: object) -> Labelled:
         loss, share = float(str(settings.get("loss", 0.0))), float(str(settings.get("share", 1.0)))
@@ -311,7 +312,7 @@ def labelled() -> tuple[Labelled, ...]:
 
 
 def recorded() -> tuple[Labelled, ...]:
-    """One transfer for each cause whose recording is kept, and clean transfers."""
+    """The transfers whose recordings are kept: one for each cause, and clean transfers."""
     causes = {**_alone(RECORDING), **_of_the_path(RECORDING)}
     return tuple(_placed(name, RECORDING, cause) for name, cause in causes.items())
 
@@ -332,7 +333,7 @@ def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
     size = round(cause.share * ground.size)
     steady = f"steady={round(cause.window * ground.bdp)}" if cause.window else ""
     expected = frozenset(cause.found)
-    # aioquic never raises its datagrams above 1200 B: from 500 datagrams on, this is a diagnosis.
+    # aioquic never raises its datagrams above 1200 B. From 500 datagrams on, this is a diagnosis.
     small = frozenset() if cause.grown else _SMALLEST
     certain = size > 700 * _FORWARD_DATAGRAM
     return Labelled(

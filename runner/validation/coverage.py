@@ -1,8 +1,8 @@
 """How often printed 95 % intervals contain the true value: `.venv/bin/python -m runner.validation.coverage`.
 
-Simulates samples whose true value is known, from distributions that look like iterations (normal, log-normal, heavy
-tails, exponential, two modes), and counts. Exit code 1 when an interval contains the true value in less than 95 % of
-the samples, beyond the noise of the simulation.
+Simulates samples whose true value is known, from distributions that are similar to those of iterations (normal,
+log-normal, heavy tails, exponential, two modes), and counts the intervals that contain the true value. Exit code 1 when
+an interval contains the true value in less than 95 % of the samples, beyond the noise of the simulation.
 """
 
 import sys
@@ -76,7 +76,7 @@ def of_medians(
 
 
 def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Coverage of the intervals of margins and of changes between two groups."""
+    """Coverage of the interval of the shift between two groups (margins, changes)."""
     for before, after in ((4, 4), (5, 5), (10, 10), (4, 10)):
         for name, draw in DISTRIBUTIONS.items():
             intervals = [shift_interval(draw(random, before), draw(random, after) + 0.5) for _ in range(times)]
@@ -85,13 +85,14 @@ def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 
 
 def _alike(random: np.random.Generator, draw: Draw, groups: int, size: int) -> Values:
-    """Logarithms of the times of equal groups. All share the weather of their hour, which drifts."""
+    """Logarithms of the times of equal groups. All groups share the weather of their hour, which drifts."""
     weather = np.cumsum(random.normal(0, 0.3, size)) + np.sin(np.arange(size))
     return np.array([weather + 0.1 * draw(random, size) for _ in range(groups)])
 
 
 def of_pairs(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Coverage for changes between jobs of the same hour, of which one kind is longer by 0.5."""
+    """Coverage of the interval of the difference between two kinds of jobs, measured in pairs of jobs of the same hour.
+    The true difference is 0.5."""
     for size in (6, 7, 10, 30):
         for name, draw in DISTRIBUTIONS.items():
             drawn = (_alike(random, draw, 2, size) for _ in range(times))
@@ -101,7 +102,7 @@ def of_pairs(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 
 
 def of_alike_vias(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Runs of equal middleboxes: how often none of them is reported as shorter or longer."""
+    """How often, in runs of equal middleboxes, none of them is reported to have shorter or longer times."""
     for size, lost in ((6, 0.0), (10, 0.0), (10, 0.2), (30, 0.05)):
         for name, draw in DISTRIBUTIONS.items():
             quiet, rounds = 0, max(20, times // 10)
@@ -132,7 +133,8 @@ def of_rates(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 def _cells(
     random: np.random.Generator, size: tuple[int, int, int], deviations: tuple[float, float, float], effect: Values
 ) -> dict[tuple[str, str], list[float]]:
-    """Times of servers with these effects, with effects of clients, special pairs (heavy tails) and iterations."""
+    """Times by server and client. `effect`: the effect of each server on the logarithm of the time. Each client, pair
+    (heavy tails) and iteration adds a random effect."""
     servers, clients, iterations = size
     of_client, of_pair, inside = deviations
     client = random.normal(0, of_client, clients)
@@ -146,8 +148,8 @@ def _cells(
 
 
 def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Coverage of the ranks of a matrix's servers. The true rank is that of the effect. In half of the settings all
-    servers are equal."""
+    """Coverage of the ranks of a matrix's servers. The true rank is the rank of the server's effect. In a quarter of
+    the settings all servers are equal."""
     for size in ((3, 3, 2), (3, 3, 10), (6, 5, 4), (9, 9, 10), (17, 17, 5)):
         for of_server, of_pair, inside in ((0.1, 0.02, 0.02), (0.1, 0.2, 0.05), (0.0, 0.1, 0.1), (0.3, 0.1, 0.5)):
             held = total = 0
@@ -166,7 +168,7 @@ def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 
 
 def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Coverage of Spearman's ρ of two normal variables, whose true value is 6/π · asin(ρ/2)."""
+    """Coverage of the interval of Spearman's ρ of two normal variables. Its true value is 6/π · asin(ρ/2)."""
     for pairs in (LEAST_PAIRS, 25, 80):
         for rho in (0.0, 0.5, 0.9):
             true = 6 / np.pi * np.arcsin(rho / 2)
@@ -183,7 +185,7 @@ def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverag
 
 
 def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
-    """Coverage of the shares of the variance: of server, client, pair and iteration together."""
+    """Coverage of the intervals of the shares of the variance that are due to server, client, pair and iteration."""
     for servers, clients, iterations in ((3, 3, 4), (5, 6, 3), (9, 9, 10)):
         deviations = np.array([0.5, 0.3, 0.3, 0.2])
         truth = deviations**2 / (deviations**2).sum()

@@ -6,11 +6,11 @@ squares:
     CPU s in a lane = syscall_s · system calls + fault_s · page faults + factor · (user CPU s − trap_s · entries)
 
 The counts on the right side come from the guest. `trap_s` is the shortest stay in user code in any guest. Each stack is
-held out once: the command prints the error of the model that the other stacks gave, and records the median error.
-`./bentpipe run --clock virtual --cpu-model calibrated` uses the result. The host should be idle, because other load
-makes CPU times longer.
+held out once: a model is fitted to the other stacks, and the command prints its error for the held-out stack. The
+command records the median of these errors. `./bentpipe run --clock virtual --cpu-model calibrated` uses the result. The
+host should be idle, because other load makes CPU times longer.
 
-`--lanes RUN --guests RUN` uses two stored runs instead of new ones.
+`--lanes RUN --guests RUN` uses two stored runs instead of new runs.
 """
 
 import argparse
@@ -36,13 +36,13 @@ from runner.store import RunFolder, load_evidence
 
 STACKS = ("quinn", "quic-go", "aioquic")
 LINK = "rate=50M/50M,delay=10ms,queue=1bdp"
-SIZE = 100_000_000  # bytes: 16 s at 50 Mbit/s, many times the 2 s between two readings of a lane's CPU time
-_LEAST_CPU = 0.2  # s in a lane; a shorter time is not measured well
+SIZE = 100_000_000  # bytes: 16 s at 50 Mbit/s, many times longer than the 2 s between readings of a lane's CPU time
+_LEAST_CPU = 0.2  # s in a lane; shorter times are not precise enough
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one endpoint in one job, in both clocks. Times in seconds."""
+    """The work of one endpoint in one job, in a lane and in a guest. Times in seconds."""
 
     stack: str
     role: str
@@ -58,7 +58,7 @@ class Work:
 
 
 def works(lanes: RunFolder, guests: RunFolder) -> Iterator[Work]:
-    """The endpoints of all jobs that both runs have and that used enough CPU time in a lane."""
+    """The work of the endpoints that used enough CPU time in a lane, for all jobs that both runs have."""
     for job in sorted(lanes.results().keys() & guests.results().keys(), key=str):
         real, virtual = load_evidence(lanes.artifacts(job)), load_evidence(guests.artifacts(job))
         if real is None or virtual is None or virtual.guest is None:
@@ -81,8 +81,8 @@ def works(lanes: RunFolder, guests: RunFolder) -> Iterator[Work]:
 
 
 def fit(measured: Sequence[Work], trap: float) -> tuple[float, float, float]:
-    """Seconds per system call and per page fault, and the factor of user time: the smallest relative errors by least
-    squares over all choices of terms without a negative factor."""
+    """Seconds per system call, seconds per page fault, and the factor of user time. Of all choices of terms without a
+    negative factor, the result has the smallest relative errors by least squares."""
     rows = np.array([[term / work.lane_cpu for term in work.terms(trap)] for work in measured])
     targets = np.ones(len(measured))
     best, least = np.zeros(3), float("inf")
@@ -103,7 +103,7 @@ def predicted(work: Work, numbers: tuple[float, float, float], trap: float) -> f
 
 
 def held_out(measured: Sequence[Work], trap: float) -> dict[tuple[str, str], float]:
-    """By stack and role: the relative error of the model that the other stacks gave."""
+    """By stack and role: the relative error of a model that is fitted to the other stacks."""
     errors = {}
     for stack in dict.fromkeys(work.stack for work in measured):
         others = [work for work in measured if work.stack != stack]

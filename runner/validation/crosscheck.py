@@ -1,10 +1,11 @@
 """Compares our verdicts with tshark's: `.venv/bin/python -m runner.validation.crosscheck RUN…`.
 
-For the cases that tshark can judge, a second set of checks uses only tshark's fields, without our decoder, facts or
-checks. Both judge every stored job with captures. The command prints each disagreement, then a table of counts. tshark
-4.0 can't decrypt every packet: after Retry it often loses the ClientHello, and with it the secrets; for some pairs it
-decrypts no 1-RTT packet of the server. A job that tshark fails while packets stay encrypted is not compared. Both sides
-leave out file contents, exit codes, and rules about byte ranges or packet counts.
+This module has a second set of checks for the cases that tshark can judge. It uses only tshark's fields, without our
+decoder, facts or checks. Both sets of checks judge every stored job with captures. The command prints each
+disagreement, then a table of counts. tshark 4.0 can't decrypt every packet: after Retry it often loses the ClientHello,
+and so the secrets; for some pairs it decrypts no 1-RTT packet of the server. When the second set finds a failure and
+packets stayed encrypted, the job is not compared. Both sets leave out file contents, exit codes, and rules about byte
+ranges or packet counts.
 """
 
 import subprocess
@@ -66,7 +67,8 @@ _INITIAL, _RETRY = "0", "3"  # values of quic.long.packet_type, version 1
 _HANDSHAKE_DONE, _ACK_ECN = "30", "3"
 _CERTIFICATE, _ENCRYPTED_EXTENSIONS, _SERVER_HELLO = "11", "8", "2"
 _PRE_SHARED_KEY = "41"
-# CE, too: a link sets it on packets that were ECT (RFC 3168 §5), and may do so to all ten of an endpoint that tests.
+# CE counts as ECT, because a link sets it only on packets that were ECT (RFC 3168 §5). It may set it on all ten packets
+# with which an endpoint tests the path.
 _ECT = ("1", "2", "3")
 _H3_NO_ERROR = 0x100
 
@@ -87,12 +89,12 @@ class Row(dict[str, list[str]]):
 
 @dataclass
 class Connection:
-    """The datagrams of one of tshark's connection numbers."""
+    """The datagrams to which tshark gave the same connection number."""
 
     rows: list[Row] = field(default_factory=list)
 
     def some(self, name: str, *values: str, server: bool | None = None) -> list[Row]:
-        """The datagrams of one side in which the field has one of the values."""
+        """The datagrams of an endpoint (or of both) in which the field has one of the values."""
         return [row for row in self.sent_by(server) if not set(values).isdisjoint(row[name])]
 
     def sent_by(self, server: bool | None) -> list[Row]:
@@ -167,7 +169,7 @@ def _handshake(connections: list[Connection], protocol: str) -> Reasons:
 
 
 def _retry(connections: list[Connection], protocol: str) -> Reasons:
-    # A ClientHello of two datagrams may get two Retry packets: tshark 4.0 then sees two connections. The case has one.
+    # A ClientHello of two datagrams may get two Retry packets. tshark 4.0 then sees two connections; there is only one.
     rows = sorted(
         (row for connection in connections for row in connection.rows), key=lambda row: int(row["frame.number"][0])
     )
@@ -181,7 +183,7 @@ def _retry(connections: list[Connection], protocol: str) -> Reasons:
     for connection in retried:
         retry = connection.some("quic.long.packet_type", _RETRY, server=True)[0]
         place = connection.rows.index(retry)
-        if retry["quic.bad_retry"]:  # tshark checks a second Retry, which the client drops, with the wrong ID
+        if retry["quic.bad_retry"]:  # tshark checks a second Retry with the wrong ID; the client drops it anyway
             yield "a wrong integrity tag"
         after = [
             row for row in connection.rows[place:] if not row.from_server and _INITIAL in row["quic.long.packet_type"]
@@ -296,7 +298,7 @@ _VERDICTS = ("both pass", "both fail", "can't read", "disagree")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One job with both verdicts. Empty: passed."""
+    """One job with both verdicts. An empty verdict: passed."""
 
     job: Job
     ours: set[str]

@@ -1,4 +1,4 @@
-"""Tests that the tables of numbers in testcases/README.md are the program's: `.venv/bin/python -m
+"""Test that the tables of numbers in testcases/README.md agree with the program: `.venv/bin/python -m
 runner.validation.definitions`.
 
 Exit code 1 when they differ; `--write` writes the program's tables into the file.
@@ -20,7 +20,7 @@ TABLES = {"pairs": PAIR_NUMBERS, "downloads": DOWNLOAD_NUMBERS, "pages": PAGE_NU
 
 
 def table(numbers: Sequence[Number]) -> str:
-    """A Markdown table: name, unit, formula with its note."""
+    """A Markdown table with name, unit, and formula with its note."""
     rows = [
         f"| {number.label} | {number.shown_in} | {number.formula}. {number.note} |".replace(". |", ". |")
         for number in numbers

@@ -1,9 +1,9 @@
 """Precision and recall of the diagnoses on the independent labelled set.
 
-`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` decodes nothing again. It explains the
-tables that `runner.validation.transfers` left, as bentpipe explains those of a job. A transfer over a real link is
-explained as such: its data rate is the contract's; delay, queue and truth are unknown. Exit code 0 when all goals are
-reached.
+`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` decodes no capture again. It takes the
+tables that `runner.validation.transfers` wrote, and diagnoses each transfer as bentpipe diagnoses a job. For a transfer
+over a real link, the data rate is that of the contract, and delay, queue and truth are unknown. Exit code 0 when all
+goals are reached.
 """
 
 import argparse
@@ -65,8 +65,8 @@ def judge(folder: Path) -> Judged:
 
 
 def case_record(spec: dict[str, Any], advertised: float | None) -> CaseRecord:
-    """The record that a run would have stored: an emulated link as it was set, a real link as its contract states
-    it."""
+    """The record that a run would have stored: with the settings of an emulated link, or with the data rate of a real
+    link's contract."""
     forward, back = (_parameters(spec[name], advertised) for name in ("forward", "return"))
     if advertised is not None:
         back = LinkParameters(
@@ -107,7 +107,8 @@ def _parameters(direction: dict[str, Any], advertised: float | None) -> LinkPara
             jitter=direction.get("jitter", 0.0),
             mark_packets=direction.get("mark", 0),
             changes=tuple(
-                # The generator counts from the first packet of the direction, the simulator from the first of all.
+                # The generator counts time from the first packet of the direction, the simulator from the first packet
+                # of both directions.
                 LinkChange(time=time + delay, delay=delay, data_rate=round(rate))
                 for time, rate, delay in direction.get("changes", ())
             ),
@@ -172,7 +173,8 @@ def lines(transfers: list[Judged]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table of a part. 0 when every detector with 8 labels, and all together, reach the goal."""
+    """Print the table of a part. Returns 0 when every detector with at least 8 labels reaches the goal, and also all
+    detectors together."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", default="look")

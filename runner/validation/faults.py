@@ -1,12 +1,14 @@
 """Injects each fault of a real link during a transfer: `.venv/bin/python -m runner.validation.faults [--fault NAME]`.
 
-The whole command runs over a satellite link between this host and another host, which is made of namespaces with their
-own SSH server and Docker Engine (`runner/tests/remote`). It has two jobs. When the first is done and the client of the
-second downloads, the fault is injected. Three things are checked: the job's containers and volumes are gone from both
-hosts within two minutes; the outcome of the job; after the fix, the same command has both results. The jobs are test
-cases, because a busy host would disturb measurements. `--keep FILE` adds up the injections of several calls.
+A `./bentpipe run` command with two jobs runs over a satellite link between this host and another host. The other host
+is made of namespaces with their own SSH server and Docker Engine (`runner/tests/remote`). The fault is injected when
+the first job is done and the client of the second job downloads. Three facts are checked: the containers and volumes of
+the second job are gone from both hosts within two minutes; the outcome of the second job is right; after the fix, the
+same command completes both results. The jobs are test cases, because a busy host would disturb measurements. `--keep
+FILE` adds up the injections of several calls.
 
-Needs root and the images of the tests. An injection takes a minute, or two and a half when a watchdog must wait.
+Needs root and the images of the tests. An injection takes one minute, or two and a half minutes when a watchdog must
+wait.
 """
 
 import json
@@ -40,7 +42,7 @@ from runner.tests.remote.sky import LINK, Sky, sky_over
 
 ALLOWED_SECONDS = 120.0  # from the fault until all containers and volumes of its job must be gone
 _COMMAND_SECONDS = 400.0
-CASES = _, _BROKEN = ("handshake", "transfer")  # the job before the fault, and the one that has it
+CASES = _, _BROKEN = ("handshake", "transfer")  # the job before the fault, and the job with the fault
 _INTO_TRANSFER = 2.0  # s from the client's start until the fault
 _LOOK_SECONDS = 2.0
 _DISK = 1_200_000_000  # bytes
@@ -56,8 +58,8 @@ def _nothing(_: Host) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """`inject` breaks the host, or ends the runner. `fix` is the repair by the host's owner after reading the
-    sentence."""
+    """A fault of a real link. `inject` breaks the host, or ends the runner. `fix` is what the host's owner does after
+    reading the command's last sentence."""
 
     text: str
     inject: Callable[[Host, Process], object]
@@ -93,19 +95,19 @@ FAULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Injection:
-    """The result of one fault. Times are in seconds since the injection; `became`: the outcome that the command gave
-    the job."""
+    """The result of one injection. Times are in seconds since the injection. `became`: the outcome that the command
+    gave to the job with the fault."""
 
     fault: str
     became: str
-    gone: float | None  # None: something was left after ALLOWED_SECONDS
+    gone: float | None  # until containers and volumes were gone; None: some were left after ALLOWED_SECONDS
     orphans: tuple[str, ...]
-    lost: int  # results that the run lacks after the fix, or has no more as they were
+    lost: int  # results that are missing after the fix, or that have changed
     said: str  # the command's last sentence
 
 
 class Trial:
-    """One injection of a fault, into a run of its own."""
+    """One injection of a fault, into its own run."""
 
     def __init__(self, sky: Sky, name: str, log: IO[bytes]) -> None:
         self._sky, self._name, self._log = sky, name, log
@@ -142,7 +144,7 @@ class Trial:
 
     @contextmanager
     def _running(self, *options: str) -> Iterator[Process]:
-        """The running command; it ends with the context in any case."""
+        """The running command. It is ended when the context ends."""
         started = subprocess.Popen(
             self._sky.command(*options), cwd=ROOT, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -164,7 +166,7 @@ class Trial:
         time.sleep(_INTO_TRANSFER)
 
     def _left(self, broken: set[str]) -> set[str]:
-        """The remaining parts of a job; all parts while a host does not answer."""
+        """The remaining containers and volumes of a job; all of them while a host does not answer."""
         with suppress(DockerException, OSError):
             return broken & self._sky.things()
         return broken
@@ -203,8 +205,8 @@ class Trial:
 @click.option("--udp-port", default=CONTRACT_PORT, show_default=True, help="Of the server: one each for two at once.")
 @click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="A file of JSON lines that adds up.")
 def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -> None:
-    """Inject faults, count remaining parts and lost results."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # the host is taken down then, too
+    """Inject faults, count remaining containers and volumes, and lost results."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # so that SIGTERM removes the other host, too
     done: list[Injection] = []
     if keep is not None and keep.is_file():
         done = [Injection(**json.loads(line)) for line in keep.read_text().splitlines()]

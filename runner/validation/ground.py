@@ -1,6 +1,6 @@
 """Links and senders for the independent labelled set, drawn from a seed.
 
-The set is made without the detectors. A recipe (`recipes.py`) names the actions on a transfer, the generator (`quinn/`)
+The set is made without the detectors. A recipe (`recipes.py`) sets what is done to a transfer, the generator (`quinn/`)
 makes the transfer, and `oracle.py` measures the effects in the generator's own records.
 """
 
@@ -49,8 +49,8 @@ class Ground:
 
     @staticmethod
     def draw(random: Random) -> "Ground":
-        """Draw a link with 2 to 16 Mbit/s, 40 to 620 ms, and 35 to 500 kB in flight; the file is 12 to 20 times that
-        size."""
+        """Draw a link with 2 to 16 Mbit/s, an RTT of 40 to 620 ms, and a BDP of 35 to 500 kB. The file has the size of
+        12 to 20 BDP, but at least 1 MB and at most 5 MB."""
         while True:
             rate = 2e6 * 8 ** random.random()
             rtt = 0.04 * 15.5 ** random.random()
@@ -63,7 +63,7 @@ class Ground:
 
 @dataclass
 class Recipe:
-    """The actions on one transfer. `spec` goes to the generator as JSON."""
+    """The settings of one transfer. `spec` goes to the generator as JSON."""
 
     spec: dict[str, Any]
     wanted: set[str] = field(default_factory=set)
@@ -78,7 +78,8 @@ class Recipe:
 
 
 def transfer(ground: Ground, random: Random, **server: Any) -> Recipe:
-    """The base: the server fills the link with a window of 1.15 to 1.5 BDP, before a queue of 1 to 2 BDP."""
+    """The recipe on which others are based: the server fills the link with a window of 1.15 to 1.5 BDP, and the link
+    has a queue of 1 to 2 BDP."""
     if "controller" not in server:
         server = {"controller": "fixed", "window": round(random.uniform(1.15, 1.5) * ground.bdp)} | server
     return Recipe(

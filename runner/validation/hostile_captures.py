@@ -1,9 +1,10 @@
-"""The decoder's speed with captures made to be slow: MB/s, and the growth of the time with the number of packets.
+"""The decoder's speed with captures that are made to be slow: MiB/s, and how its time grows with the number of packets.
 
     python -m runner.validation.hostile_captures [--packets 2000]
 
-Each kind is decoded with 1, 2 and 4 times as many packets. The exponent is that of time ~ packets^exponent, between the
-first and the last: 1 is linear, 2 quadratic. Seeds are fixed. Times are CPU seconds, the fastest of three.
+Each kind of capture is decoded with the given number of packets, and with 2 and 4 times as many. From the first and the
+last time follows the exponent in time ~ packets^exponent: 1 is linear, 2 is quadratic. Seeds are fixed. Times are CPU
+seconds, the fastest of three.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from runner.units import MIB
 
 Make = Callable[[Random, int], list[Record]]
 _STEPS = (1, 2, 4)
-_SEALED = 100  # byte of a datagram with an Initial packet that its keys protect
+_SEALED = 100  # index of a byte of a datagram that is in the protected part of its Initial packet
 _ROUNDS = 3  # only the fastest counts
 
 
@@ -45,7 +46,7 @@ def _from_many_ports(rng: Random, count: int) -> list[Record]:
 
 
 def _damaged_initials(rng: Random, count: int) -> list[Record]:
-    """Initials of which every second can't be decrypted."""
+    """Initial packets; every second packet can't be decrypted."""
     records = _initials(rng, count)
     return [
         record.with_payload(
@@ -58,7 +59,7 @@ def _damaged_initials(rng: Random, count: int) -> list[Record]:
 
 
 def _extended_initials(rng: Random, count: int) -> list[Record]:
-    """Behind every second one is a byte that looks like a packet with a short header."""
+    """Initial packets; every second datagram ends with a byte that looks like a packet with a short header."""
     records = _initials(rng, count)
     return [
         record.with_payload(record.payload[:-1] + bytes((record.payload[-1] ^ 1,))) if number % 2 else record
@@ -72,7 +73,7 @@ def _connection() -> Pair:
 
 
 def _short_junk(rng: Random, count: int, *, size: int = 1200) -> list[Record]:
-    """Undecryptable short headers after a real connection, whose keys the key log has."""
+    """Packets with a short header that can't be decrypted, after a real connection whose keys the key log has."""
     records = list(_connection().records)
     begin = records[-1].time_ns
     while len(records) < count:
@@ -86,7 +87,7 @@ def _small_junk(rng: Random, count: int) -> list[Record]:
 
 
 def _handshake_junk(rng: Random, count: int) -> list[Record]:
-    """Handshake packets, each with other connection IDs."""
+    """Handshake packets, each with its own connection IDs."""
     head = bytes((0xE0,)) + (1).to_bytes(4)
     return [
         _sent(at, head + b"\x08" + rng.randbytes(8) + b"\x08" + rng.randbytes(8) + b"\x44\x92" + rng.randbytes(1170))

@@ -1,4 +1,4 @@
-"""Good recordings with mutated key logs: finds verdicts that the evidence does not support.
+"""Judges good recordings with mutated key logs, and finds verdicts that the evidence does not support.
 
 python -m runner.validation.key_logs [--inputs 2000] [--seed 1]
 """

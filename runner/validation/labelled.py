@@ -1,7 +1,8 @@
 """Makes the labelled set: `python -m runner.validation.labelled FOLDER [--only NAME,…] [--part look|held|recorded] …`.
 
-Real endpoints run in real lanes and leave one run folder. Captures are deleted, tables are kept. The causes are in
-`causes.py`. The same command continues an interrupted set; `--retry` also repeats failed and disturbed transfers.
+Real endpoints run in real lanes, and all results are in one run folder. Captures are deleted, tables are kept. The
+causes are in `causes.py`. The same command continues an interrupted set; `--retry` also repeats failed and disturbed
+transfers.
 `python -m runner.validation.labelled_diagnoses FOLDER` then judges the detectors.
 """
 
@@ -37,8 +38,8 @@ TIMEOUT = 60.0
 
 
 def case_of(transfer: Labelled) -> Case:
-    """The case of one transfer. It needs packets but no verdict; it is a test case because its goodput does not
-    matter."""
+    """The case of one transfer. Only its packets are needed, not its verdict. It is a test case, because its goodput
+    does not matter."""
     return Case(
         name=transfer.name,
         abbreviation=transfer.name,
@@ -137,7 +138,7 @@ def _chosen(only: str, part: str) -> tuple[Labelled, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every requested transfer was tried."""
+    """Make the set. Returns 0 when every requested transfer was tried."""
     parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")

@@ -1,8 +1,8 @@
-"""Precision and recall of the diagnoses over the labelled set, for each detector and each half of the set.
+"""Precision and recall of the diagnoses on the labelled set, for each detector and each part of the set.
 
-`python -m runner.validation.labelled_diagnoses FOLDER…` reads the folders of `runner.validation.labelled`. It explains
-the tables again with the current detectors; from a stored result it takes only whether the harness disturbed the job.
-The labels are those of `causes.py`. A disturbed trace is left out; `--all` counts it, too.
+`python -m runner.validation.labelled_diagnoses FOLDER…` reads the folders of `runner.validation.labelled`. It diagnoses
+the stored tables again with the current detectors. The labels are those of `causes.py`. A trace that the harness
+disturbed is left out; `--all` counts it, too.
 """
 
 import sys
@@ -28,7 +28,7 @@ _KNOWN = 0.90  # of a transfer's time
 
 @dataclass
 class Score:
-    """The counts of one half of the set."""
+    """The counts of one part of the set."""
 
     counts: dict[str, Counts] = field(default_factory=dict)
     traces: int = 0
@@ -38,7 +38,7 @@ class Score:
     """Per trace, the part of its time whose limit is named."""
 
     def judge(self, expected: frozenset[str], allowed: frozenset[str], diagnosed: frozenset[str]) -> list[str]:
-        """Count one trace; returns wrong diagnoses as `+code` and missed ones as `-code`."""
+        """Count one trace. Returns wrong diagnoses as `+code` and missed diagnoses as `-code`."""
         for code in expected | (diagnosed - allowed):
             counts = self.counts.setdefault(code, Counts())
             counts.right += code in expected and code in diagnosed
@@ -59,7 +59,7 @@ class Score:
 
 
 def explain_again(folder: RunFolder, job: Job) -> tuple[Explanation, Sample] | None:
-    """The explanation by the current detectors; None without tables of both sides."""
+    """The explanation by the current detectors, and the numbers of the job; None unless both captures have tables."""
     artifacts, record = folder.artifacts(job), folder.run.case(job)
     if not (artifacts.client_tables.is_dir() and artifacts.server_tables.is_dir()):
         return None
@@ -71,7 +71,8 @@ def explain_again(folder: RunFolder, job: Job) -> tuple[Explanation, Sample] | N
 
 
 def _disturbance(folder: RunFolder, job: Job) -> str | None:
-    """The reason why the trace was disturbed, by the rules for test cases and the simulator's lateness."""
+    """The reason why the harness disturbed the trace; None when it didn't. The rules are those for test cases, which
+    include the simulator's lateness."""
     evidence = load_evidence(folder.artifacts(job))
     if evidence is None or evidence.error:
         return "no evidence"
@@ -80,7 +81,7 @@ def _disturbance(folder: RunFolder, job: Job) -> str | None:
 
 
 def judge(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Score], list[str]]:
-    """Scores by half, and a line for every trace with an error."""
+    """Scores by part, and a line for every trace with an error."""
     known = {transfer.name: transfer for transfer in labelled()}
     scores = {LOOK: Score(), HELD: Score()}
     lines = []
@@ -112,7 +113,8 @@ def judge(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Scor
 
 
 def _cells(goodputs: dict[str, list[float]], known: dict[str, Labelled], scores: dict[str, Score]) -> Iterator[str]:
-    """Diagnoses that show in several iterations only."""
+    """Judge the diagnosis that is made from all iterations of a matrix cell. Yields a line for every cell with an
+    error."""
     for name, values in goodputs.items():
         transfer = known[name]
         if transfer.iterations == 1:
@@ -124,7 +126,8 @@ def _cells(goodputs: dict[str, list[float]], known: dict[str, Labelled], scores:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the tables and the errors, trace by trace. 0 when every detector reaches the goals on the held-out part."""
+    """Print the tables, and the errors of each trace. Returns 0 when every detector reaches the goals on the held-out
+    part."""
     paths = [Path(path) for path in arguments if path != "--all"]
     scores, lines = judge([RunFolder.open(path) for path in paths], everything="--all" in arguments)
     print("\n".join(lines))

@@ -1,9 +1,10 @@
 """Makes the labelled set in virtual time: `python -m runner.validation.labelled_virtual FOLDER [--only NAME,…]`.
 
 The real code of `implementations/_misbehaving` runs in both roles in one process. The link is calculated, so no time is
-spent waiting: data rate, queue, delay, losses, marks, outage and fall of the MTU as sim/README.md defines them. Load of
-the host has no effect, and the same seed gives the same packets. Real stacks and the effect of a scheduler are only in
-the set of `runner.validation.labelled`. Needs aioquic (runner/tests/requirements.txt).
+spent waiting. Data rate, queue, delay, losses, marks, outage and fall of the MTU are those that sim/README.md defines.
+Other load on the host has no effect, and the same seed gives the same packets. Only the set of
+`runner.validation.labelled` has real stacks and the effects of a scheduler. Needs aioquic
+(runner/tests/requirements.txt).
 """
 
 import argparse
@@ -44,7 +45,7 @@ _MTU = 1500
 _ADDRESS = {"client": "193.167.0.100", "server": "193.167.100.100"}
 _CLIENT_PORT, _SERVER_PORT = 40_001, 443
 _FAR = {"client": "server", "server": "client"}
-_EPOCH = 1_700_000_000  # s; any, for the captures
+_EPOCH = 1_700_000_000  # s; an arbitrary Unix time for the captures
 _INSTANT = 2e-6  # s that every turn of the loop takes, so that no timer can stop the clock
 _COUNTS = [name for name in DirectionTruth.__dataclass_fields__ if not name.startswith("queue")]
 _PCAP_NS, _RAW_IP = 0xA1B23C4D, 101
@@ -74,7 +75,7 @@ class Datagram:
 
 @dataclass
 class Direction:
-    """One direction of the link, and the truth about it."""
+    """One direction of the link, with counts of its packets."""
 
     parameters: LinkParameters
     random: random.Random
@@ -84,7 +85,7 @@ class Direction:
     """When each packet in the queue begins to leave."""
 
     def passes(self, datagram: Datagram, now: float) -> tuple[float, Datagram] | None:
-        """The arrival time and the packet that arrives; None when it never arrives."""
+        """Pass a packet on. Returns the arrival time and the packet as it arrives; None when it never arrives."""
         link, more = self.parameters, self.parameters.impairments
         self._waiting = [time for time in self._waiting if time > now]
         waiting = len(self._waiting)
@@ -164,7 +165,7 @@ class Network:
 
 
 class _Instantly(selectors.SelectSelector):
-    """Waits by moving the clock."""
+    """A selector that moves the clock instead of waiting."""
 
     now = 0.0
 
@@ -193,8 +194,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Endpoints:
-    """Both roles of misbehaving, with the network instead of their sockets. One per process, because it changes
-    modules."""
+    """Both roles of misbehaving, with the calculated network instead of their sockets. Make only one instance per
+    process, because it changes modules."""
 
     def __init__(self, transfer: Labelled, folder: Path, network: Network) -> None:
         sys.path.insert(0, str(_SOURCE))
@@ -278,7 +279,7 @@ def _capture(path: Path, datagrams: list[tuple[float, Datagram]]) -> None:
 
 
 def run_one(transfer: Labelled, job: Job, run: RunFolder) -> None:
-    """Leave the tables, the truth, the evidence and the result of one job in its folder."""
+    """Run one job, and write its tables, truth, evidence and result to its folder."""
     loop = VirtualLoop()
     network = Network(case_of(transfer).record(), job_seed(_SEED, job), loop)
     artifacts = run.artifacts(job)
@@ -343,7 +344,7 @@ def make(path: Path, chosen: tuple[Labelled, ...]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every job was made."""
+    """Make the set. Returns 0 when every job was made."""
     parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled_virtual")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="names, separated by commas")

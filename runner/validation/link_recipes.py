@@ -1,4 +1,4 @@
-"""Recipes of the independent labelled set, by name: actions of links and receivers, and single sins."""
+"""Recipes of the independent labelled set, by name: behaviour of links and receivers, and single sins."""
 
 from random import Random
 

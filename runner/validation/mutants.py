@@ -1,8 +1,9 @@
-"""Tests that every rule of the table is really checked: `.venv/bin/python -m runner.validation.mutants`.
+"""Tests that the judge really checks every rule of docs/rules.md: `.venv/bin/python -m runner.validation.mutants`.
 
-Takes recordings of real stacks, breaks one rule in each copy (runner/tests/mutate), judges the copy like any job, and
-counts: *killed* when exactly that rule was found, *wrong* when other rules were found, *survived* when none was. Rules
-without a mutant are listed. Exit code 1 when the share of killed mutants is below `--least`.
+A mutant is a copy of a recording of real stacks in which one rule is broken (runner/tests/mutate). Each mutant is
+judged like any job, and counted: *killed* when the judge found exactly that rule, *wrong* when it found other rules,
+*survived* when it found none. Rules without a mutant are listed. Exit code 1 when the share of killed mutants is below
+`--least`.
 """
 
 import sys
@@ -26,7 +27,7 @@ from runner.tests.mutate.mutants import MUTANTS, Mutant
 from runner.tests.mutate.recording import Recording
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
-# Damaged packets can't be edited.
+# Cases whose recordings have damaged packets, which can't be edited.
 UNEDITED = ("transfercorruption", "handshakecorruption")
 KILLED, WRONG, SURVIVED, UNFIT = "killed", "wrong", "survived", "unfit"
 Broken = frozenset[tuple[str, str]]
@@ -114,7 +115,7 @@ def report(trials: Iterable[Trial], *, everything: bool) -> float:
 @click.option("--least", default=0.0, help="Share of mutants that must be killed, for the exit code.")
 @click.option("--all", "everything", is_flag=True, help="List killed mutants, too.")
 def main(rows: str, seed: int, least: float, everything: bool) -> None:
-    """Break one rule of the table in each of many copies of recordings, and count the rules that are found."""
+    """Break one rule in each of many copies of recordings, and count the rules that the judge finds."""
     prefixes = tuple(rows.split(",")) if rows else ("",)
     chosen = [mutant for mutant in MUTANTS if mutant.rule.startswith(prefixes)]
     if not chosen:

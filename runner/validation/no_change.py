@@ -1,8 +1,8 @@
-"""How often `ci` calls a cell worse when nothing changed.
+"""How often `ci` calls a matrix cell worse when nothing changed.
 
-The runs have the same images and different seeds, such as `run --clock virtual --repeat-runs 20` makes. For each
-comparison and cell, up to 20 of the stored results are drawn without replacement. One half represents base, the other
-head, and the rule of `ci` is applied to them. So base and head have different seeds here, and therefore more random
+The runs have the same images and different seeds; `run --clock virtual --repeat-runs 20` makes such runs. For each
+comparison and cell, up to 20 of the stored results are drawn without replacement. One half stands for base, the other
+half for head, and the rule of `ci` is applied to them. Base and head have different seeds here, and so more random
 differences than in `ci`, where both have the same seeds.
 """
 
@@ -25,8 +25,8 @@ Cells = Mapping[Place, Sequence[Result]]
 
 
 def load(paths: Sequence[Path], stack: str) -> tuple[Cells, frozenset[str]]:
-    """The results of each cell of `stack` with another stack, and the names of the measurements. Cells with fewer
-    results than a comparison may need are left out."""
+    """The results of each cell in which `stack` runs with another stack, and the names of the measurements. Cells with
+    fewer results than a comparison may need are left out."""
     cells: dict[Place, list[Result]] = {}
     measured: set[str] = set()
     for path in paths:
@@ -41,8 +41,8 @@ def load(paths: Sequence[Path], stack: str) -> tuple[Cells, frozenset[str]]:
 
 
 def compare(cells: Cells, measured: frozenset[str], chance: random.Random, least: float) -> Iterator[Change]:
-    """One comparison. Each cell draws the iterations of base and of head; further iterations are added when the rule
-    asks for them."""
+    """Make one comparison. For each cell, iterations of base and of head are drawn, and more iterations when the rule
+    requires them."""
     drawn = {place: chance.sample(results, min(2 * SECOND, len(results))) for place, results in cells.items()}
     questions = sum(place.case in measured for place in cells)
 

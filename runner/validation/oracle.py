@@ -1,7 +1,7 @@
 """The effects in a generated transfer, measured in the records of the generator's link and application.
 
-Each effect is a number. From `certain` on its diagnosis is required; up to `absent` it is wrong. Between them it does
-not count, because each detector decides where its diagnosis begins.
+Each effect is a number. Its diagnosis is required when the number is at least `certain`, and wrong when the number is
+at most `absent`. Between the two the diagnosis does not count, because each detector has its own threshold.
 """
 
 import csv
@@ -18,12 +18,12 @@ from runner.decode import Trace
 
 Array = NDArray[np.float64]
 _STEP = 0.005  # s
-_FULL = 0.9  # of a data rate, over a round trip
+_FULL = 0.9  # share of the data rate, over a round trip
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The size of an effect, and the limits between which its diagnosis does not count."""
+    """The size of an effect, and the two bounds between which its diagnosis does not count."""
 
     amount: float
     absent: float
@@ -70,7 +70,8 @@ def read_passages(folder: Path) -> dict[str, Passages]:
 
 @dataclass(frozen=True)
 class _First:
-    """The first transmission of each byte of the response: times of datagrams, and the bytes known by then."""
+    """The first transmission of each byte of the response: times of the datagrams with new bytes, and the bytes of the
+    response that had been sent by then. It also counts the bytes that were sent again."""
 
     time: Array
     known: Array
@@ -100,7 +101,7 @@ class Oracle:
         with (folder / "application.csv").open() as file:
             self.application = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
-    # Times of the captures, from the transfer's beginning. Both captures have one clock, and no record is lost.
+    # Times of the captures count from the transfer's beginning. Both captures have the same clock and all packets.
 
     def _first_sent(self) -> _First:
         datagrams, packets, frames = (
@@ -109,7 +110,7 @@ class Oracle:
             self.server_side.stream_frames.to_pydict(),
         )
         origin = self.client_side.meta.first_time_ns or 0
-        # The n-th datagram that the server sent is the n-th of the forward link, whatever the capture's order.
+        # The n-th datagram that the server sent is the n-th datagram of the forward link, in any order of the capture.
         from_server = [row for row, sender in enumerate(datagrams.column("sender").to_pylist()) if sender == 1]
         number = {row: place for place, row in enumerate(from_server)}
         times, known, high = [], [], 0
@@ -179,7 +180,7 @@ class Oracle:
         return {str(name): float((limits == name).mean()) for name in set(limits)}
 
     def _use(self, grid: Array) -> Array:
-        """The share of the forward link's capacity that was in use around each moment, over a round trip."""
+        """Per moment: the share of the forward link's capacity that was used in the round trip around it."""
         link = self.spec["forward"]
         passed = np.isin(self.forward.fate, ("delivered", "marked", "loss", "outage", "mtu"))
         leave = self.forward.sent[passed] + self.forward.wait[passed]
@@ -189,7 +190,7 @@ class Oracle:
         bits = total[np.searchsorted(leave, high)] - total[np.searchsorted(leave, low)]
         rate = np.full(len(grid), link["policer"][0] if "policer" in link else link["rate"])
         for time, new_rate, _ in link.get("changes", ()):
-            rate[grid >= time + self.spec["return"]["delay"]] = new_rate  # since the first packet of this direction
+            rate[grid >= time + self.spec["return"]["delay"]] = new_rate  # `time`: since this direction's first packet
         used: Array = bits / np.maximum((high - low) * rate, 1.0)
         return used
 
@@ -211,7 +212,7 @@ class Oracle:
         inside = (forward.sent > self.start) & (forward.sent < self.finish) & (forward.fate != "queue")
         time, wait = forward.sent[inside], forward.wait[inside]
         spans = np.diff(time, append=self.finish)
-        # While nothing is sent the queue drains.
+        # The queue drains while nothing is sent.
         long = float(np.minimum(spans, np.maximum(wait - rtt, 0.0) + 0.01)[wait >= rtt].sum())
         yield "standing-queue", Effect(long / duration, 0.15, 0.37)
         outage = sum(direction.count("outage") for direction in (forward, self.back))
@@ -264,7 +265,7 @@ class Oracle:
         if 0.85 <= ratio < 0.95:
             dense = min(dense, 0.1)
         yield "dense-acks", Effect(dense, 0.08, 0.13)
-        # In steps of half a round trip, 100 ms at least.
+        # Steps of about half a round trip, but at least 100 ms.
         step = max(self.spec["return"]["delay"], 0.1)
         edges = np.arange(self.start, self.finish + step, step)
         bits = np.histogram(self.back.sent, bins=edges, weights=self.back.length * 8)[0]
@@ -273,16 +274,16 @@ class Oracle:
         yield "return-link-full", Effect(full if full >= 0.15 else 0.05 if some >= 0.03 else 0.0, 0.0, 0.15)
 
     def _after_loss(self) -> Effect:
-        """The share of the time after the first loss in which the window limited the transfer, for a controller that
-        reacts to losses."""
+        """The share of the transfer's time that comes after the first loss and in which the window was the limit, for a
+        controller that reacts to losses."""
         lost = np.isin(self.forward.fate, ("loss", "queue", "policer", "outage", "mtu")) & (
             self.forward.sent > self.start
         )
-        if lost.sum() < 3:  # even a single one may halve the window
+        if lost.sum() < 3:  # even a single loss may halve the window
             return Effect(0.1 if lost.any() else 0.0, 0.05, 0.2)
         first = float(self.forward.sent[lost][0])
         grid = np.arange(first, self.finish, _STEP)
-        # A link counts as full again soon after the first loss: what was in the queue is still being sent.
+        # Soon after the first loss the link still counts as full, because the packets of the queue are being sent.
         idle = float((self._use(grid) < _FULL).mean()) * (self.finish - first) / (self.finish - self.start)
         others = sum(share for name, share in self.shares().items() if name not in ("link", "congestion window"))
         if self.spec["server"]["controller"] in ("fixed", "lingering"):
@@ -291,8 +292,8 @@ class Oracle:
         return Effect(min(amount, 0.1) if self.spec["server"]["controller"] == "bbr" else amount, 0.05, 0.2)
 
     def _tail(self, duration: float) -> Effect:
-        """The delay of the last new byte after the time at which it could have arrived, as a measure of the lost
-        tail."""
+        """The share of the duration by which the last new byte arrived later than its first copy could have arrived.
+        It measures the effect of a lost tail."""
         rtt = self.spec["forward"]["delay"] + self.spec["return"]["delay"]
         late = self.finish - float(self.forward.arrival[self.sent.last])
         share = late / duration

@@ -1,8 +1,8 @@
 """Tests that `ci` finds a fault that is planted in head, and nothing else.
 
-Each fault is an image made from a stack of this project. The first set wraps quinn: a script before its endpoint
-changes TESTCASE or ends the endpoint. The second set changes lines of aioquic's source. `hits` names the cells that a
-fault can reach. Any other cell that is called worse is a false alarm.
+Each fault is an image made from a stack of this project. The first set wraps quinn: a script that runs before quinn's
+endpoint changes TESTCASE or ends the endpoint. The second set changes lines of aioquic's source. `hits` selects the
+matrix cells that a fault can affect. Any other cell that is called worse is a false alarm.
 """
 
 import argparse
@@ -36,8 +36,8 @@ Hits = Callable[[Case, Role], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault in an image. `lines`: the lines that are added to its Dockerfile. `hits`: the cells that the fault can
-    reach."""
+    """A fault in an image. `lines`: the lines that are added to its Dockerfile. `hits`: whether the fault can affect a
+    case in a role of the stack."""
 
     name: str
     stack: str
@@ -50,7 +50,7 @@ def _asked(role: Role, *names: str) -> Hits:
 
 
 def _sent(role: Role, name: str) -> Hits:
-    """The cases in which this TESTCASE is sent."""
+    """Select the cases in which the endpoint of this role gets this TESTCASE."""
     return lambda case, of: of is role and case.record().wire_names[role.value] == name
 
 
@@ -59,7 +59,7 @@ def _large(role: Role, size: int) -> Hits:
 
 
 def _wrapper(name: str, body: str, hits: Hits) -> Fault:
-    """A script before quinn's /run_endpoint.sh; it ends with `/run_good.sh`, which does the work."""
+    """A script in the place of quinn's /run_endpoint.sh. At its end it runs the original script as `/run_good.sh`."""
     script = "\\n".join(("#!/bin/bash", *body.splitlines(), "exec /run_good.sh"))
     lines = (
         f"RUN mv /run_endpoint.sh /run_good.sh && printf '{script}\\n' > /run_endpoint.sh && chmod +x /run_endpoint.sh"
@@ -119,7 +119,7 @@ CHANGED = (
         f"{_LIBRARY}/quic/crypto.py",
         "if key_phase != self.key_phase:",
         "if False:",
-        # quic-go updates its keys after 100 packets by itself, so each larger transfer needs that its peer follows.
+        # quic-go updates its keys after 100 packets by itself. In each larger transfer its peer must then update, too.
         lambda case, _: sum(case.files) > 100_000,
     ),
     _changed(
@@ -173,7 +173,7 @@ def build(fault: Fault) -> str:
 
 
 def plant(fault: Fault, options: argparse.Namespace, console: Console) -> ChangeReport:
-    """The comparison of the good image with the image that has the fault."""
+    """Compare the good image with the image that has the fault."""
     return compare_builds(
         BuildOptions(
             catalog=load_catalog(),
@@ -191,7 +191,8 @@ def plant(fault: Fault, options: argparse.Namespace, console: Console) -> Change
 
 
 def _cases(fault: Fault, options: argparse.Namespace) -> tuple[str, ...]:
-    """The cases that the fault can reach, and `--others` cases that it can't, drawn with the fault's name as seed."""
+    """The cases that the fault can affect, and `--others` cases that it can't affect, drawn with the fault's name as
+    seed."""
     cases = load_catalog().cases
     reached = [name for name in options.case.split(",") if any(fault.hits(cases[name], role) for role in Role)]
     others = [name for name in options.case.split(",") if name not in reached]
@@ -201,7 +202,7 @@ def _cases(fault: Fault, options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def sort_out(fault: Fault, report: ChangeReport) -> tuple[list[Place], list[Place]]:
-    """The cells called worse that the fault can reach, and false alarms: those that it can't."""
+    """The cells that are called worse, in two lists: cells that the fault can affect, and false alarms."""
     cases = load_catalog().cases
     worse = [place for place, change in report.changes.items() if change.state is State.WORSE]
     reached = [place for place in worse if fault.hits(cases[place.case], place.role)]

@@ -1,10 +1,10 @@
 """Makes the third labelled set, real stacks over a proxy in user space: `python -m runner.validation.proxied FOLDER
 --part look|held`.
 
-quic-go, quinn and aioquic serve from their images, unchanged; `proxy.py` is the link. Each transfer is explained as one
-over a real link: its contract states another data rate than the link has, and delay, queue and truth are unknown.
-Labels follow from the settings, or from the records of the proxy. A transfer in which the host kept the proxy from its
-work is made again. `python -m runner.validation.diagnoses FOLDER --part PART` judges the set.
+quic-go, quinn and aioquic serve from their unchanged images; `proxy.py` is the link. The detectors treat each transfer
+as a transfer over a real link: its contract states a data rate that the link doesn't have, and delay, queue and truth
+are unknown. Labels follow from the settings, or from the records of the proxy. A transfer is made again when a busy
+host delayed the proxy. `python -m runner.validation.diagnoses FOLDER --part PART` judges the set.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Cause:
 
 
 def _base(random: Random, server: str, queue: float = 2.0) -> Cause:
-    """A link of 3 to 7 Mbit/s and 60 to 240 ms with a queue in BDP; only the link slows the transfer."""
+    """A link of 3 to 7 Mbit/s with an RTT of 60 to 240 ms. `queue` in BDP. Only the link limits the transfer."""
     rate, rtt = round(random.uniform(3e6, 7e6), -4), random.uniform(0.06, 0.24)
     bdp = rate * rtt / 8
     spec: dict[str, Any] = {
@@ -80,7 +80,7 @@ def _policer(random: Random, server: str) -> Cause:
     link = made.pair.spec["forward"]
     bdp = link["rate"] * 2 * link["delay"] / 8
     link |= {"policer": (link["rate"], round(random.uniform(0.15, 0.4) * bdp) + 6_000), "rate": 4 * link["rate"]}
-    # A bucket that fills while the sender rests is a link of another rate for a moment.
+    # While the sender rests, the policer's bucket fills; for a moment the link then seems to have a higher rate.
     made.unsure |= _FALL - {"window-after-loss", "standing-queue"} | {"bursts", "slow-start-left-early"}
     return made
 
@@ -103,7 +103,7 @@ def _small_queue(random: Random, server: str) -> Cause:
 def _reorder(random: Random, server: str) -> Cause:
     made = _base(random, server, queue=5.0)
     made.pair.spec["forward"] |= {"reorder": random.uniform(0.01, 0.04), "reorder_delay": random.uniform(0.025, 0.04)}
-    # 25 ms at 3 Mbit/s are six datagrams, and all three stacks take a packet for lost after three (RFC 9002 §6.1.1).
+    # 25 ms at 3 Mbit/s are six datagrams. All three stacks take a packet for lost after three (RFC 9002 §6.1.1).
     made.wanted |= {"spurious-retransmissions"}
     made.unsure |= {"standing-queue", "retransmitted-tail"}
     return made
@@ -149,14 +149,14 @@ class Forward:
         return int(np.isin(self.fate, fates).sum())
 
     def standing(self, rtt: float) -> float:
-        """The share of the time in which a datagram would have waited for at least an RTT."""
+        """The share of the time in which a datagram would have had to wait for at least an RTT."""
         spans = np.diff(self.came, append=self.came[-1])
         long = np.minimum(spans, np.maximum(self.wait - rtt, 0.0) + 0.01)[self.wait >= rtt]
         return float(long.sum()) / max(float(self.came[-1]), 1e-9)
 
     def use_after_loss(self, rate: float) -> float | None:
-        """The share of the data rate that was used from the first drop to the end, including the queue at the first
-        drop; None with fewer than three drops."""
+        """The share of the data rate that was used from the first drop to the end, including the packets that were in
+        the queue at the first drop; None with fewer than three drops."""
         gone, passed = np.isin(self.fate, ("loss", "queue", "policer")), self.fate == "delivered"
         if gone.sum() < 3:
             return None
@@ -167,7 +167,8 @@ class Forward:
 
 
 def label(cause: Cause, forward: Forward, server_side: Trace) -> dict[str, Any]:
-    """The required diagnoses: those of the settings, and those whose effects the proxy's records show."""
+    """The label of a transfer. It requires the diagnoses of the settings and those whose effects the proxy's records
+    show."""
     wanted, unsure, link = set(cause.wanted), set(cause.unsure), cause.pair.spec["forward"]
     for code, amount, absent, certain in _measured(cause, forward, server_side):
         if code not in unsure:
@@ -181,8 +182,8 @@ def label(cause: Cause, forward: Forward, server_side: Trace) -> dict[str, Any]:
 
 
 def _measured(cause: Cause, forward: Forward, server_side: Trace) -> Iterator[tuple[str, float, float, float]]:
-    """Each diagnosis with the size of its effect, and the limits up to which it is absent and from which it is
-    certain."""
+    """Each diagnosis with the size of its effect, the largest size at which the diagnosis is wrong, and the smallest
+    size at which it is required."""
     link = cause.pair.spec["forward"]
     yield "standing-queue", forward.standing(2 * link["delay"]), 0.15, 0.37
     yield "outage", forward.count("outage"), 0, 6
@@ -200,7 +201,7 @@ def _measured(cause: Cause, forward: Forward, server_side: Trace) -> Iterator[tu
 
 
 def _answered_after(server_side: Trace) -> float:
-    """Seconds from the request to the first byte of the response; a busy host opens a file late."""
+    """Seconds from the request to the first byte of the response. They are long when a busy host opens a file late."""
     frames = server_side.stream_frames.to_pydict()
     first = {
         sender: min(time for time, each in zip(frames["time_ns"], frames["sender"], strict=True) if each == sender)
@@ -239,7 +240,7 @@ def make(folder: Path, name: str, cause: Cause) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every transfer was made."""
+    """Make a part of the set. Returns 0 when every transfer was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", choices=sorted(PARTS), required=True)

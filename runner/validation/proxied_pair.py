@@ -1,7 +1,8 @@
-"""A pair of real images on both sides of the proxy: namespaces, containers, captures. Needs root and Docker.
+"""Runs a pair of real images on both sides of the proxy, with namespaces, containers and captures. Needs root and
+Docker.
 
-It uses no code of `runner/lanes`. Two containers hold a network namespace each, veth pairs lead to the namespace of the
-proxy, and tcpdump runs at each endpoint's interface.
+The module uses no code of `runner/lanes`. Two containers hold a network namespace each, veth pairs lead to the
+namespace of the proxy, and tcpdump runs at each endpoint's interface.
 """
 
 import json
@@ -25,8 +26,8 @@ _ADDRESS = {"client": "193.167.0.100", "server": "193.167.100.100"}
 _NEXT = {"client": "193.167.0.2", "server": "193.167.100.2"}
 _FILE = "response"
 _TOOLS = "bentpipe/tools"
-_READY = 1.0  # s that a server takes to listen
-_DRAIN = 1.0  # s after the end
+_READY = 1.0  # s until a server listens
+_DRAIN = 1.0  # s for which captures go on after the end
 _BIND = "{}:{}:ro"
 
 
@@ -80,7 +81,7 @@ def _make_inputs(inputs: Path, pair: Pair) -> None:
     path = inputs / "www" / _FILE
     path.write_bytes(os.urandom(pair.spec["size"]))
     if pair.read_rate is not None:
-        with path.open("rb") as file:  # so that the disk has to be read
+        with path.open("rb") as file:  # remove the file from the cache, so that the server must read from the disk
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -1,8 +1,9 @@
-"""A link in user space: a UDP proxy that delays, queues, polices, drops and reorders, and records its actions.
+"""A link in user space: a UDP proxy that delays, queues, polices, drops and reorders datagrams, and records its
+actions.
 
 `python -m runner.validation.proxy SPEC FOLDER` runs in the network namespace between client and server. It shares no
-code with the simulator (`sim/`) and the generator (`quinn/`), so a diagnosis that only fits their links fails here. It
-ends with SIGTERM and leaves `passages.csv`, with one row for each datagram.
+code with the simulator (`sim/`) and the generator (`quinn/`), so a detector that fits only their links fails here. On
+SIGTERM it writes `passages.csv`, with one row for each datagram, and ends.
 """
 
 import csv
@@ -28,7 +29,7 @@ HEADERS = 28  # bytes of IPv4 and UDP
 _LONG_HEADER = 0x80
 _PRIORITY = 20  # of SCHED_FIFO
 _MOST = 65_535
-_SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python has no name for it
+_SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python's socket module lacks it
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Passage:
 
 @dataclass
 class Direction:
-    """One direction: outage, policer, queue, data rate, delay, reorder; in this order."""
+    """One direction. It applies in this order: outage, policer, queue, data rate, delay, reordering."""
 
     name: str
     spec: dict[str, Any]
@@ -166,7 +167,7 @@ def save(passages: list[Passage], path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """0 after SIGTERM."""
+    """Run the proxy. Returns 0 after SIGTERM."""
     spec, folder = json.loads(Path(arguments[0]).read_bytes()), Path(arguments[1])
     proxy = Proxy(spec)
     signal.signal(signal.SIGTERM, lambda *_: proxy.end())

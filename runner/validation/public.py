@@ -1,9 +1,9 @@
-"""Compares our reading of the public QUIC Interop Runner's verdicts with its own questions to tshark.
+"""Tests `runner.judge.public`, which predicts the verdicts of the public QUIC Interop Runner from our facts.
 
-`.venv/bin/python -m runner.validation.public RUN…` takes jobs of stored runs with captures (without RUN, the recordings
-of the tests), gives tshark the questions of the public runner, and prints each difference from `runner.judge.public`.
-The questions come from `trace.py`, `testcase.py` and `testcases_quic.py` of the public runner in 2026. Exit code 1 when
-a job differs.
+This module makes the public runner's checks again, on tshark's fields as the public runner does. They come from its
+`trace.py`, `testcase.py` and `testcases_quic.py` of 2026. `.venv/bin/python -m runner.validation.public RUN…` judges
+the jobs of stored runs with captures (without RUN, the recordings of the tests) in both ways, and prints each
+difference. Exit code 1 when a job differs.
 """
 
 import sys
@@ -45,14 +45,14 @@ from runner.validation.tshark_layers import (
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
 _V1 = 1
 _CHAIN = 7500
-_NAMES = 40 * 250  # bytes of the requested names
+_NAMES = 40 * 250  # bytes of the names of the requested files
 out = Console(highlight=False, width=200)
 Reasons = Iterator[str]
 
 
 @dataclass(frozen=True)
 class Traces:
-    """Both captures of a job, as tshark reads them."""
+    """Both captures of a job, read by tshark."""
 
     artifacts: Artifacts
 
@@ -73,7 +73,7 @@ class Traces:
 
 
 def layers(captured: tuple[Frame, ...], kind: str, sender: str = "") -> list[Layer]:
-    """Packets of a type; an empty type stands for short headers."""
+    """Packets of a type; an empty type means packets with a short header."""
     return [
         layer
         for frame in captured
@@ -84,7 +84,7 @@ def layers(captured: tuple[Frame, ...], kind: str, sender: str = "") -> list[Lay
 
 
 def plain(traces: Traces, handshakes: int) -> Reasons:
-    """The number of handshakes, by the server's connection IDs, and version 1 only."""
+    """Check the number of handshakes, counted by the server's connection IDs, and that all packets have version 1."""
     initials = layers(traces.server, INITIAL, SERVER)
     count = len({layer.get("scid") for layer in initials})
     if count != handshakes:
@@ -94,13 +94,13 @@ def plain(traces: Traces, handshakes: int) -> Reasons:
 
 
 def no_retry(traces: Traces) -> Reasons:
-    """The rule of the case handshake, and of cases that extend it."""
+    """Check the rule of the case handshake and of the cases that extend it: no Retry."""
     if layers(traces.client, RETRY):
         yield "a Retry packet"
 
 
 def longrtt(traces: Traces) -> Reasons:
-    """At least two ClientHellos, first or sent again."""
+    """Check that there are at least two ClientHellos, retransmissions included."""
     hellos = 0
     for layer in layers(traces.client, INITIAL, CLIENT):
         kind = layer.get("tls.handshake.type")
@@ -111,14 +111,14 @@ def longrtt(traces: Traces) -> Reasons:
 
 
 def chacha20(traces: Traces) -> Reasons:
-    """The first suite of each ClientHello."""
+    """Check the first cipher suite of each ClientHello."""
     suites = {layer.get("tls.handshake.ciphersuite") for layer in layers(traces.client, INITIAL, CLIENT)} - {None}
     if len(suites) != 1 or suites.isdisjoint({"4867", "0x1303"}):
         yield f"suites {suites}"
 
 
 def multiplexing(traces: Traces) -> Reasons:
-    """The server's first limit of streams."""
+    """Check the server's initial limit of streams."""
     name = "tls.quic.parameter.initial_max_streams_bidi"
     limits = [int(layer.fields[name][0]) for layer in layers(traces.client, HANDSHAKE, SERVER) if name in layer.fields]
     if not limits or max(limits) > 1000:
@@ -126,7 +126,8 @@ def multiplexing(traces: Traces) -> Reasons:
 
 
 def retry(traces: Traces) -> Reasons:
-    """A token of Retry in an Initial packet, and no earlier reset of the packet number."""
+    """Check that an Initial packet has the token of the Retry packet, and that packet numbers did not start again
+    before."""
     tokens = {layer.get("retry_token") for layer in layers(traces.client, RETRY, SERVER)}
     highest = -1
     for layer in layers(traces.client, INITIAL, CLIENT):
@@ -142,7 +143,7 @@ def retry(traces: Traces) -> Reasons:
 
 
 def resumption(traces: Traces) -> Reasons:
-    """A Certificate in the first connection only, by the server's connection IDs."""
+    """Check that only the first connection has a Certificate. Connections are told by the server's connection IDs."""
     packets = layers(traces.client, HANDSHAKE, SERVER)
     ids = [layer.get("scid") for layer in packets]
     certificates = [layer.get("scid") for layer in packets if "tls.handshake.certificates_length" in layer.fields]
@@ -155,7 +156,7 @@ def resumption(traces: Traces) -> Reasons:
 
 
 def payload(packets: list[Layer]) -> int:
-    """Bytes of the packets' payloads. For long headers without keys they are in another field."""
+    """Bytes of the packets' payloads. For packets with a long header and no keys, tshark has them in another field."""
     size = 0
     for layer in packets:
         names = ("payload", "remaining_payload") if layer.type else ("protected_payload",)
@@ -165,7 +166,7 @@ def payload(packets: list[Layer]) -> int:
 
 
 def zerortt(traces: Traces) -> Reasons:
-    """Some bytes in 0-RTT, and at most half of the names in 1-RTT."""
+    """Check that the client sent bytes in 0-RTT, and bytes of at most half of the file names in 1-RTT."""
     early, late = payload(layers(traces.client, EARLY, CLIENT)), payload(layers(traces.client, "", CLIENT))
     if not early:
         yield "no 0-RTT"
@@ -174,8 +175,9 @@ def zerortt(traces: Traces) -> Reasons:
 
 
 def amplification(traces: Traces) -> Reasons:
-    """The chain was sent, and no datagram of the server exceeds the remaining part of four times the client's bytes.
-    Only the first packet of a datagram counts."""
+    """Check that the server sent a long enough chain of certificates. Check also that, before the client's address is
+    proved, the server sent less than four times the bytes that it had received. Only the first packet of a datagram is
+    looked at."""
     sent = [layer for layer in layers(traces.server, HANDSHAKE, SERVER) if "crypto.offset" in layer.fields]
     ends = [int(layer.fields["crypto.offset"][0]) + int(layer.fields["crypto.length"][0]) for layer in sent]
     if max(ends, default=0) < _CHAIN:
@@ -199,14 +201,15 @@ def amplification(traces: Traces) -> Reasons:
 
 
 def keyupdate(traces: Traces) -> Reasons:
-    """Packets in key phase 1 from both sides."""
+    """Check that both endpoints sent packets in key phase 1."""
     for captured, sender in ((traces.client, CLIENT), (traces.server, SERVER)):
         if not any(layer.get("key_phase") in ("1", "True") for layer in layers(captured, "", sender)):
             yield f"no packet of the {sender} in key phase 1"
 
 
 def ecn(traces: Traces) -> Reasons:
-    """ECT and no CE in leaving packets, and counts in the first packet of some datagram."""
+    """Check that each endpoint sends packets with ECT and none with CE, and that its ACKs have ECN counts. For the
+    counts, only the first packet of a datagram is looked at."""
     for captured, sender in ((traces.client, CLIENT), (traces.server, SERVER)):
         mine = [frame for frame in captured if frame.sender == sender]
         marks = Counter(frame.ecn for frame in mine)
@@ -217,7 +220,7 @@ def ecn(traces: Traces) -> Reasons:
 
 
 def rebinding(traces: Traces) -> Reasons:
-    """The server's first packet on each new path has PATH_CHALLENGE, and it is answered."""
+    """Check that the server's first packet on each new path has a PATH_CHALLENGE, and that the client answers it."""
     mine = [frame for frame in traces.server if frame.sender == SERVER]
     challenges: set[str | None] = set()
     paths: set[tuple[object, object]] = set()
@@ -243,13 +246,14 @@ def rebinding(traces: Traces) -> Reasons:
 
 
 def readdressing(traces: Traces) -> Reasons:
-    """The server saw two addresses."""
+    """Check that the server saw two addresses of the client."""
     if len({frame.destination[0] for frame in traces.server if frame.sender == SERVER}) < 2:
         yield "one address of the client"
 
 
 def migration(traces: Traces) -> Reasons:
-    """The client's first packet on a new path has another connection ID than its first packet on the path before."""
+    """Check that the client's first packet on a new path has a different connection ID than its first packet on the
+    previous path."""
     last, ids, paths = None, None, set()
     for frame in traces.client:
         if frame.sender != CLIENT:
@@ -265,13 +269,13 @@ def migration(traces: Traces) -> Reasons:
 
 
 def ipv6(traces: Traces) -> Reasons:
-    """No packet over IPv4."""
+    """Check that no packet uses IPv4."""
     if any(frame.is_ipv4 and frame.sender == SERVER for frame in traces.server):
         yield "packets over IPv4"
 
 
 def v2(traces: Traces) -> Reasons:
-    """A change from version 1 to version 2."""
+    """Check that the connection changed from version 1 to version 2."""
     if _V1 not in {layer.version for layer in layers(traces.client, INITIAL, CLIENT)}:
         yield "no Initial packet of the client in version 1"
     if V2 not in {layer.version for layer in layers(traces.server, INITIAL, SERVER)}:
@@ -304,8 +308,8 @@ _QUESTIONS: dict[str, tuple[Question, ...]] = {
 
 
 def first_reason(case: CaseRecord, traces: Traces, evidence: Evidence) -> str | None:
-    """The public runner's first reason against a job, by tshark; empty when it passes, None for a case that it doesn't
-    have."""
+    """The public runner's first reason to fail a job, according to tshark. Empty when the job passes; None for a case
+    that the public runner doesn't have."""
     if case.name not in _QUESTIONS or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
     if evidence.client.timed_out or evidence.client.exit_code not in (0, None):
@@ -341,7 +345,7 @@ def stored(runs: tuple[str, ...]) -> Iterator[tuple[str, CaseRecord, Artifacts]]
 @click.argument("runs", nargs=-1)
 @click.option("--case", "cases", default="", help="Only these cases, separated by commas.")
 def main(runs: tuple[str, ...], cases: str) -> None:
-    """Compare our reading of the public runner's verdicts with tshark's answers to its questions."""
+    """Compare `runner.judge.public` with the public runner's checks on tshark's fields."""
     table = Table("job", "ours", "by tshark", "unread by tshark", box=None)
     counts = Counter[str]()
     for name, case, artifacts in stored(runs):

@@ -1,4 +1,4 @@
-"""Recipes over real links: a contract states the data rate; delay, queue and loss are unknown."""
+"""Recipes over real links: the detectors know only the data rate of a contract; delay, queue and loss are unknown."""
 
 from random import Random
 
@@ -11,9 +11,9 @@ assert link_recipes  # its recipes run over real links, too
 
 def _advertised(made: Recipe, random: Random) -> Recipe:
     made.advertised = random.choice((0.8, 1.5, 2.5, 3.0))
-    # What has no evidence in packets but the simulator's, which a real link lacks.
+    # Only the counts of the simulator are certain evidence of these, and a real link has no simulator.
     made.unsure |= {"outage", "queue-overflow", "mtu-black-hole"}
-    # How much of the return link ACKs take: known where they fill it only.
+    # The share of the return link that ACKs take is known only where they fill the link.
     made.unsure |= {"dense-acks"}
     return made
 
@@ -55,7 +55,7 @@ def _real_policer(ground: Ground, random: Random) -> Recipe:
         "rate": 4 * ground.rate,
         "policer": (ground.rate, round(random.uniform(0.1, 0.5) * ground.bdp) + 15_000),
     }
-    made.advertised = 0.25  # of the link's rate: what the policer lets pass
+    made.advertised = 0.25  # share of the link's rate; the policer lets this rate pass
     made.unsure |= {"queue-overflow", "bursts", "slow-start-left-early", "rate-collapse"}
     return made
 

@@ -1,7 +1,8 @@
 """Recipes of the independent labelled set, by name.
 
-A recipe takes a link and a random source, and names its settings. A behaviour of the sender is required because it was
-set. Effects that show in the generator's records (`ground.MEASURED`) are left to the oracle.
+A recipe gets a link and a source of random numbers, and returns settings. When the settings give the sender a
+behaviour, its diagnosis is required. For effects that can be measured in the generator's records (`ground.MEASURED`)
+the oracle decides.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ def recipe(make: Maker) -> Maker:
 
 
 def plain(ground: Ground, random: Random, **server: Any) -> Recipe:
-    """The base. Behaviours that BBR has by itself don't count."""
+    """The recipe on which others are based. Diagnoses that BBR causes by itself don't count."""
     made = transfer(ground, random, **server)
     if server.get("controller") == "bbr":
         made.unsure |= _BBR_MAY
@@ -107,7 +108,7 @@ def _application_pauses(ground: Ground, random: Random) -> Recipe:
     made = any_controller(ground, random)
     pause = max(random.uniform(0.8, 3.0), 2.5 * ground.rtt)
     bytes_before = round(random.uniform(0.3, 0.6) * ground.size)
-    # All of these are produced at once: it takes that long until the stack has sent them.
+    # All these bytes are produced at once, so the pause must also last until the stack has sent them.
     made.spec["application"] = {"pauses": [(bytes_before, pause + 8 * bytes_before / ground.rate + 2 * ground.rtt)]}
     return made
 
@@ -193,7 +194,7 @@ def _bursts_of_the_window(ground: Ground, random: Random) -> Recipe:
         ack_every=5000,
         ack_delay=share * ground.rtt,
     )
-    # ACKs may cut the window in two; a sender may send an initial window at once (RFC 9002 §7.7).
+    # ACKs may divide the window into two bursts. A sender may send an initial window at once (RFC 9002 §7.7).
     (made.wanted if made.spec["server"]["window"] > 2 * _INITIAL_WINDOW else made.unsure).add("bursts")
     made.unsure |= {"slow-start-left-early", "window-never-grew"}
     return made

@@ -1,11 +1,11 @@
-"""Digests of everything that the decoder and the facts say of stored captures, to compare two versions of the decoder.
+"""Digests of the decoder's tables and of the facts for stored captures, to compare two versions of the decoder.
 
     python -m runner.validation.same_traces FOLDER… > before.txt     with the old version
     python -m runner.validation.same_traces FOLDER… | diff before.txt -   with the new version
 
-One line for each `*.pcap` and `*.pcapng` below the folders: digests of its tables and its meta data with its checks.
-One more line for each job, which has `sim/left` and `sim/right`: digest of its facts. A folder without keys of its own
-takes the key logs of the folder above.
+Prints one line for each `*.pcap` and `*.pcapng` below the folders, with digests of its tables and of its metadata with
+its checks. For each job, which has `sim/left` and `sim/right`, prints one more line with a digest of its facts. For a
+folder without key logs, the key logs of the folder above are used.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def _captures(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _job(capture: Path) -> Path:
-    """The folder of the job: `sim` holds nothing but the link's files."""
+    """The folder of a capture's job: the folder above `sim`, because `sim` has only the link's files."""
     return capture.parent.parent if capture.parent.name == "sim" else capture.parent
 
 

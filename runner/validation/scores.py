@@ -25,7 +25,7 @@ class Counts:
 
 
 def table(counts: Mapping[str, Counts]) -> Iterator[str]:
-    """A row for every diagnosis, then one for all of them."""
+    """A row for every diagnosis, then a row for all diagnoses together."""
     yield f"{'':28} {'labels':>6} {'found':>6} {'missed':>6} {'wrong':>6} {'precision':>9} {'recall':>7}"
     total = Counts(
         right=sum(each.right for each in counts.values()),

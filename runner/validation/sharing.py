@@ -1,7 +1,8 @@
-"""Tests whether TCP beside itself shares a link evenly: `python -m runner.validation.sharing RUN`.
+"""Tests whether two TCP flows share a link evenly: `python -m runner.validation.sharing RUN`.
 
-It checks the harness: two flows of one kind over equal paths must have equal mean shares. Make the run with `./bentpipe
-run --server nginx+h1 --client curl+h1 --case crosstraffic --run RUN`. Other pairs are printed, not checked.
+This checks the harness: two flows of the same kind over equal paths must have equal mean shares. Make the run with
+`./bentpipe run --server nginx+h1 --client curl+h1 --case crosstraffic --run RUN`. Other pairs are printed, but not
+checked.
 """
 
 import argparse
@@ -47,7 +48,8 @@ class MeanShare:
 
 
 def samples(folder: RunFolder) -> dict[tuple[str, bool], list[Sample]]:
-    """The samples of jobs beside TCP by cell, and whether the cell's own flow runs over TCP too."""
+    """The samples of jobs that have a second flow, by cell and by whether both flows use TCP (the second flow with
+    CUBIC)."""
     cells: dict[tuple[str, bool], list[Sample]] = {}
     for job, result in folder.results().items():
         sample = result.sample
@@ -58,7 +60,8 @@ def samples(folder: RunFolder) -> dict[tuple[str, bool], list[Sample]]:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every cell of TCP beside itself has an even share in at least 5 iterations, and there is such a cell."""
+    """Print the shares. Returns 0 when there is a cell in which both flows use TCP, and every such cell has an even
+    mean share over at least 5 iterations."""
     parser = argparse.ArgumentParser(prog="python -m runner.validation.sharing")
     parser.add_argument("run", help="the name or the folder of a run")
     try:

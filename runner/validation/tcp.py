@@ -2,8 +2,9 @@
 
     python -m runner.validation.tcp RUN
 
-For each job over TCP with captures: payload bytes and repeated bytes of the server by tshark's sequence numbers,
-content by tshark's HTTP/2, lost packets by the simulator's drops. Needs tshark. Exit code 1 when a number differs.
+For each job over TCP with captures, three sources give the numbers to compare: tshark's sequence numbers give the
+server's payload bytes and repeated bytes, tshark's HTTP/2 fields give the bytes of content, and the simulator's drops
+give the lost packets. Needs tshark. Exit code 1 when a number differs.
 """
 
 import subprocess
@@ -28,7 +29,7 @@ _CONTENT = "http2.type == 0 && tcp.srcport == 443"
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """The numbers of one job, in bytes, `lost` in packets; None when a source does not have the number."""
+    """The numbers of one job, in bytes (`lost`: in packets); None when a source does not have the number."""
 
     sent: int
     repeated: int | None
@@ -74,7 +75,7 @@ def _covered(ranges: list[tuple[int, int]]) -> int:
 
 
 def _content(artifacts: Artifacts) -> Iterator[int]:
-    """The lengths of DATA frames. A segment may end several frames, and tshark lists them together."""
+    """The lengths of DATA frames. Several frames may end in one segment; tshark lists them together."""
     for lengths, types in _tshark(artifacts, _CONTENT, "http2.length", "http2.type"):
         for length, kind in zip(lengths.split(","), types.split(","), strict=True):
             if kind == "0":

@@ -1,9 +1,9 @@
 """Makes the independent labelled set: `python -m runner.validation.transfers FOLDER --part look|held [--only
 RECIPE,…]`.
 
-Needs cargo: the generator (`quinn/`) is built once. Each transfer leaves both captures, a key log, the generator's
-records, and `label.json` with the required diagnoses, those that don't count, and the true shares of the limits.
-Existing transfers are kept. The parts have different seeds; recipes and links are the same for both.
+Needs cargo, because the generator (`quinn/`) is built once. The folder of each transfer has both captures, a key log,
+the generator's records, and `label.json` with the required diagnoses, the diagnoses that don't count, and the true
+shares of the limits. Existing transfers are kept. The parts have different seeds and the same recipes.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from runner.validation.ground import Ground, Recipe
 from runner.validation.oracle import Oracle
 from runner.validation.recipes import RECIPES
 
-assert link_recipes and real_recipes  # their recipes join the list when they are loaded
+assert link_recipes and real_recipes  # importing these modules adds their recipes to the list
 
 PARTS = {"look": (1_000, 5), "held": (900_000, 9), "fresh": (7_000_000, 9), "sealed": (31_000_000, 9)}
 """First seed and transfers of each recipe."""
@@ -51,7 +51,7 @@ class Transfer:
 
 
 def transfers_of(part: str, only: frozenset[str]) -> Iterator[Transfer]:
-    """The transfers of a part, in the order of recipes."""
+    """The transfers of a part, in the order of the recipes."""
     seed, count = PARTS[part]
     for recipe in sorted(RECIPES):
         if not only or recipe in only:
@@ -59,14 +59,14 @@ def transfers_of(part: str, only: frozenset[str]) -> Iterator[Transfer]:
 
 
 def build() -> Path:
-    """The path of the generator's program. Raises CalledProcessError after cargo printed its error."""
+    """Build the generator. Returns the path of its program. Raises CalledProcessError when cargo fails."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", _CRATE / "target"))
     subprocess.run(["cargo", "build", "--release", "--quiet", "--locked"], cwd=_CRATE, check=True)
     return target / "release" / "virtual-quinn"
 
 
 def generate(program: Path, folder: Path, recipe: Recipe) -> None:
-    """Run the generator. A lost tail takes two runs: the first finds the end of the transfer."""
+    """Run the generator. A lost tail needs two runs, because only a first run shows where the transfer ends."""
     _run(program, folder, recipe.spec)
     if recipe.tail:
         last = _oracle(folder, recipe.spec).sent.last + 1
@@ -88,13 +88,13 @@ def _oracle(folder: Path, spec: dict[str, Any]) -> Oracle:
 
 
 def label(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    """The label of a transfer: the recipe's behaviours, and the effects that the oracle measured."""
+    """The label of a transfer, from the recipe's behaviours and the effects that the oracle measured."""
     oracle = _oracle(folder, recipe.spec)
     effects = dict(oracle.effects())
     required = recipe.wanted | {code for code, effect in effects.items() if effect.wanted}
     unsure = recipe.unsure | {code for code, effect in effects.items() if effect.unsure}
     if oracle.forward.count("queue") and "ecn-ignored" in required:
-        unsure.add("ecn-ignored")  # a loss would have lowered the window, too: the definition asks for none
+        unsure.add("ecn-ignored")  # its definition requires a transfer without loss: losses lower the window, too
     save_tables(oracle.client_side, folder / "client_tables")
     save_tables(oracle.server_side, folder / "server_tables")
     return {
@@ -128,7 +128,7 @@ def make(program: Path, folder: Path, transfer: Transfer, relabel: bool = False)
 
 
 def main(arguments: list[str]) -> int:
-    """0 when every transfer was made."""
+    """Make a part of the set. Returns 0 when every transfer was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", choices=sorted(PARTS), required=True)

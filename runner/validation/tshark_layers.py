@@ -1,5 +1,5 @@
-"""Fields that tshark reads in a capture, in the way of the public QUIC Interop Runner: one layer for each packet of a
-datagram."""
+"""The fields of a capture that tshark reads, arranged as in the public QUIC Interop Runner: one layer for each packet
+of a datagram."""
 
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ Fields = dict[str, list[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One QUIC packet. `type`: of its long header, empty for short headers."""
+    """One QUIC packet. `type`: the type in its long header; empty for a short header."""
 
     type: str
     fields: Fields
@@ -55,16 +55,16 @@ class Frame:
 
     @property
     def sender(self) -> str:
-        """Client or server by the address; empty when the public runner knows neither."""
+        """Client or server, according to the source address; empty when the public runner knows no such address."""
         return _ADDRESSES.get(self.source[0], "")
 
     def has(self, name: str) -> bool:
-        """True when its first QUIC packet has the field. Other packets are not searched."""
+        """True when the first QUIC packet of the frame has the field. Other packets are not searched."""
         return bool(self.layers) and name in self.layers[0].fields
 
 
 def frames(capture: Path, key_log: Path | None) -> tuple[Frame, ...]:
-    """All frames with QUIC, except packets quoted in an ICMP message. Raises FileNotFoundError without tshark."""
+    """All frames with QUIC, except ICMP messages that quote a QUIC packet. Raises FileNotFoundError without tshark."""
     command = ["tshark", "-r", str(capture), "-Y", "quic && !icmp && !icmpv6", "-d", "udp.port==443,quic"]
     command += ["--disable-protocol", "http3", "-T", "pdml", "-J", "ip ipv6 udp quic tls"]
     if key_log is not None:
@@ -110,6 +110,6 @@ def _type(fields: Fields) -> str:
 
 
 def usable_key_log(logs: Sequence[Path]) -> Path | None:
-    """The first of the client's and the server's key log that has handshake secrets."""
+    """The first key log that has handshake secrets. The client's comes before the server's."""
     word = "SERVER_HANDSHAKE_TRAFFIC_SECRET"
     return next((log for log in logs if log.is_file() and f"\n{word}" in "\n" + log.read_text()), None)

@@ -1,1 +1,1 @@
-"""Tests of workers: no job is lost, no job counts twice, nothing is left behind; and their speed with many workers."""
+"""Tests of workers: no job is lost, no job counts twice, and no process or file is left behind."""

@@ -1,11 +1,11 @@
-"""Kills processes and cuts networks at random moments: tests that no job is lost, no job counts twice, and nothing is
-left behind.
+"""Kills processes and cuts networks at random moments. Tests that no job is lost, no job counts twice, and no process
+is left behind.
 
     sudo .venv/bin/python -m runner.validation.workers.kills --moments 100
 
-Runner and scheduler share a network namespace; each worker has its own. At each moment one of them is killed with
-SIGKILL, or a worker's cable is pulled; a few seconds later it starts again. Meanwhile runs of recorded jobs follow one
-another.
+Runner and scheduler share a network namespace; each worker has its own. At each moment one of these processes is killed
+with SIGKILL, or a worker's cable is pulled. A few seconds later the process starts again, or the cable is plugged in.
+Meanwhile runs of recorded jobs follow one another.
 """
 
 import os
@@ -27,9 +27,9 @@ from runner.validation.workers.recorded import Processes, recorded_run
 
 _HUB, _NETWORK = "bpw-hub", "10.99.0"
 _KINDS = ("runner", "scheduler", "worker", "network")
-_BACK = (0.5, 5.0)  # seconds until a process starts again; a cable stays out for up to ten times as long
-_LEFT_AFTER = 120.0  # seconds after which nothing may be left
-_STUCK = 300.0  # seconds of the last run
+_BACK = (0.5, 5.0)  # seconds until a process starts again; a cable stays unplugged for up to ten times as long
+_LEFT_AFTER = 120.0  # seconds after which no process may be left
+_STUCK = 300.0  # seconds that the last run may take
 
 
 def _ip(*words: str) -> None:
@@ -62,7 +62,7 @@ class Networks:
         self.remove()
 
     def remove(self) -> None:
-        """Remove all of them."""
+        """Remove all namespaces."""
         for name in self._names:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
@@ -129,7 +129,7 @@ class Trial:
         name = str(number) if kind == "worker" else kind
         process = self.alive[name]
         if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)  # alone: what it began must end by itself
+            os.kill(process.pid, signal.SIGKILL)  # its children are not killed: they must end by themselves
             process.wait()
         time.sleep(back)
         self.begin(name)
@@ -152,7 +152,7 @@ class Trial:
 
 
 def _processes_of(folder: Path) -> list[int]:
-    """Processes whose arguments name something in `folder`, and the judges that these processes started."""
+    """Processes with a path in `folder` in their arguments or environment, such as judges of workers."""
     left_over = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -173,10 +173,10 @@ def _processes_of(folder: Path) -> list[int]:
 @click.option("--seed", default=1, show_default=True)
 @click.option("--recording", type=click.Path(path_type=Path, exists=True), default=Path("runner/tests/recordings"))
 def main(moments: int, pause: float, seed: int, recording: Path, **sizes: Any) -> None:
-    """Kill and cut, then count."""
+    """Kill processes and cut networks, then count lost jobs and remaining processes."""
     workers: int = sizes["workers"]
     folder = Path(tempfile.mkdtemp(prefix="bentpipe-kills-"))
-    os.environ["TMPDIR"] = str(folder)  # of workers: what they leave is seen below
+    os.environ["TMPDIR"] = str(folder)  # for the workers; so `_processes_of` finds processes that they leave behind
     trial = Trial(folder, recording.resolve(), workers, sizes["jobs"], sizes["seconds"], random.Random(seed))
     with Networks(workers) as networks:
         try:

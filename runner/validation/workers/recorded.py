@@ -1,4 +1,4 @@
-"""A scheduler, or a worker that plays recorded jobs, in its own process.
+"""A scheduler, or a worker that plays recorded jobs, as a process.
 
 python -m runner.validation.workers.recorded schedule tls://127.0.0.1:8786 INVITATION
 python -m runner.validation.workers.recorded work tls://127.0.0.1:8786 INVITATION --recording FOLDER --seconds 2
@@ -40,7 +40,7 @@ from runner.workers.workers import Workers
 
 
 class Recorded:
-    """Plays each job as a copy of a recorded job that takes a given time."""
+    """Plays each job: copies a recorded job, and takes a given time for it."""
 
     images = False
 
@@ -102,7 +102,7 @@ class Processes:
 
 @contextmanager
 def processes(folder: Path) -> Iterator[Processes]:
-    """The processes of a campaign, with a scheduler's port that was free a moment ago."""
+    """The processes of a campaign. The port of the scheduler was free just before."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -141,7 +141,7 @@ def run_on(workers: Workers, folder: RunFolder, observer: Observer) -> None:
 
 
 class _Finished:
-    """Writes a line at once for each job that counts."""
+    """Writes a line immediately for each job that counts."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a")
@@ -153,7 +153,7 @@ class _Finished:
 
 @click.group()
 def main() -> None:
-    """Scheduler and workers with recorded jobs."""
+    """Run a scheduler, workers or a runner with recorded jobs."""
     use_dask()
 
 
