@@ -134,7 +134,7 @@ def _gunzip(stored: Data) -> bytes:
 def _pcap_records(file: CaptureFile) -> Records:
     data = file.data
     order, tick_ns = PCAP_MAGIC[data[:4]]
-    link_type = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF  # upper bits: FCS length, draft-ietf-opsawg-pcap §4
+    link_type = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF  # upper bits: FCS length, pcap draft §4
     captured_at = struct.Struct(order + "I").unpack_from
     headers = array("q")
     position, size, piece = 24, len(data), _PIECE

@@ -20,18 +20,18 @@ from runner.decode.rows import Rows
 from runner.decode.schema import CLIENT, MTU, SERVER
 
 _LONG_FORM = 0x80
-_PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is given back
+_PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is released
 _LEAST_FIRST_DCID = 8  # bytes of the destination connection ID in a client's first Initial packet (RFC 9000 §7.2)
 _LATELY = 64  # newest connections whose keys are tried for a packet of an unknown flow
-_SPLITS = 8  # after so many super-datagrams that could not be split only the last known size is tried
-_CLIENT_INITIAL = 1200  # bytes of UDP payload, the least (RFC 9000 §14.1)
+_SPLITS = 8  # failed splits of super-datagrams on a flow; afterwards, only the last known size is tried
+_CLIENT_INITIAL = 1200  # least bytes of UDP payload of a client's first datagram (RFC 9000 §14.1)
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
 _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
 
 
 class Decoder:
-    """Reads the datagrams of one capture once. After `run`, `rows` and `registry` hold the result."""
+    """Reads the datagrams of one capture once. After `run`, `rows` and `registry` contain the result."""
 
     def __init__(self, datagrams: Datagrams, sessions: dict[bytes, Session]) -> None:
         self.rows = Rows()
@@ -45,7 +45,7 @@ class Decoder:
         """Connection IDs of first flights with an unknown version that were answered by Version Negotiation."""
 
     def run(self, selected: Sequence[int] | Integers) -> None:
-        """Decode the datagrams with these numbers; their rows count from 0. Never raises for the content of packets."""
+        """Decode the datagrams with these numbers. Their rows count from 0. The content of packets raises no error."""
         source, registry = self._datagrams, self.registry
         numbers = np.asarray(selected, dtype=np.int64)
         self._times, self._lengths = source.time_ns[numbers], source.payload_length[numbers]
@@ -64,7 +64,7 @@ class Decoder:
         attribute(self.rows, source, numbers, registry)
 
     def _decode(self, first: int, numbers: Integers) -> None:
-        """Decode the datagrams with these numbers; `first`: the row of the first one."""
+        """Decode the datagrams with these numbers. `first`: the row of the first datagram."""
         source, registry = self._datagrams, self.registry
         columns = source.flow, source.start, source.end, source.payload_length, source.ip_length
         rows = zip(*(column[numbers].tolist() for column in columns), strict=True)
@@ -81,7 +81,8 @@ class Decoder:
                 self._retry_pending(registry.reverse(flow), short=short)
 
     def _packets(self, whole: Packet, flow: FlowState) -> int:
-        """Decode the coalesced packets (RFC 9000 §12.2) of the datagram `whole`; gives the index after the last one."""
+        """Decode the coalesced packets (RFC 9000 §12.2) of the datagram `whole`. Returns the index after the last
+        packet."""
         data, rows, datagram, start, end = self._data, self.rows, whole.datagram, whole.start, whole.end
         position, missing, index = start, whole.missing, whole.index
         while position < end:
@@ -116,7 +117,11 @@ class Decoder:
             flow.pending.append(packet)
 
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
-        """Whether the side of this connection ID, a side of this flow or of a new connection opens the packet."""
+        """Try to decrypt a packet with a short header. Returns False when no keys fit and the packet must wait.
+
+        The keys come from the side of its connection ID, from the sides of its flow and, on an unknown flow, from the
+        newest connections.
+        """
         data, start, end, registry = self._data, packet.start, packet.end, self.registry
         sides = []
         for length in registry.cid_lengths:
@@ -192,7 +197,7 @@ class Decoder:
     # Long headers
 
     def _long(self, packet: Packet, flow: FlowState) -> int:
-        """Decode one packet with a long header; gives the position of the next packet."""
+        """Decode one packet with a long header. Returns the position of the next packet."""
         end = packet.end
         packet.header = header = parse_long_header(self._data, packet.start, end)
         packet.end = header.end
@@ -223,8 +228,9 @@ class Decoder:
         return header.end
 
     def _is_another_first_flight(self, packet: Packet, header: LongHeader) -> bool:
-        """Whether a packet of an unknown version on a flow with connections begins another connection: its ID is new,
-        and its datagram as long as a first datagram must be. Otherwise the link has changed a version field."""
+        """Whether a packet of an unknown version begins another connection on a flow that has connections. Then its
+        connection ID is new, and its datagram is large enough for a first datagram. Otherwise the link has corrupted a
+        version field."""
         length = self._lengths[packet.datagram]
         return (
             bool(length >= _CLIENT_INITIAL) and header.dcid not in self.registry.cids and header.dcid not in self._tried
@@ -261,8 +267,8 @@ class Decoder:
         return header.type is PacketType.INITIAL and self._first_initial(packet, header, flow)
 
     def _first_initial(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
-        """Open an Initial packet with the keys of its own destination connection ID: it begins a client's first
-        flight."""
+        """Decrypt an Initial packet with keys from its own destination connection ID. If the keys fit, the packet
+        begins a client's first flight, and True is returned."""
         connection = self._continued(header, flow)
         largest = connection.sides[CLIENT].largest[INITIAL_SPACE] if connection else -1
         if packet.first_failed == largest:
@@ -279,7 +285,7 @@ class Decoder:
             flow.orphan = None
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
-        else:  # after a Retry the client sends the ClientHello again; a misbehaving client sends another one
+        else:  # after a Retry the client sends its ClientHello again; a faulty client sends a different ClientHello
             connection.sides[CLIENT].crypto(INITIAL_SPACE).restart()
         connection.add_initial_dcid(header.dcid)
         client = connection.sides[CLIENT]
@@ -289,7 +295,8 @@ class Decoder:
         return True
 
     def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
-        """The connection that this first flight continues: after a Retry or a Version Negotiation packet."""
+        """The connection that this first flight continues after a Retry or a Version Negotiation packet; None when
+        there is none."""
         for side in flow.sides:
             connection = side.connection
             if side.sender == CLIENT and (header.dcid in connection.retry_scids or not connection.initial_dcids):
@@ -299,7 +306,7 @@ class Decoder:
     def _accept_long(
         self, packet: Packet, header: LongHeader, side: Side, opened: tuple[int, bytes, int, Protection]
     ) -> None:
-        """Write the row and the frames of a decrypted packet, and learn from them."""
+        """Write the row and the frames of a decrypted packet, and update the connection."""
         number, plain, first, protection = opened
         space = SPACE_OF[header.type]
         rows, row = self.rows, packet.row
@@ -330,7 +337,8 @@ class Decoder:
             self.registry.learn(side, space, events, row)
 
     def _version_negotiation(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        """Attribute a Version Negotiation packet: it has the client's connection IDs, swapped (RFC 9000 §17.2.1)."""
+        """Assign a Version Negotiation packet to a connection. The packet contains the two connection IDs of the
+        client's packet in swapped order (RFC 9000 §17.2.1)."""
         registry = self.registry
         orphan = registry.reverse(flow).orphan
         if orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
@@ -362,7 +370,8 @@ class Decoder:
         return self._attempt_long(packet, packet.header, flow)
 
     def _retry_pending(self, flow: FlowState, *, short: bool = True) -> None:
-        """Try the waiting packets of a flow again; with `short`, those with short headers, too."""
+        """Try to decrypt the waiting packets of a flow again. Without `short`, packets with short headers keep
+        waiting."""
         pending, credit = flow.pending, self.registry.credit
         if not pending or credit <= 0:
             return
@@ -374,7 +383,8 @@ class Decoder:
             ]
 
     def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
-        """Try packets again at the end of the file: the capture may lack the beginning of their connections."""
+        """At the end of the file, try to decrypt the waiting packets of a flow in other ways: the capture may lack the
+        beginning of their connections."""
         waiting = []
         for packet in flow.pending:
             packet.begin_pass()
@@ -385,7 +395,7 @@ class Decoder:
         flow.pending = waiting
 
     def _adopt_orphans(self) -> None:
-        """Make a connection for each first flight of an unknown version that no server answered."""
+        """Create a connection for each first flight of an unknown version that no server answered."""
         orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in self.registry.flows if flow.orphan is not None]
         for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
             length = self._lengths[datagram]
@@ -394,8 +404,8 @@ class Decoder:
                 connection.original_version, connection.odcid = orphan.version, orphan.dcid
 
     def _split(self, whole: Packet, index: int, flow: FlowState) -> None:
-        """Decode a super-datagram: several datagrams that segmentation offload had not yet cut when they were
-        captured."""
+        """Decode a super-datagram: one record that contains several datagrams, because it was captured before
+        segmentation offload separated them."""
         rows, row = self.rows, len(self.rows) - 1
         if rows.get(row, columns.TYPE) != PacketType.ONE_RTT or rows.get(row, columns.DECRYPTED):
             return

@@ -1,4 +1,4 @@
-"""Two captures → the first packet in which they differ."""
+"""Finds the first packet in which two captures differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _IPV4, _IPV6 = b"\x08\x00", b"\x86\xdd"
 class Difference:
     """The first difference between the packets of two runs of a job."""
 
-    side: str  # the capture at this end: client or server
+    side: str  # the end of the link where the captures were made: client or server
     number: int  # number of the packet in that capture, from 1
     time: float  # s since the capture's first packet
     what: str
@@ -63,14 +63,14 @@ def _describe(first: Packet | None, second: Packet | None) -> str:
 
 
 def _payload(frame: bytes) -> int:
-    """Position of the UDP payload in a frame; 0: the frame is neither IPv4 nor IPv6."""
+    """The position of the UDP payload in a frame; 0 when the frame is neither IPv4 nor IPv6."""
     if frame[12:14] == _IPV4 and len(frame) > _ETHERNET:
         return _ETHERNET + 4 * (frame[_ETHERNET] & 15) + _UDP
     return _ETHERNET + 40 + _UDP if frame[12:14] == _IPV6 else 0
 
 
 def _place(frame: bytes, at: int) -> str:
-    """Byte `at` of a frame, named by its header or payload."""
+    """The place of byte `at` of a frame in words, such as `byte 4 of the UDP payload`."""
     payload = _payload(frame)
     if not payload or at < _ETHERNET:
         return f"byte {at} of the frame"

@@ -1,4 +1,4 @@
-"""The bytes of a capture file, and numbers at many positions of it at once."""
+"""Reads the bytes of a capture file, and numbers at many positions of the file at once."""
 
 import hashlib
 import mmap
@@ -25,7 +25,8 @@ def file_bytes(path: Path) -> Data:
 
 
 def release(data: Data) -> None:
-    """Give the memory of a mapped file back; later reads load its pages again. The judge's limit counts them."""
+    """Release the memory of a mapped file, because the judge's memory limit counts it. Later reads load the pages
+    again."""
     if isinstance(data, mmap.mmap):
         data.madvise(mmap.MADV_DONTNEED)
 
@@ -63,6 +64,6 @@ class NumbersAt:
         return numbers
 
     def rows(self, positions: Integers, size: int) -> npt.NDArray[np.uint8]:
-        """`size` bytes from each position, which must lie within the file."""
+        """The `size` bytes from each position on. They must lie within the file."""
         rows: npt.NDArray[np.uint8] = self._bytes[positions[:, None] + np.arange(size)]
         return rows

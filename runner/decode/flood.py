@@ -1,4 +1,4 @@
-"""Endpoints that flood the link. The size of the captures shows it: they are too large to decode."""
+"""Detects endpoints that flood the link. The captures of such a job are too large to decode."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord
 from runner.units import MIB
 
-_LEAST = 16 * MIB  # bytes; no case with small files comes near, and decoding takes about ten times that in memory
+_LEAST = 16 * MIB  # much more than cases with small files need; decoding takes about ten times as much memory
 _PER_BYTE = 8  # bytes of a capture per byte of the files
-_HEADERS = 4  # bytes of a capture per byte of its packets, at most
-_CLEARLY = 1.5  # ratio of sent bytes; the queue of the link drops most of a flood, so the far capture is smaller
+_HEADERS = 4  # most bytes of a capture file per byte of its packets
+_CLEARLY = 1.5  # ratio of sent bytes above which one endpoint is at fault
 
 
 def flood_limit(file_sizes: Sequence[int]) -> int:
@@ -41,7 +41,7 @@ def flood(artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: L
 
 
 def _sent(client: int, server: int, truth: LinkTruth) -> tuple[int, int]:
-    """Bytes that each endpoint sent. A capture that is larger than all that the link took, with the headers of its
-    records, holds frames that are no packets: only the endpoint at that end can have sent them."""
+    """The bytes that each endpoint sent. A capture can be larger than all packets that entered the link, with their
+    record headers. Then the capture contains other frames, and only the endpoint at that end can have sent them."""
     carried = _HEADERS * (truth.forward.bytes_in + truth.return_.bytes_in) + 2 * LARGEST_KEY_LOG
     return truth.return_.bytes_in + max(0, client - carried), truth.forward.bytes_in + max(0, server - carried)

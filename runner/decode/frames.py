@@ -1,7 +1,8 @@
 """QUIC frames: RFC 9000 §19, DATAGRAM (RFC 9221 §4), ACK_FREQUENCY and IMMEDIATE_ACK (draft-ietf-quic-ack-frequency),
-TIME_STAMP (draft-huitema-quic-ts), which picoquic sends to itself in every packet with an ACK.
+TIME_STAMP (draft-huitema-quic-ts). Between two picoquic endpoints, every packet with an ACK has a TIME_STAMP.
 
-This is the innermost loop of the decoder: rows are written as flat integers, which `tables` makes into columns.
+These functions are the innermost loop of the decoder. They write rows as flat integers; `tables` converts the rows to
+columns.
 """
 
 from collections.abc import Callable
@@ -59,7 +60,7 @@ STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
 
 
 class FrameRows:
-    """Frames of all packets so far; the docstring of each field with rows has its columns."""
+    """The frames of all packets so far. The docstring of each field with rows lists the columns of these rows."""
 
     __slots__ = (
         "acks",
@@ -95,7 +96,7 @@ class FrameRows:
         """One per row of `others`."""
 
     def settle(self) -> None:
-        """Store the rows so far with less memory."""
+        """Move the rows so far to arrays, which need less memory."""
         for rows in (self.streams, self.acks, self.ranges, self.others):
             rows.settle()
 
@@ -103,7 +104,8 @@ class FrameRows:
 def varint(data: Data, position: int) -> tuple[int, int]:
     """The variable-length integer at `position` and the position after it (RFC 9000 §16).
 
-    IndexError when `data` ends before it. An integer that is cut off gives a position after the end of `data`.
+    Raises IndexError when `position` is after the end of `data`. When the integer is cut off, the returned position is
+    after the end of `data`.
     """
     first = data[position]
     if first < 0x40:
@@ -113,10 +115,10 @@ def varint(data: Data, position: int) -> tuple[int, int]:
 
 
 def parse_frames(plain: bytes, packet: int, space: int, rows: FrameRows) -> list[Event]:
-    """Append the frames of a packet's payload to `rows`; gives the frames from which the connection learns.
+    """Append the frames of a packet's payload to `rows`. Returns the frames that change the state of the connection.
 
     A frame of an unknown type, or with contradicting lengths, becomes one row of type `unknown` with the rest of the
-    payload: frames have no common length field, so nothing after it can be read (RFC 9000 §12.4).
+    payload. Frames have no common length field, so later frames of the packet can't be read (RFC 9000 §12.4).
     """
     rows.packet, rows.space = packet, space
     events: list[Event] = []
@@ -152,7 +154,7 @@ def _unknown(plain: bytes, position: int, frame: int, rows: FrameRows) -> None:
 
 
 def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
-    """Read a STREAM frame (RFC 9000 §19.8). Gives the position after the frame, 0 when it is malformed."""
+    """Read a STREAM frame (RFC 9000 §19.8). Returns the position after the frame; 0 when the frame is malformed."""
     kind = plain[position]
     stream_id, position = varint(plain, position + 1)
     offset = 0
@@ -173,7 +175,7 @@ def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
 
 
 def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
-    """Read an ACK frame (RFC 9000 §19.3). Gives the position after the frame, 0 when it is malformed."""
+    """Read an ACK frame (RFC 9000 §19.3). Returns the position after the frame; 0 when the frame is malformed."""
     kind = plain[position]
     largest, position = varint(plain, position + 1)
     delay, position = varint(plain, position)
@@ -184,7 +186,7 @@ def _ack(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
     if count > len(plain) - position:
         return 0
     for _ in range(count):
-        # Almost all gaps and lengths have one byte, and with loss a trace has hundreds of thousands of them.
+        # Almost all gaps and lengths have one byte, and a trace with loss has hundreds of thousands of gaps.
         gap = plain[position]
         if gap < 0x40:
             position += 1
@@ -215,7 +217,7 @@ def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: lis
     kind, after = varint(plain, position)
     if kind == 0:
         if plain[position]:
-            return 0  # a type 0 in several bytes, which RFC 9000 §12.4 forbids: no run of zeros begins here
+            return 0  # type 0 is encoded in several bytes (RFC 9000 §12.4 forbids this), so no run of zeros begins
         # A run of PADDING is one row, up to the first byte that is not 0.
         length = len(plain) - position - len(plain[position:].lstrip(b"\0"))
         rows.others.tail += (rows.packet, frame, 0, NONE, NONE, length, NONE)
@@ -312,7 +314,7 @@ def _datagram(plain: bytes, position: int) -> Fields:
 
 
 def _ack_frequency(plain: bytes, start: int) -> Fields:
-    """Read ACK_FREQUENCY: the sequence number becomes the value, all four fields as sent the payload."""
+    """Read ACK_FREQUENCY. The value is the sequence number; the payload is the bytes of all four fields."""
     sequence, position = varint(plain, start)
     for _ in range(3):  # Ack-Eliciting Threshold, Requested Max Ack Delay, Reordering Threshold
         _, position = varint(plain, position)

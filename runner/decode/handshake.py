@@ -90,8 +90,8 @@ class CryptoStream:
 
 
 def _vector(data: bytes, position: int, size: int) -> tuple[bytes, int]:
-    """The TLS vector at `position` whose length takes `size` bytes, and the position after it. IndexError when `data`
-    ends before the vector."""
+    """The TLS vector at `position`, and the position after the vector. `size`: bytes of the vector's length field.
+    Raises IndexError when the vector is cut off."""
     start = position + size
     end = start + int.from_bytes(data[position:start])
     if end > len(data):
@@ -100,7 +100,7 @@ def _vector(data: bytes, position: int, size: int) -> tuple[bytes, int]:
 
 
 def _numbers(data: bytes) -> list[int]:
-    """`data` as numbers of two bytes each. IndexError when a byte is left over."""
+    """`data` as numbers of two bytes each. Raises IndexError when a byte is left over."""
     if len(data) % 2:
         raise IndexError
     return list(struct.unpack(f">{len(data) // 2}H", data))
@@ -129,7 +129,7 @@ class Hello:
 
 @lru_cache(maxsize=4)
 def parse_client_hello(body: bytes) -> Hello | None:
-    """A ClientHello (RFC 8446 §4.1.2); None when it is malformed. The same bytes give the same object: don't change
+    """A ClientHello (RFC 8446 §4.1.2); None when it is malformed. The result is cached, so callers must not change
     it."""
     try:
         hello = Hello(random=body[2:34])
@@ -184,7 +184,7 @@ def early_data_size(body: bytes) -> int | None:
 
 
 def _extensions(data: bytes, hello: Hello) -> None:
-    """Write the extensions of a message into `hello`. IndexError when a length contradicts the data."""
+    """Write the extensions of a message into `hello`. Raises IndexError when a length contradicts the data."""
     position, end = 0, len(data)
     while position < end:
         kind = data[position] << 8 | data[position + 1]

@@ -1,4 +1,4 @@
-"""Rows of integers that are collected one by one and read as columns."""
+"""Rows of integers. They are added one by one, and later read as columns."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from runner.decode.columns import Integers, no_integers
 class IntegerRows:
     """Rows of `width` integers of 64 bits.
 
-    New rows are appended to the flat list `tail`, which is fast; `settle` moves them into an array, which takes a
+    New rows are appended to the flat list `tail`, because this is fast. `settle` moves them to an array, which needs a
     fifth of the memory.
     """
 
@@ -31,12 +31,13 @@ class IntegerRows:
         return self.settled + len(self.tail) // self.width
 
     def settle(self) -> None:
-        """Move the rows out of `tail`. OverflowError when a number has more than 64 bits."""
+        """Move the rows from `tail` to an array. Raises OverflowError when a number has more than 64 bits."""
         if self.tail:
             self.add(np.array(self.tail, dtype=np.int64).reshape(-1, self.width))
 
     def add(self, block: Integers) -> None:
-        """Append many rows at once; `tail` must hold no rows but those of the block."""
+        """Append many rows at once, and empty `tail`. Before the call, `tail` must be empty or contain the same
+        rows."""
         self._starts.append(self.settled)
         self._blocks.append(block)
         self.settled += len(block)
@@ -67,14 +68,14 @@ class IntegerRows:
             self._blocks[block][row - self._starts[block]] = values
 
     def column(self, number: int) -> Integers:
-        """One number of every row, as an array of its own."""
+        """One column of all rows, as a new array."""
         self.settle()
         if not self._blocks:
             return no_integers()
         return np.concatenate([block[:, number] for block in self._blocks])
 
     def set_column(self, number: int, rows: Integers, values: Integers) -> None:
-        """Set one number of many rows."""
+        """Set the values of one column in many rows."""
         self.settle()
         column = self.column(number)
         column[rows] = values
@@ -82,5 +83,5 @@ class IntegerRows:
             block[:, number] = column[start : start + len(block)]
 
     def matrix(self) -> npt.NDArray[np.int64]:
-        """All rows."""
+        """All rows as one array."""
         return np.stack([self.column(number) for number in range(self.width)], axis=1)

@@ -14,7 +14,7 @@ _ETHERNET = 14  # bytes of the Ethernet header
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One IP packet. `number` as Wireshark counts, `time_ns` since 1970, `payload` above TCP or UDP, in bytes.
+    """One IP packet. `number`: its number in Wireshark. `time_ns`: since 1970. `payload`: bytes of TCP or UDP payload.
 
     `ip_at`, `upper_at` and `payload_at` are the positions of the headers and the payload in the file. Ports are 0 in
     protocols without ports.
@@ -30,7 +30,7 @@ class Packet:
     sequence: int
     flags: int
     length: int  # bytes of the IP packet
-    payload: int  # bytes by the headers; the capture may have fewer
+    payload: int  # bytes according to the headers; the capture may contain fewer bytes
     ip_at: int
     upper_at: int
     payload_at: int
@@ -49,17 +49,17 @@ class Packet:
 
     @property
     def syn(self) -> bool:
-        """Whether the packet is the first TCP segment of either side."""
+        """Whether the packet is a TCP SYN or SYN-ACK."""
         return self.protocol == TCP and bool(self.flags & _SYN)
 
     @property
     def answers(self) -> bool:
-        """Whether the packet is a SYN that acknowledges another SYN."""
+        """Whether the packet is a TCP SYN-ACK."""
         return self.syn and bool(self.flags & _ACK)
 
 
 def offsets(segments: Sequence[Packet]) -> list[int]:
-    """Offset of each segment in one TCP stream, in bytes; the first segment has offset 2 GiB.
+    """The offset of each segment in one TCP stream, in bytes. The first segment gets offset 2 GiB.
 
     Sequence numbers wrap (RFC 9293 §3.4), and the first captured segment need not be the first of the stream, so
     offsets below 2 GiB occur. No stream has more than 2 GiB.

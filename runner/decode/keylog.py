@@ -11,9 +11,9 @@ APPLICATION = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
 EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
 _LABELS = frozenset((*HANDSHAKE, *APPLICATION, EARLY))
 
-MOST_SECRETS = 4  # different secrets of one label and session that are read from one key log
+MOST_SECRETS = 4  # most secrets of one label and session that are read from one key log
 
-LARGEST_KEY_LOG = 1 << 20  # bytes that are read of a key log; a connection has five lines of at most 200 bytes
+LARGEST_KEY_LOG = 1 << 20  # most bytes that are read of a key log; a connection has five lines of at most 200 bytes
 
 Session = dict[str, tuple[bytes, ...]]
 """Label of the secret → the secrets: 32 bytes for the SHA-256 suites, 48 for SHA-384. There are several secrets where
@@ -22,7 +22,7 @@ is right."""
 
 
 def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict[bytes, Session]:
-    """Client random → session, from several key logs together. Lines without a secret of QUIC are skipped."""
+    """Client random → session, merged from several key logs. Lines without a secret of QUIC are skipped."""
     sessions: dict[bytes, Session] = {}
     for path in paths:
         try:

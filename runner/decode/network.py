@@ -1,4 +1,4 @@
-"""Captured frames → UDP datagrams: link layers, IPv4, IPv6, UDP."""
+"""Finds UDP datagrams in captured frames: reads link layers, IPv4, IPv6 and UDP."""
 
 import ipaddress
 from dataclasses import dataclass, field
@@ -84,7 +84,8 @@ def read_datagrams(file: CaptureFile) -> Datagrams:
 
 
 class _Reader:
-    """Reads the headers of one capture: of many records at once where they are usual, one by one elsewhere."""
+    """Reads the headers of one capture. Usual headers are read for many records at once, unusual headers one by
+    one."""
 
     def __init__(self, file: CaptureFile) -> None:
         self._data = file.data
@@ -110,8 +111,8 @@ class _Reader:
         return result
 
     def _piece(self, rows: Integers) -> Integers:
-        """The datagrams in these records: rows with row of the record, flow, start, end, payload length, IP length and
-        ECN codepoint."""
+        """The datagrams in these records, as seven columns: row of the record, flow, start, end, payload length, IP
+        length, ECN codepoint."""
         ip = self._network_layer(rows)
         rows, ip = rows[ip >= 0], ip[ip >= 0]
         end = self._records.end[rows]
@@ -126,7 +127,7 @@ class _Reader:
         is_v4 = is_v4[kept]
         flow = self._flows(ip, udp, is_v4)
         ecn = np.where(is_v4, self._numbers_at(ip + 1), self._numbers_at(ip + 1) >> 4) & 3
-        # Segmentation offload of very large packets leaves the length fields at 0.
+        # In very large packets of segmentation offload, the length fields are 0. Such packets are left out.
         length = self._numbers_at(udp + 4, 2) - 8
         self._result.skip("without payload", int((length == 0).sum()))
         self._result.skip("with a wrong UDP length", int((length < 0).sum()))
@@ -152,7 +153,7 @@ class _Reader:
         """Per packet: position of the UDP header (-1: no whole UDP datagram), length of the IP packet in bytes."""
         numbers_at = self._numbers_at
         protocol = np.where(is_v4, numbers_at(ip + 9), numbers_at(ip + 6))
-        # IPv4: more fragments, or an offset (RFC 791).
+        # An IPv4 fragment has the flag More Fragments or an offset (RFC 791).
         fragment = is_v4 & (protocol == _UDP) & (numbers_at(ip + 6, 2) & 0x3FFF != 0)
         self._result.fragments += int(fragment.sum())
         self._result.skip("IP fragments", int(fragment.sum()))
@@ -206,8 +207,8 @@ def _network_layer(data: Data, frame: int, end: int, link_type: int) -> int:
 
 
 def _after_ppp_header(data: Data, frame: int) -> int:
-    """Position after a PPP header (RFC 1661, 1662): address and control may be absent, the protocol may have one
-    byte."""
+    """The position after a PPP header (RFC 1661, 1662). In this header, the fields address and control may be absent,
+    and the protocol field may have only one byte."""
     position = frame + 2 if data[frame : frame + 2] == b"\xff\x03" else frame
     return position + 1 if data[position : position + 1] in (b"\x21", b"\x57") else position + 2
 
@@ -219,7 +220,7 @@ def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
     header, position = data[ip + 6], ip + 40
     while (header in _IPV6_EXTENSIONS or header == _IPV6_FRAGMENT) and position + 8 <= end:
         if header == _IPV6_FRAGMENT:
-            # With offset 0 and no more fragments it is a whole packet, an atomic fragment (RFC 6946).
+            # An atomic fragment (RFC 6946) has offset 0 and no flag More Fragments: it is a whole packet.
             if data[position + 2] or data[position + 3] & 0xF9:
                 if data[position] == _UDP:
                     result.fragments += 1

@@ -28,7 +28,7 @@ _TYPES = {VERSION_1: _V1_TYPES, VERSION_2: _V2_TYPES}
 
 @dataclass(slots=True)
 class LongHeader:
-    """A long header at data[start:end] of the capture file. `dcid` and `scid` are empty when it is cut off."""
+    """A long header at data[start:end] of the capture file. `dcid` and `scid` are empty when they are cut off."""
 
     type: PacketType
     version: int

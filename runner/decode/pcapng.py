@@ -1,7 +1,8 @@
-"""pcap + key logs → pcapng with the secrets inside. Wireshark decrypts such a file without further settings.
+"""Converts a pcap file to a pcapng file that contains the TLS secrets. Wireshark decrypts such a file without further
+settings.
 
-Format: draft-ietf-opsawg-pcapng; the secrets are a Decryption Secrets Block. Written by hand: python-pcapng has had no
-release since 2022, and `editcap --inject-secrets` would have to be installed.
+Format: draft-ietf-opsawg-pcapng; the secrets are in a Decryption Secrets Block. bentpipe writes this format itself,
+because python-pcapng has had no release since 2022, and users would have to install `editcap --inject-secrets`.
 """
 
 import re
@@ -22,10 +23,12 @@ _TAIL = struct.Struct("<I")
 
 
 def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
-    """Replace a pcap file by a pcapng file beside it that begins with the secrets of the key logs; returns its path.
+    """Replace a pcap file by a pcapng file that begins with the secrets of the key logs. Returns the path of the new
+    file.
 
-    Packets keep their order, times and lengths. A file that is missing, no pcap file, cut off, or without secrets stays
-    unchanged, and its path is returned, so that readers see the damage. Reads and writes packet by packet.
+    Packets keep their order, times and lengths. Nothing changes, and `capture` is returned, when there are no secrets,
+    or when `capture` is missing, cut off, or no pcap file: then its readers report the damage. Packets are read and
+    written one by one.
     """
     secrets = _secrets(key_logs)
     if not secrets or not capture.is_file():
@@ -43,17 +46,18 @@ def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
 
 
 def _secrets(key_logs: Iterable[Path]) -> bytes:
-    """The lines with secrets of all key logs, each line once: client and server usually write the same lines.
+    """The lines with secrets of all key logs. Each line occurs once, although client and server usually write the same
+    lines.
 
-    Only the beginning of each log is read: the log of one endpoint must not make both captures large.
+    Only the beginning of each log is read, so that the log of one endpoint can't make both captures large.
     """
     logs = (read_head(path, size=LARGEST_KEY_LOG) for path in key_logs)
     return b"".join(dict.fromkeys(line + b"\n" for log in logs for line in _lines(log)))
 
 
 def _lines(log: bytes) -> Iterator[bytes]:
-    """The secrets of one key log, at most as many of each label and session as a reader takes from one log: false
-    secrets of one endpoint must not displace those of its peer."""
+    """The lines with secrets of one key log, at most MOST_SECRETS for each label and session. So the false secrets of
+    one endpoint can't displace the secrets of its peer."""
     counts: dict[bytes, int] = {}
     for line in map(bytes.strip, log.splitlines()):
         if _SECRET.fullmatch(line):
@@ -64,7 +68,7 @@ def _lines(log: bytes) -> Iterator[bytes]:
 
 
 def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:
-    """Write the secrets and the packets of `source` to `file`. False when the source is no whole pcap file."""
+    """Write the secrets and the packets of `source` to `file`. False when the source is no complete pcap file."""
     header = source.read(24)
     if len(header) < 24 or header[:4] not in PCAP_MAGIC:
         return False
@@ -72,7 +76,7 @@ def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:
     snap_length, link_type = struct.unpack_from(order + "II", header, 16)
     resolution = 9 if tick_ns == 1 else 6  # if_tsresol: negative power of 10
     file.write(_SECTION)
-    # An interface with one option of one byte, code 9, and the end of options.
+    # An Interface Description Block with one option (code 9, one byte) and the end of options.
     file.write(struct.pack("<IIHHIHHBxxxII", 1, 32, link_type & 0xFFFF, 0, snap_length, 9, 1, resolution, 0, 32))
     padding = -len(secrets) % 4
     length = 20 + len(secrets) + padding
@@ -86,7 +90,7 @@ def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:
 
 
 def _blocks(source: BinaryIO, order: str, per_second: int) -> Iterator[bytes]:
-    """An Enhanced Packet Block for each record of a pcap file; empty where it is cut off or damaged."""
+    """An Enhanced Packet Block for each record of a pcap file. An empty block: the file is cut off or damaged here."""
     record = struct.Struct(order + "IIII")
     while header := source.read(16):
         if len(header) < 16:
