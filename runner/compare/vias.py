@@ -1,5 +1,6 @@
-"""Compares the middleboxes of one run with one of them, separately for each pair and case. Jobs of one iteration that
-ran close together had the same weather on a real link, so their times are compared as pairs."""
+"""Compares the middleboxes of one run with a reference middlebox, separately for each pair and case. Jobs of the same
+iteration that ran shortly after each other had the same weather on a real link, so their times are compared as
+pairs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from runner.model.result import Outcome, Result
 from runner.stats.versus import Versus, versus
 from runner.store import RunFolder
 
-_SHARED_SECONDS = 600.0  # from one job's end to the other's start: a link has the same weather and load that long
+_SHARED_SECONDS = 600.0  # longest time from one job's end to the next job's start with the same weather and load
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViaChange:
-    """Times of one pair in one case through `via`, compared with those through the reference."""
+    """The times of one pair in one case through `via`, compared with the times through the reference."""
 
     server: str
     client: str
@@ -28,7 +29,8 @@ class ViaChange:
 
 
 def time_of(result: Result) -> float | None:
-    """Seconds of a delivery or a page load; infinite for a failed attempt, None for a job that was no attempt."""
+    """The time of a delivery or a page load in seconds; infinite for a failed attempt. None for a job that is not an
+    attempt."""
     if result.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
         return None
     measured = result.sample.ttlb if result.sample is not None and result.outcome is Outcome.SUCCEEDED else None
@@ -41,7 +43,7 @@ def times_of(results: Iterable[Result]) -> list[float]:
 
 
 def pairs_of(ours: Iterable[Result], reference: Iterable[Result]) -> list[tuple[float, float]]:
-    """The times of jobs with the same iteration that ran within ten minutes of each other."""
+    """The times of two jobs as a pair, for all jobs of the same iteration that ran within ten minutes of each other."""
     partners = {result.iteration: result for result in reference}
     comparisons = []
     for result in ours:
@@ -54,17 +56,18 @@ def pairs_of(ours: Iterable[Result], reference: Iterable[Result]) -> list[tuple[
 
 
 def _adjacent(earlier: Result, other: Result) -> bool:
-    """True when the second job started within ten minutes after the first ended; False when a time is unknown."""
+    """True when the later job started at most ten minutes after the end of the earlier job. False when a start is
+    unknown."""
     first, second = sorted((earlier, other), key=lambda result: result.started_unix_s)
     between = second.started_unix_s - (first.started_unix_s + first.wall_s)
     return first.started_unix_s > 0 and between <= _SHARED_SECONDS
 
 
 def compare_vias(folder: RunFolder) -> tuple[str, list[ViaChange]]:
-    """The reference's name, and the comparison of every other middlebox with it. The reference is the direct way, or
-    the run's first middlebox.
+    """The name of the reference, and the comparison of every other middlebox with the reference.
 
-    Raises UsageError when the run has one middlebox or none.
+    The reference is `none` (no middlebox) when the run has it, otherwise the run's first middlebox. Raises UsageError
+    when there is nothing to compare with the reference.
     """
     vias = folder.run.vias
     if len(vias) < 2:

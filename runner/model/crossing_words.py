@@ -7,7 +7,8 @@ from runner.units import format_size
 
 
 def carried(crossing: Crossing) -> Iterator[str]:
-    """In words, what proves how it was carried."""
+    """Sentences with the counts that show how the traffic crossed the satellite link: IP bytes, and TCP connections
+    that ended at a box."""
     yield (
         f"{format_size(crossing.client_bytes)} of IP at the client; on the satellite link "
         f"{format_size(crossing.inner_bytes)} between client and server, "

@@ -16,7 +16,8 @@ class Deployment(ABC):
     def run(self, job: Job, folder: Path, *, attempt: int) -> object:
         """Run `job` and leave its artifacts in `folder`, `evidence.json` last. `attempt` counts from 1.
 
-        Raises LaneError when the harness can't run the job. BudgetError and HostRefusedError end the lane alone.
+        Raises LaneError when the harness can't run the job. After a BudgetError or a HostRefusedError, this lane ends
+        and the other lanes continue.
         """
 
     @abstractmethod
@@ -24,9 +25,10 @@ class Deployment(ABC):
         """Make running jobs end soon."""
 
     def lane_of(self, job: Job) -> int | None:  # noqa: ARG002 - for deployments whose lanes differ
-        """The lane that alone may run `job`; None when each lane may."""
+        """The only lane that may run `job`; None when every lane may run it."""
         return None
 
     def resting(self, lane: int) -> str:  # noqa: ARG002 - for deployments whose lanes differ
-        """A sentence that says why the lane starts no job now, and until when. Empty when it may start jobs."""
+        """A sentence with the reason why the lane starts no job now, and with the time until which it waits. Empty when
+        the lane may start jobs."""
         return ""

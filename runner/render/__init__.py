@@ -1,4 +1,4 @@
-"""Results → site. Drawn from stored results alone: no test case, no decoder, no engine is needed."""
+"""Draws the site from stored results. It needs only these results: no test case, no decoder and no Docker Engine."""
 
 from runner.render.site import UndrawableRunError, render
 

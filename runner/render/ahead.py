@@ -1,4 +1,5 @@
-"""Middleboxes in sentences: the leading middlebox over each link, its margin, and what an eavesdropper sees."""
+"""Sentences about middleboxes: the leading middlebox over each link, its margin, and the data that an eavesdropper
+sees."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,19 @@ _MOST_NAMED = 3
 
 
 def sentences(view: RunView, rows: Sequence[Row]) -> list[str]:
-    """The sentences of a run that tests only middleboxes: plan and outcomes, the leading middleboxes, what an
+    """The sentences of a run that tests only middleboxes: plan and outcomes, the leading middleboxes, the data that an
     eavesdropper sees, failures."""
     return [words.run_sentence(view.run, view.results.values()), *findings(rows, visibility(view)), *_wrong(view)]
 
 
 def findings(rows: Sequence[Row], looked: dict[str, tuple[int, int]]) -> list[str]:
-    """Sentences about the leading middlebox over each link, its margin, and what an eavesdropper sees; none without
-    middleboxes."""
+    """Sentences about the leading middlebox over each link, its margin, and the data that an eavesdropper sees. Empty
+    when the run has no middlebox."""
     return [*_leaders(rows), *_clearest(rows), *_visible(looked)]
 
 
 def _decided(rows: Sequence[Row]) -> list[tuple[Row, Winner]]:
-    """Rows in which one middlebox was measured against another."""
+    """The rows in which at least two middleboxes were measured."""
     return [(row, row.winner) for row in rows if row.winner is not None and row.winner.second]
 
 

@@ -1,4 +1,4 @@
-"""The axis system of all drawings: the area of the values, ticks, grid and names. Inline SVG."""
+"""The axes of all drawings, as inline SVG: the area of the values, ticks, grid and names."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from markupsafe import Markup, escape
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One axis. `end`: its highest value; 0 chooses it from the values. `reference`: a value that gets a line with its
-    name."""
+    """One axis. `end`: its highest value; with 0 it is chosen from the values. `reference`: a value that is marked by a
+    line and a name."""
 
     label: str
     end: float = 0.0
     reference: float | None = None
     reference_label: str = ""
     dates: bool = False  # values are Unix times
-    unit: float = 1.0  # of the numbers at the ticks, in the unit of the values
+    unit: float = 1.0  # the unit of the numbers at the ticks, expressed in the unit of the values
     named: Sequence[tuple[float, str]] = ()  # the only ticks: their places and texts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Area:
-    """The rectangle of the values and what it shows."""
+    """The rectangle in which values are drawn, and the ranges of values that it shows."""
 
     left: float
     top: float
@@ -34,13 +34,14 @@ class Area:
     y: tuple[float, float] = (0.0, 1.0)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Place of a value in the drawing."""
+        """The place of a point in the drawing."""
         across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1.0)
         up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1.0)
         return self.left + self.width * across, self.top + self.height * (1 - up)
 
     def inside(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Places of points in order of x; a line that leaves the area at its right is cut off by interpolation."""
+        """The places of points, which are in the order of x. A line that leaves the area at the right is cut at the
+        edge by interpolation."""
         inside: list[tuple[float, float]] = []
         for x, y in points:
             if x > self.x[1]:
@@ -54,27 +55,27 @@ class Area:
 
 @dataclass(kw_only=True)
 class Drawing:
-    """SVG in the making."""
+    """An SVG drawing to which parts are added."""
 
     width: float
     height: float
     title: str
     parts: list[str] = field(default_factory=list)
     css: str = "chart"
-    linked: bool = False  # True when it holds links: then its ARIA role is not an image
+    linked: bool = False  # True when the drawing has links; its ARIA role is then `group` instead of `img`
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", css: str = "", turn: bool = False) -> None:
-        """A label; `turn` writes it upwards."""
+        """Add a label. With `turn` it is written upwards."""
         turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turn else ""
         named = f' class="{css}"' if css else ""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}{turned}>{escape(text)}</text>')
 
     def line(self, d: str, css: str) -> None:
-        """A path."""
+        """Add a path."""
         self.parts.append(f'<path class="{css}" d="{d}"/>')
 
     def done(self) -> Markup:
-        """The whole element."""
+        """The finished SVG element."""
         inside = "".join(self.parts)
         role = "group" if self.linked else "img"
         return Markup(
@@ -84,19 +85,19 @@ class Drawing:
 
 
 def ticks(end: float) -> list[float]:
-    """Four to ten round numbers from 0 up to `end`, `end` > 0."""
+    """Five to eleven round numbers from 0 up to `end`, which is above 0."""
     step = 10.0 ** floor(log10(end))
     step *= next(factor for factor in (0.1, 0.2, 0.5, 1.0) if end / (step * factor) <= 10)
     return [step * index for index in range(int(end / step + 1e-9) + 1)]
 
 
 def size_unit(size: float) -> tuple[str, int]:
-    """The binary unit for an axis up to `size` bytes, and the bytes of that unit."""
+    """The binary unit for an axis up to `size` bytes, and the size of that unit in bytes."""
     return next((unit for unit in (("MiB", 2**20), ("KiB", 2**10)) if size >= unit[1]), ("B", 1))
 
 
 def x_axis(drawing: Drawing, area: Area, axis: Axis) -> None:
-    """Grid, numbers and name along the bottom, and the reference value of the axis."""
+    """Draw the grid, the numbers and the name along the bottom, and the reference value of the axis."""
     bottom = area.top + area.height
     for at, text in _ticks(area.x, axis, room=area.width):
         x, _ = area.at(at, 0)
@@ -112,7 +113,8 @@ def x_axis(drawing: Drawing, area: Area, axis: Axis) -> None:
 
 
 def y_axis(drawing: Drawing, area: Area, axis: Axis) -> None:
-    """Grid, numbers and name at the left, the name written upwards, and the reference value of the axis."""
+    """Draw the grid, the numbers and the name at the left, and the reference value of the axis. The name is written
+    upwards."""
     for at, text in _ticks(area.y, axis, room=area.height):
         _, y = area.at(0, at)
         drawing.line(f"M{area.left:.1f},{y:.1f}h{area.width:.1f}", "grid")

@@ -14,13 +14,14 @@ from runner.render.series import Series, load_series, plot_document
 from runner.render.view import RunView
 from runner.render.writer import Writer
 
-_LEAST = 24  # cells for which forking pays
+_LEAST = 24  # with fewer cells, starting processes takes longer than it saves
 
 
 def draw_cells(
     view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]], progress: parallel.Progress
 ) -> dict[str, tuple[str, str]]:
-    """Draw the pages of all cells whose inputs differ from those in `known`; return digest and sparkline by name."""
+    """Draw the pages of all cells whose inputs differ from the inputs in `known`. Return the digest of the inputs and
+    the sparkline of each cell, by name."""
     siblings: dict[str, list[Cell]] = {}
     for cell in view.table.values():
         siblings.setdefault(cell.pair, []).append(cell)
@@ -42,7 +43,7 @@ def draw_cells(
 
 
 def _shared(cell: Cell) -> tuple[object, ...]:
-    """The parts of a cell that the pages of the pair's other cases show."""
+    """The data of a cell that the pages of the same pair's other cases show."""
     efficiency = cell.summaries.get("efficiency")
     return cell.case.name, cell.css, cell.says, efficiency.median if efficiency is not None else None
 

@@ -20,7 +20,7 @@ SIGNS = {
     Outcome.UNSUPPORTED: "–",
     Outcome.SKIPPED: "·",
 }
-# A cell shows the first of these outcomes that an iteration had.
+# A cell shows the first outcome in this list that at least one of its iterations had.
 _PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
 _LONG = 1_000_000  # bytes
 
@@ -40,7 +40,7 @@ class Cell:
 
     @cached_property
     def protocol(self) -> str:
-        """The ALPN that most iterations had to use; empty when no iteration ran, or when it wasn't recorded."""
+        """The ALPN that was requested in most iterations; empty when no iteration ran, or when it wasn't recorded."""
         protocols = [result.protocol for result in self.results if result.protocol]
         return max(protocols, key=protocols.count, default="")
 
@@ -52,8 +52,8 @@ class Cell:
 
     @cached_property
     def refuted(self) -> tuple[Reading, ...]:
-        """Requested parameters that an endpoint did not apply in some iteration: the first reading by role and
-        parameter."""
+        """Requested parameters that an endpoint did not apply in at least one iteration: for each role and parameter,
+        the first such reading."""
         first: dict[tuple[str, str], Reading] = {}
         for result in self.results:
             for reading in result.refuted:
@@ -66,7 +66,7 @@ class Cell:
 
     @cached_property
     def median(self) -> int | None:
-        """The iteration that stands for the cell, None when none succeeded."""
+        """The median iteration, which represents the cell; None when no iteration succeeded."""
         return median_iteration(self.results)
 
     @cached_property
@@ -95,7 +95,7 @@ class Cell:
 
     @cached_property
     def summaries(self) -> dict[str, Summary]:
-        """By metric, over the iterations that succeeded and ran over the cell's protocol."""
+        """The summary of each metric over the iterations that succeeded and ran over the cell's protocol."""
         summaries = {metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in METRICS}
         return {key: summary for key, summary in summaries.items() if summary is not None}
 
@@ -137,20 +137,20 @@ class Cell:
 
     @cached_property
     def finding(self) -> Finding | None:
-        """The first finding of the iterations; None without any."""
+        """The first finding of the iterations; None when there is no finding."""
         return next((finding for result in self.results for finding in result.findings), None)
 
     @cached_property
     def broken_rules(self) -> tuple[str, ...]:
-        """Protocol rules that an endpoint broke in any iteration, including rules that the case is not about: `server
-        13.2.3-…`, sorted."""
+        """The protocol rules that an endpoint broke in any iteration, sorted, each with the endpoint's role:
+        `server 13.2.3-…`. Rules that the case does not test are included."""
         violations = (violation for result in self.results for violation in result.violations)
         return tuple(sorted({f"{violation.role} {violation.code}" for violation in violations}))
 
     @cached_property
     def public(self) -> PublicVerdict | None:
-        """The public runner's verdict when it differs from this cell's outcome, else None. It fails when any iteration
-        fails."""
+        """The public runner's verdict when it differs from this cell's outcome, else None. This verdict is a failure
+        when it is a failure for any iteration."""
         verdicts = [result.public for result in self.results if result.public is not None]
         failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAILED]
         verdict = next(iter(failed or verdicts), None)
@@ -162,7 +162,7 @@ class Cell:
 
     @cached_property
     def errors(self) -> int:
-        """Iterations that ended as errors of the harness; they are no verdict on the pair."""
+        """The number of iterations that ended as errors of the harness. They say nothing about the pair."""
         return sum(result.outcome is Outcome.ERROR for result in self.results)
 
     @property
@@ -189,7 +189,8 @@ Cells = dict[tuple[str, str, str], Cell]  # by server, client with its via, case
 
 
 def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
-    """Every cell of the run that was planned or has a result. A result may have been merged from another run."""
+    """Every cell of the run that was planned or has a result. A cell that was not planned has results that were merged
+    from another run."""
     grouped: dict[tuple[str, str, str], list[Result]] = {}
     planned: dict[tuple[str, str, str], int] = {}
     vias: dict[tuple[str, str, str], str] = {}

@@ -1,6 +1,6 @@
-"""Static charts as inline SVG: strips with boxes, scatter plots, lines over time, without scripts and external files.
+"""Static charts as inline SVG, without scripts and external files: strips with boxes, scatter plots, lines, matrices.
 
-Groups differ in colour and in the shape of their marks. Coordinates have one decimal, enough for any screen.
+Groups differ in colour and in the shape of their marks. Coordinates have one decimal, which is enough for any screen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from runner.render.metrics import digits
 
 GROUPS = 8
 """The number of colours and of shapes; the ninth group has those of the first."""
-_DASHES = 4  # dash patterns; with the colours, 32 lines differ
+_DASHES = 4  # number of dash patterns; with 8 colours, 32 lines look different
 _R = 3.6
 _D = 2 * _R
 # The start of each shape relative to its middle, and its SVG path from there.
@@ -35,8 +35,8 @@ _LABEL_LINE = 18  # px
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One value of a chart. `title` appears on hovering; `href` makes the mark a link; `low` and `high` bound its
-    interval."""
+    """One value of a chart. `title` is the tooltip. `href` makes the mark a link. `low` and `high` are the bounds of
+    the value's interval."""
 
     x: float
     y: float = 0.0
@@ -49,8 +49,8 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """One row: its name and its values on the common axis. `group` sets their colour; `note` stands at the right
-    end."""
+    """One row: its name, and its values on the common axis. `group` sets the colour of the values. `note` is the text
+    at the right end."""
 
     label: str
     marks: Sequence[Mark]
@@ -64,7 +64,7 @@ def _mark(drawing: Drawing, x: float, y: float, mark: Mark, group: int) -> None:
     shape = f'<path class="mark g{group % GROUPS}" d="{shape_path(x, y, group)}">'
     title = f"<title>{escape(mark.title)}</title>" if mark.title else ""
     if mark.href:
-        # Marks are skipped by the Tab key: they are many, and tables beside the chart have the same links.
+        # The Tab key skips marks, because there are many marks, and tables on the page have the same links.
         drawing.parts.append(f'<a href="{escape(mark.href)}" tabindex="-1">{title}{shape}</path></a>')
         drawing.linked = True
     else:
@@ -72,7 +72,7 @@ def _mark(drawing: Drawing, x: float, y: float, mark: Mark, group: int) -> None:
 
 
 def shape_path(x: float, y: float, group: int) -> str:
-    """Circle, square, triangle, diamond, cross, triangle down, plus, hourglass: by the group's number."""
+    """The shape for the group's number: circle, square, triangle, diamond, cross, triangle down, plus or hourglass."""
     right, down, outline = _SHAPES[group % GROUPS]
     return f"M{x + right:.1f},{y + down:.1f}{outline}"
 
@@ -91,7 +91,8 @@ def _upper(values: Iterable[float], axis: Axis) -> float:
 
 
 def strips(rows: Sequence[Strip], axis: Axis, *, title: str, width: float = 860) -> Markup:
-    """A strip per row: every value as a mark, and behind it a box from quartile to quartile with the median."""
+    """One strip for each row. Every value is a mark. Behind the marks is a box from the lower to the upper quartile,
+    with the median."""
     if not any(row.marks for row in rows):
         return Markup()
     left = min(270.0, 14 + _LABEL_CHARACTER * max(len(row.label) for row in rows))
@@ -111,7 +112,7 @@ def strips(rows: Sequence[Strip], axis: Axis, *, title: str, width: float = 860)
         _box(drawing, area, [mark.x for mark in row.marks], middle, row.group)
         for index, mark in enumerate(row.marks):
             x, _ = area.at(min(mark.x, end), 0)
-            # A jitter that depends only on the index keeps equal values apart.
+            # Marks are shifted up or down by their index, so that equal values stay visible.
             _mark(drawing, x, middle + ((index * 5) % 9 - 4) * 1.6, mark, mark.group or row.group)
     return drawing.done()
 
@@ -136,7 +137,7 @@ def scatter(
     diagonal: bool = False,
     trend: bool = False,
 ) -> Markup:
-    """A scatter plot. `diagonal` draws the line of equal values; `trend` draws one line of least squares per group."""
+    """A scatter plot. `diagonal` draws the line of equal values. `trend` draws a least-squares line for each group."""
     if not marks:
         return Markup()
     ends = [_upper((getattr(mark, name) for mark in marks), axis) for name, axis in (("x", x), ("y", y))]
@@ -171,15 +172,16 @@ def _trend(drawing: Drawing, area: Area, marks: Sequence[Mark]) -> None:
 
 
 def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, title: str) -> Markup:
-    """One line per series through its marks, in order of x, with its name at the right end."""
+    """One line for each series. The line connects the marks in the order of x, and has the name of the series at its
+    right end."""
     every = [mark for _, marks in series for mark in marks]
     if not every:
         return Markup()
     begin, end = min(mark.x for mark in every), max(mark.x for mark in every)
     if not (x.named or x.dates) and 0 < begin < end / 4:
-        begin = 0.0  # the ticks become round, and little space stays empty
+        begin = 0.0  # an axis from 0 has round ticks, and here it wastes little space
     if begin == end and not (x.named or x.dates):
-        begin, end = sorted((0.0, 2.0 * begin)) if begin else (-1.0, 1.0)  # a single place stands in the middle
+        begin, end = sorted((0.0, 2.0 * begin)) if begin else (-1.0, 1.0)  # a single value is drawn in the middle
     names = max(len(name) for name, _ in series)
     area = Area(
         left=58,
@@ -211,7 +213,7 @@ def lines(series: Sequence[tuple[str, Sequence[Mark]]], x: Axis, y: Axis, *, tit
 
 
 def curves(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, y: Axis, *, title: str) -> Markup:
-    """Lines without marks, each in its colour and dash, named below."""
+    """Lines without marks, each with its own colour and dash pattern. A legend below the chart names them."""
     every = [point for _, points in series for point in points]
     if not every:
         return Markup()
@@ -232,7 +234,7 @@ def curves(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis,
 
 
 def _labels(names: Sequence[str], *, left: float, right: float) -> list[tuple[float, int]]:
-    """The left end and the line, counted from 0, of each name of a legend."""
+    """For each name of a legend, its left end and the number of its text line, counted from 0."""
     places, at, down = [], left, 0
     for name in names:
         width = 60 + _LABEL_CHARACTER * len(name)
@@ -247,8 +249,8 @@ Heat = Mapping[tuple[str, str], tuple[float | None, float | None, str]]
 
 
 def heat(rows: Sequence[str], columns: Sequence[str], values: Heat, *, title: str) -> Markup:
-    """A matrix. `values` by (row, column): the number to print, the fraction that chooses the colour, and the sign to
-    print without a number."""
+    """A matrix. `values`, by (row, column): the number to print, the fraction that sets the colour, and the sign to
+    print when there is no number."""
     if not values:
         return Markup()
     wide, high = 62, 26

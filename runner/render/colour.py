@@ -1,8 +1,8 @@
-"""The colour scale of η: one hue family from pale to deep, so that lightness alone carries the order.
+"""The colour scale of η: similar hues from pale to deep, so that the order can be seen from the lightness only.
 
 The anchors are ColorBrewer's YlGnBu, which people with any common colour vision deficiency can read. They are
-interpolated in OKLab, where equal steps look equal (Ottosson 2020). Light pages run from pale to deep, dark pages the
-other way round.
+interpolated in OKLab, where equal steps look equal (Ottosson 2020). On light pages the scale goes from pale to deep, on
+dark pages from deep to pale.
 """
 
 from math import cbrt
@@ -10,7 +10,7 @@ from math import cbrt
 STEPS = 40
 _ANCHORS = ("#fdfbe6", "#e3f3c4", "#b5dfbd", "#79c6bd", "#41adc0", "#2087ba", "#225fa6", "#223d8c")
 _DARK_ANCHORS = ("#161c33", "#1c2c5c", "#1f4682", "#22699b", "#2f8ea8", "#55b3ae", "#97d3ae", "#dcefb8")
-_INK, _PAPER = "#000000", "#ffffff"  # a lighter ink than black has a contrast below 4.5 in the middle of the scale
+_INK, _PAPER = "#000000", "#ffffff"  # lighter ink than black would have a contrast below 4.5 in the middle of the scale
 
 Triple = tuple[float, float, float]
 
@@ -77,12 +77,12 @@ def shade(step: int, *, dark: bool) -> tuple[str, str]:
 
 
 def step_of(fraction: float) -> int:
-    """The step of the scale that shows `fraction`, which is cut to 0…1."""
+    """The step of the scale for `fraction`. Values outside of 0…1 count as 0 or 1."""
     return round(STEPS * min(1.0, max(0.0, fraction)))
 
 
 def stylesheet() -> str:
-    """One class `e<step>` per step, for both themes."""
+    """The CSS with one class `e<step>` for each step, for the light and the dark theme."""
     lines = []
     for step in range(STEPS + 1):
         (light, light_text), (dark, dark_text) = shade(step, dark=False), shade(step, dark=True)

@@ -64,14 +64,14 @@ class Row:
     result: Result
     sign: str
     numbers: tuple[str, ...]  # one per column
-    crossed: tuple[str, ...]  # sentences about the way of the traffic
-    visible: tuple[str, ...]  # names of the things that an eavesdropper sees
+    crossed: tuple[str, ...]  # sentences about how the traffic crossed the satellite link
+    visible: tuple[str, ...]  # names of the private data that an eavesdropper sees
     broken: tuple[Invariant, ...]
     downloads: Sequence[Download]
 
 
 def context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]) -> dict[str, Any]:
-    """Everything that `load_cell.html` prints. `downloads` by iteration."""
+    """The variables of the template `load_cell.html`. `downloads` is by iteration."""
     columns = _LOAD if cell.case.page else _DOWNLOAD
     return {
         "cell": cell,

@@ -1,7 +1,7 @@
-"""The factors that decide a measurement's delivery time: shares of the variance, rankings, controllers, agreement
-between measurements.
+"""The factors that decide a measurement's delivery time: shares of the variance, rankings, congestion controllers,
+agreement between measurements.
 
-Cells of different protocols are never mixed, and only iterations that succeeded count.
+Cells of different protocols are never mixed. Only iterations that succeeded count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from runner.stats.shares import Share, Shares, shares
 
 @dataclass(frozen=True)
 class Definition:
-    """A term of the section on shares and ranks. Plain text, like the definitions of metrics."""
+    """A term of the section on shares and ranks, with its definition in plain text."""
 
     label: str
     formula: str
@@ -74,7 +74,7 @@ class Decision:
     servers: list[Place]
     clients: list[Place]
     controllers: list[tuple[str, Summary]]
-    other_orders: list[str]  # sentences: where goodput ranks in another order, and why
+    other_orders: list[str]  # sentences about roles whose order by goodput is different, with the reason
 
     @property
     def why_not(self) -> str:
@@ -103,13 +103,13 @@ class Decision:
 
     @property
     def factor(self) -> float:
-        """The factor of one standard deviation by which delivery times differ from their mean."""
+        """The factor by which delivery times differ from their geometric mean at one standard deviation."""
         return exp(self.shares.deviation) if self.shares is not None else 1.0
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of two measurements over one protocol."""
+    """The agreement of two measurements over the same protocol."""
 
     first: CaseRecord
     other: CaseRecord
@@ -120,13 +120,14 @@ class Agreement:
 def decisions(run: Run, table: Cells) -> list[Decision]:
     """One decision for each measurement and protocol in which at least two cells have a delivery time.
 
-    Cells through a middlebox are compared on the page *Middleboxes*; they never enter a ranking beside direct cells.
+    Cells through a middlebox are compared on the page *Middleboxes*. They are never in one ranking with cells without a
+    middlebox.
     """
     decisions = []
     for case in ordered_cases(run, Kind.MEASUREMENT):
         measured = [cell for cell in table.values() if cell.case == case and "ttlb" in cell.summaries]
         vias = {cell.via for cell in measured}
-        measured = [cell for cell in measured if cell.via == min(vias)]  # "" is the direct way, which sorts first
+        measured = [cell for cell in measured if cell.via == min(vias)]  # "" (no middlebox) sorts first
         for label in sorted({cell.label for cell in measured}):
             group = [cell for cell in measured if cell.label == label]
             if len(group) > 1:
@@ -152,7 +153,7 @@ def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Deci
 
 
 def _delivery_times(cell: Cell) -> Iterable[float]:
-    """Delivery times of the iterations that count in the cell's summaries, in seconds."""
+    """The delivery times, in seconds, of the iterations that count in the cell's summaries."""
     for result in cell.results:
         counts = result.outcome is Outcome.SUCCEEDED and result.protocol in ("", cell.protocol)
         if counts and result.sample is not None and result.sample.ttlb is not None:
@@ -168,7 +169,7 @@ def controller(implementations: Mapping[str, ImplementationRecord], server: str)
 
 
 def agreements(run: Run, table: Cells) -> list[Agreement]:
-    """Agreements of all pairs of measurements over one protocol that share at least 3 cells."""
+    """The agreement of every two measurements over the same protocol that have at least 3 pairs in common."""
     times: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for cell in table.values():
         if "ttlb" in cell.summaries and cell.case.kind is Kind.MEASUREMENT:

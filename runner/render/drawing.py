@@ -1,4 +1,4 @@
-"""Plots that need no script: the sparkline of a cell, and the offset plot of one iteration, as inline SVG."""
+"""Plots without scripts, as inline SVG: the sparkline of a cell, and the offset plot of one iteration."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,12 @@ _MARK_LABELS = {
 _ROW = 14  # height of a label
 _STRIP = 7  # height of the limits
 _WORD = re.compile(r"[a-z]+")
-_MOST_TICKS = 400  # retransmissions drawn one by one; a denser set is thinned evenly
+_MOST_TICKS = 400  # largest number of retransmissions that are drawn; larger sets are thinned evenly
 
 
 def sparkline(series: Series | None) -> Markup:
-    """The offset curve of the median iteration from its first packet to its last byte, with the slow-start bound."""
+    """The offset curve of one iteration from its first packet to its last byte, with the slow-start bound or, when that
+    is unknown, the ideal curve."""
     if series is None or not series.spark or not series.file_size:
         return Markup()
     end = series.marks.get("ttlb") or series.end
@@ -69,12 +70,13 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
 
 
 def _line(area: Area, points: Iterable[tuple[float, float]]) -> str:
-    """`points` attribute of a polyline."""
+    """The `points` attribute of a polyline."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in area.inside(points))
 
 
 def _short_path(area: Area, points: Iterable[tuple[float, float]]) -> str:
-    """`d` attribute of a path in whole units: short, for the many small drawings of a matrix."""
+    """The `d` attribute of a path, with coordinates in whole units. It is short, because a matrix has many small
+    drawings."""
     parts: list[str] = []
     at: tuple[int, int] | None = None
     step: tuple[int, int] = (0, 0)
@@ -117,7 +119,7 @@ def _retransmissions(area: Area, frames: Frames) -> str:
 
 
 def _limits(area: Area, series: Series) -> str:
-    """A strip along the bottom: the limit of the transfer at each moment."""
+    """A strip along the bottom that shows the limit of the transfer at each moment."""
     parts = []
     for start, end, limit in series.limits:
         left, right = (area.at(min(at, area.x[1]), 0)[0] for at in (start, end))
@@ -135,7 +137,8 @@ def limit_class(limit: str) -> str:
 
 
 def _marks(area: Area, marks: dict[str, float]) -> str:
-    """One line per instant. Each label has a row of its own, the earliest on top, so that no line crosses a label."""
+    """One vertical line for each mark. Each label has its own row, the earliest at the top, so that no line crosses a
+    label."""
     known = sorted((at, _MARK_LABELS[name]) for name, at in marks.items() if name in _MARK_LABELS)
     parts = []
     for row, (at, label) in enumerate(known):

@@ -75,7 +75,8 @@ def cell_records(view: RunView) -> list[CellRecord]:
 def cell_rows(view: RunView) -> list[Row]:
     """One row per cell and metric: the summary over the iterations that succeeded. SI units.
 
-    `lower_n` to `upper_median` describe the two groups of a cell's delivery times; None when there are no two groups.
+    `lower_n` to `upper_median` describe the two groups of a cell's delivery times; None when the delivery times do not
+    form two groups.
     """
     rows = []
     for cell in view.table.values():
@@ -127,7 +128,8 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _whole(value: object) -> object:
-    """`value` without halves of surrogate pairs, which an endpoint may have written and no encoding has."""
+    """`value` with `?` in place of each half of a surrogate pair. An endpoint may have written such a half, and UTF-8
+    can't encode it."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
@@ -140,7 +142,7 @@ def as_parquet(rows: Sequence[Row]) -> bytes:
 
 
 def badge(label: str, value: str, *, good: bool | None) -> bytes:
-    """An SVG badge with two fields. Its colour repeats what its words say."""
+    """An SVG badge with two fields. Its colour has the same meaning as its words."""
     colour = {True: "#0f6a5b", False: "#a1310b", None: "#225fa6"}[good]
     left, right = (round(6.6 * len(text) + 14) for text in (label, value))
     title = escape(f"{label}: {value}")
@@ -157,7 +159,7 @@ def badge(label: str, value: str, *, good: bool | None) -> bytes:
 
 
 def badges(view: RunView) -> dict[str, bytes]:
-    """Badges by file name. Each stack in each role has one for its test cases and one for its rank in each
+    """Badges by file name. In each role, a stack has a badge for its test cases, and a badge for its rank in each
     measurement."""
     columns = {}
     for role in ("server", "client"):

@@ -50,7 +50,7 @@ class Entry:
 
 
 def document(runs: Runs) -> bytes:
-    """The feed of all runs. An entry's id depends on the run alone, so that it stays when the site moves."""
+    """The feed of all runs. An entry's id depends only on the run, so it stays the same when the site moves."""
     entries = [
         Entry(
             id=run_id(name, run),
@@ -67,12 +67,12 @@ def document(runs: Runs) -> bytes:
 
 
 def run_id(name: str, run: Run) -> str:
-    """A URN that stays as long as the run has its name."""
+    """A URN that stays the same as long as the run keeps its name."""
     return f"urn:bentpipe:run:{run.started_unix_s:.0f}:{run.seed}:{quote(name)}"
 
 
 def atom(title: str, identity: str, entries: Sequence[Entry]) -> bytes:
-    """The content of an `atom.xml` that lies beside its page `index.html`."""
+    """The content of an `atom.xml` in the same folder as its page `index.html`."""
     parts = [
         '<?xml version="1.0" encoding="utf-8"?>',
         '<feed xmlns="http://www.w3.org/2005/Atom">',
@@ -105,7 +105,8 @@ def _title(states: dict[str, int]) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped text, without control characters: XML 1.0 forbids them, and an endpoint may have written some."""
+    """Escaped text without control characters. XML 1.0 forbids these characters, and an endpoint may have written
+    some."""
     allowed = "".join(
         character
         for character in text

@@ -16,7 +16,7 @@ from runner.model.names import name_problem
 LARGEST_COPY = 256 * 1024  # bytes
 _MOST_QLOGS = 4
 _WITH_SECRETS = ".pcapng"
-_MOST_LINKS = 256  # of one folder of qlogs
+_MOST_LINKS = 256  # largest number of links to files of one folder
 _QLOGS = (".qlog", ".sqlog", ".qlog.gz", ".sqlog.gz", ".json")
 _TABLES_FOLDER, _TABLES = "tables", (".parquet",)
 _LINKS = "artifacts"  # the folder of links beside the copies
@@ -24,10 +24,9 @@ _LINKS = "artifacts"  # the folder of links beside the copies
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """One link of the page. `href` is relative to the job's folder of the site; `size` in bytes, None for a
-    folder.
+    """One link of the page. `href` is relative to the job's folder in the site. `size` is in bytes; None for a folder.
 
-    `name`, if set, is the file name under which a browser saves it, with the job in it.
+    `name`, if set, is the file name under which a browser saves the file; it contains the job.
     """
 
     label: str
@@ -38,11 +37,11 @@ class Download:
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
-    """Put the job's small files and links to its larger files into `staging`; return the downloads.
+    """Put the job's small files, and links to its larger files, into `staging`. Return the downloads.
 
-    `final` is the place of `staging` in the finished site: symbolic links are relative to it. If no link can be
-    made, only the small files are offered. The job's folder may come from an untrusted person, so only files of known
-    name and type are offered, and no link inside the folder is followed.
+    `final` is the place of `staging` in the finished site; symbolic links are relative to `final`. When links can't be
+    made, only the small files are offered. The job's folder may come from an untrusted person. So only files with a
+    known name and type are offered, and no symbolic link inside the folder is followed.
     """
     staging.mkdir(parents=True, exist_ok=True)
     links = _Links(artifacts.folder, staging / _LINKS, final / _LINKS)
@@ -72,7 +71,7 @@ def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Downloa
 
 
 def _status(folder: Path, inside: Path) -> os.stat_result | None:
-    """The status of the file or folder; None when it is missing, or when it or a folder above it is a link."""
+    """The status of the file or folder. None when it is missing, or when its path in `folder` has a symbolic link."""
     try:
         return beneath(folder, inside).lstat()
     except (OSError, UsageError):
@@ -80,7 +79,8 @@ def _status(folder: Path, inside: Path) -> os.stat_result | None:
 
 
 def _folder(label: str, path: Path, inside: Path, links: "_Links") -> Iterator[Download]:
-    """The qlogs or tables in a folder; the folder itself when they are too many for a list."""
+    """Downloads for the qlogs or tables in a folder, or one download for the whole folder when it has too many files
+    for a list."""
     suffixes = _TABLES if path.parent.name == _TABLES_FOLDER else _QLOGS
     try:
         names = sorted(entry.name for entry in os.scandir(path) if entry.is_file(follow_symlinks=False))
@@ -96,7 +96,8 @@ def _folder(label: str, path: Path, inside: Path, links: "_Links") -> Iterator[D
 
 
 class _Links:
-    """Makes symbolic links below `staging`, which later becomes `final`, to files of a job's folder."""
+    """Makes symbolic links to files of a job's folder. The links are made below `staging`, which later becomes
+    `final`."""
 
     def __init__(self, folder: Path, staging: Path, final: Path) -> None:
         self.count = 0
@@ -105,7 +106,7 @@ class _Links:
         self._made: set[Path] = set()
 
     def add(self, inside: Path) -> bool:
-        """Link a file of the job; False when the file system refuses."""
+        """Make a link to a file of the job. Return False when the file system refuses the link."""
         place = self._staging / inside
         try:
             if place.parent not in self._made:
@@ -119,9 +120,9 @@ class _Links:
 
 
 def _put(path: Path, place: Path, mode: int) -> None:
-    """Make a hard link when everybody may read the file and the file system allows it, else a copy.
+    """Make a hard link when everybody may read the file and the file system allows hard links, else a copy.
 
-    A hard link copies no data. It is safe because bentpipe replaces files of a job and never changes them in place.
+    A hard link copies no data. It is safe, because bentpipe replaces files of a job and never changes them in place.
     """
     try:
         if mode & stat.S_IROTH:

@@ -1,6 +1,6 @@
 """Pages about all runs of the site: the front page, the page *Tonight*, and a page, badge and feed for each stack.
 
-They are drawn from the standings in the manifest, so that old runs are not read again.
+They are drawn from the standings that the manifest stores, so that old runs need not be read again.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from runner.render import exports, feed, words
 from runner.render.standing import MOST_LINES, RunStanding, Standing, colour
 from runner.render.view import StoredRun, same_plan
 
-_CURRENT = 7 * 86_400  # seconds before the newest run: runs of a plan that began earlier are history
+_CURRENT = 7 * 86_400  # seconds: a plan is current when it has a run that began at most this long before the newest run
 _WORST = ("failed", "mixed", "succeeded", "none")
 _WORDS = {"failed": "red", "mixed": "unclear", "succeeded": "green", "none": "no verdict"}
 Place = tuple[str, str, str]  # role, peer, case of a cell
@@ -43,8 +43,8 @@ class StackNight:
 
 @dataclass(frozen=True)
 class StackLine:
-    """One stack over all current plans. `since`: when it got its colour; `fault`: whose fault the failures are. Both
-    are sentences."""
+    """One stack over all current plans. `since`: a text that says since when the stack has its colour; `fault`: a text
+    that says by whose fault its cells failed."""
 
     name: str
     colour: str
@@ -60,13 +60,13 @@ class StackLine:
 
     @property
     def href(self) -> str:
-        """URL of its page relative to the site."""
+        """URL of the stack's page, relative to the site."""
         return f"latest/{quote(self.name)}/index.html"
 
 
 @dataclass(frozen=True)
 class Front:
-    """All runs of the site with their standings. `folders`: the newest first."""
+    """All runs of the site with their standings. In `folders` the newest run comes first."""
 
     folders: Sequence[StoredRun]
     standings: Mapping[str, RunStanding]
@@ -87,7 +87,7 @@ class Front:
         return self.standings[folder.name]
 
     def index(self) -> dict[str, Any]:
-        """Everything that `front.html` prints."""
+        """The variables of the template `front.html`."""
         plans = self.plans()
         current = [(plan.newest, self.of(plan.newest)) for plan in plans]
         return {
@@ -110,7 +110,7 @@ class Front:
         newest = [history[0] for history in histories if history[0].folder in [plan.newest for plan in plans]]
         worst = min((night.colour for night in newest), key=_WORST.index)
         streaks = [_streak(history, worst) for history in histories if history[0].colour == worst]
-        # Red since the first plan became red; green since the last one became green.
+        # A stack is green since the last of its plans became green. It has another colour since the first plan got it.
         ordered = sorted(streaks, key=lambda streak: streak[0].folder.run.started_unix_s)
         began, before = ordered[-1] if worst == "succeeded" else ordered[0]
         since = f"since {words.moment(began.folder.run.started_unix_s)}"
@@ -126,9 +126,9 @@ class Front:
         )
 
     def _history(self, name: str, plan: Plan) -> list[StackNight]:
-        """The stack in each run of the plan that tested it, the newest first.
+        """The stack in each run of the plan that tested the stack, the newest first.
 
-        A run gives no verdict when the harness failed in every cell that had failed before.
+        A green run counts as a run without a verdict when the harness failed in every cell that had failed before.
         """
         nights: list[StackNight] = []
         failed: set[Place] = set()
@@ -145,7 +145,7 @@ class Front:
         return nights
 
     def stack_page(self, line: StackLine) -> dict[str, Any]:
-        """Everything that `latest.html` prints."""
+        """The variables of the template `latest.html`."""
         parts = [
             (plan.newest, history)
             for plan in self.plans()
@@ -165,7 +165,8 @@ class Front:
         return exports.badge(line.name, value, good=_GOOD.get(line.colour))
 
     def feed(self, line: StackLine) -> bytes:
-        """An Atom feed with an entry for each run in which the stack's failures or numbers changed."""
+        """An Atom feed with an entry for the first run of each plan, and for each run in which the stack's failures or
+        numbers changed."""
         entries = []
         for plan in self.plans():
             history = [night for night in self._history(line.name, plan) if night.colour != "none"]
@@ -194,7 +195,7 @@ class Front:
         return feed.atom(f"bentpipe: {line.name}", f"urn:bentpipe:stack:{quote(line.name)}", entries)
 
     def tonight(self) -> dict[str, Any]:
-        """Everything that `tonight.html` prints: the newest night of each name."""
+        """The variables of the template `tonight.html`: the newest night of each name."""
         lines = []
         by_name = {folder.name: folder for folder in self.folders}
         for name, record in self.nights.items():
@@ -225,7 +226,7 @@ def _streak(history: Sequence[StackNight], shown: str) -> tuple[StackNight, Stac
 
 
 def failed_cells(standing: Standing) -> set[Place]:
-    """The cells that failed, by any fault."""
+    """The cells that failed, whoever is at fault."""
     return {(failure["role"], failure["peer"], failure["case"]) for failure in standing["failures"]}
 
 
@@ -252,8 +253,8 @@ def fault(standings: Sequence[Standing]) -> str:
 
 
 def _best(current: Sequence[tuple[StoredRun, RunStanding]]) -> Iterator[tuple[StoredRun, Any]]:
-    """The fastest server over each orbit. A ranked server goes before a server without a rank, then the newest plan
-    counts."""
+    """The fastest server over each orbit. Servers with a rank are preferred to servers without a rank. Among equals,
+    the server of the newest plan is chosen."""
     for orbit in ("GEO", "LEO"):
         fastest = [
             (folder, best) for folder, standing in current for best in standing["best"] if best["orbit"] == orbit

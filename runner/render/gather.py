@@ -14,7 +14,8 @@ from runner.stats import Attempts
 
 @dataclass(frozen=True, kw_only=True)
 class Typical:
-    """One diagnosis code: its share of the transfers, and the first cell and sentence that show it."""
+    """One diagnosis code. `jobs`: the number of transfers with this diagnosis, out of `of` transfers. `cell`,
+    `iteration` and `sentence`: its first occurrence."""
 
     code: str
     jobs: int
@@ -52,7 +53,7 @@ def typical(cells: Iterable[Cell]) -> list[Typical]:
 
 
 def limits(cells: Iterable[Cell]) -> dict[str, float]:
-    """The mean share of the time that each limit had, the largest first; empty when no transfer has limits."""
+    """The mean share of the time for each limit, the largest share first; empty when no transfer has limits."""
     return mean_limits([result.limits for cell in cells for result in cell.results if result.limits])
 
 
@@ -104,8 +105,8 @@ def marks(
     groups: Mapping[str, int] | None = None,
     full: float | None = None,
 ) -> list[Mark]:
-    """A mark at the median of each cell that has the metric, in its unit or in per cent of `full`. `groups` has the
-    colour of each server."""
+    """A mark at the median of each cell that has the metric, in the metric's unit or in per cent of `full`. `groups`:
+    the number of the colour of each server."""
     unit = BY_KEY[metric]
     factor = unit.unit.factor if full is None else 100 / full
     rows = []
@@ -130,5 +131,5 @@ def marks(
 
 
 def measurements(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells of measurements over the case's own protocol. Only these can be compared."""
+    """The cells of measurements that ran over the case's own protocol. Only these cells can be compared."""
     return [cell for cell in cells if cell.case.kind is Kind.MEASUREMENT and not cell.label]

@@ -1,8 +1,8 @@
-"""The inputs that a site was drawn from, so that the next drawing repeats only changed pages.
+"""The inputs from which a site was drawn, so that the next drawing draws only changed pages again.
 
-Inputs are compared by name, size and modification time of their files, without reading them. The manifest is the
-site's marker file. It is emptied before a drawing changes anything, and written when everything is done. An
-interrupted drawing leaves it empty, and the next drawing starts from nothing.
+Inputs are compared by name, size and modification time of their files; the contents are not read. The manifest is the
+site's marker file. It is emptied before a drawing changes any page, and written at the end of the drawing. After an
+interrupted drawing it is empty, so the next drawing draws all pages.
 """
 
 import json
@@ -43,7 +43,7 @@ class Manifest:
 
 
 def digest(parts: Iterable[object]) -> str:
-    """A digest of the texts."""
+    """A digest of the parts, in their order."""
     digest_of_all = blake2b(digest_size=16)
     for part in parts:
         digest_of_all.update(repr(part).encode())
@@ -52,12 +52,12 @@ def digest(parts: Iterable[object]) -> str:
 
 
 def files_digest(paths: Iterable[Path]) -> str:
-    """A digest of the contents of files; used for the few files that make up the program."""
+    """A digest of names and contents of files. It is used only for the files of the program, which are few."""
     return digest((path.name, path.read_bytes()) for path in sorted(paths))
 
 
 def folder_state(folder: Path, *, depth: int) -> list[tuple[str, int, int]]:
-    """Name, size and time of change of every file in `folder`, and in its folders down to `depth`."""
+    """Name, size and modification time of every file in `folder`, and in its subfolders down to `depth`."""
     files: list[tuple[str, int, int]] = []
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)

@@ -15,14 +15,15 @@ from runner.render.colour import step_of
 from runner.render.metrics import COLOURED, STATISTICS, SWITCHABLE
 from runner.render.view import RunView, case_href, stack_href
 
-Means = Mapping[str, float]  # mean of the number that is shown first, by label of the cells
+Means = Mapping[str, float]  # means of the number that the matrix shows first, by label of the cells
 SHOWN = SWITCHABLE[0]
 AXES = ("server", "client", "via", "link")
 
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """A cell of a measurement: numbers in SI units by metric, and sparkline. `axes`: its name on each axis."""
+    """A cell of a measurement with its sparkline. `values`: numbers in SI units, by metric. `axes`: the cell's name on
+    each axis."""
 
     cell: Cell | None
     axes: Mapping[str, str]
@@ -31,7 +32,8 @@ class MatrixCell:
 
     @property
     def shade(self) -> str:
-        """Class of the colour scale; `plain` without a link share, empty without a delivery time."""
+        """The CSS class of the colour scale; `plain` when the link share is unknown, empty when the delivery time is
+        unknown."""
         if SHOWN not in self.values:
             return ""
         return f"e{step_of(self.values[COLOURED])}" if COLOURED in self.values else "plain"
@@ -39,8 +41,8 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a row or a column. `axes`: the names that its cells share; `href`: relative to the run's folder,
-    empty without a page."""
+    """The head of a row or a column. `axes`: the names that its cells share. `href`: relative to the run's folder;
+    empty when there is no page."""
 
     name: str
     axes: Mapping[str, str]
@@ -51,9 +53,9 @@ class Head:
 class Matrix:
     """The matrix of one measurement.
 
-    Rows and columns are servers and clients, with one matrix for each link. When only one pair ran, they are links and
-    middleboxes. Means are those of the cells' medians, by label, because cells of different protocols have no common
-    mean. There are no means over links.
+    Rows and columns are servers and clients, with one matrix for each link. When only one pair ran, rows and columns
+    are links and middleboxes. A mean is the mean of the cells' medians. It is computed separately for each label,
+    because cells of different protocols have no common mean. There are no means over several links.
     """
 
     name: str
@@ -72,7 +74,7 @@ class Matrix:
 
 
 def matrices(view: RunView) -> list[Matrix]:
-    """Every measurement of the run, in the order of its cases."""
+    """The matrices of all measurements of the run, in the order of the cases."""
     questions: dict[str, list[CaseRecord]] = {}
     for case in ordered_cases(view.run, Kind.MEASUREMENT):
         questions.setdefault(case.case, []).append(case)
@@ -88,7 +90,7 @@ def matrices(view: RunView) -> list[Matrix]:
 
 
 def axes_of(cell: Cell) -> dict[str, str]:
-    """The place of a cell on every axis."""
+    """The name of a cell on every axis."""
     return {"server": cell.server, "client": cell.stack, "via": cell.via or NO_VIA, "link": cell.case.link.name}
 
 
@@ -176,8 +178,8 @@ def _matrix_cell(key: tuple[str, str, str], axes: Mapping[str, str], view: RunVi
 
 
 def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
-    """The numbers that the page's script can show: by `metric/statistic` a list over all cells, row by row, with null
-    for an unknown number."""
+    """The numbers that the page's script can show. For each `metric/statistic` there is a list of the numbers of all
+    cells, row by row; an unknown number is null."""
     cells = [entry.cell if entry.cell is not None and SHOWN in entry.values else None for entry in every]
     row: dict[str, Any] = {"labels": [cell.label if cell is not None else None for cell in cells]}
     for key in SWITCHABLE:
@@ -188,7 +190,7 @@ def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
 
 
 def _means(group: Iterable[MatrixCell]) -> Means:
-    """Means of the cells with a delivery time, by label; cells without a label first."""
+    """The means over the cells with a delivery time, by label. The mean of cells without a label comes first."""
     values: dict[str, list[float]] = {}
     for cell in group:
         if cell.cell is not None and SHOWN in cell.values:

@@ -38,21 +38,21 @@ class Metric(Number):
         return f"{scaled:,.0f}" if self.whole else digits(scaled)
 
     def text(self, value: float | None) -> str:
-        """The value with its unit, `–` when it is unknown."""
+        """The value with its unit; `–` when the value is unknown."""
         if value is None:
             return "–"
         return f"{self.number(value)}{NARROW}{self.unit.name}".rstrip(NARROW)
 
 
 def shown(number: Number) -> Metric:
-    """The number with its unit and its printing."""
+    """The number as a metric, which pages can print with its unit."""
     return Metric(**asdict(number))
 
 
 METRICS: tuple[Metric, ...] = tuple(map(shown, PAIR_NUMBERS))
 BY_KEY: dict[str, Metric] = {metric.key: metric for metric in METRICS}
 
-# The metrics that a matrix can show. With scripts off it shows the first.
+# The metrics that a matrix can show. Without scripts it shows the first metric.
 SWITCHABLE = ("ttlb", "goodput", "efficiency", "retransmission_ratio", "handshake_time")
 COLOURED = "link_share"
 """The metric that decides the colour of a cell: a fraction that orders cells as delivery times do."""

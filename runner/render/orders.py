@@ -1,4 +1,5 @@
-"""Explains why goodput and delivery time rank stacks differently: they count from and to different packets."""
+"""Explains why goodput and delivery time rank stacks differently: their intervals begin and end at different
+packets."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -9,15 +10,16 @@ from runner.render.metrics import BY_KEY
 from runner.stats.ranking import Place
 
 _KEYS = ("ttlb", "goodput", "first_server_1rtt", "last_server_1rtt")
-_LEAST = 0.002  # share of a goodput: a smaller difference does not count as another order
+_LEAST = 0.002  # fraction of a goodput; smaller differences don't count as a different order
 
 
 def other_order(cells: Sequence[Cell], role: str, places: Sequence[Place]) -> str:
-    """Sentences for the stacks of `role` (`server` or `client`) that goodput and delivery time rank differently;
-    empty when both orders agree.
+    """Sentences about the stacks of `role` (`server` or `client`) that goodput and delivery time rank differently.
+    Empty when both orders agree.
 
-    Delivery time = first 1-RTT packet + interval of goodput − (last 1-RTT packet − last new byte), each as a
-    median over the stack's cells. The larger of the two other differences is given as the reason.
+    Delivery time = first 1-RTT packet + interval of goodput − (last 1-RTT packet − last new byte), each as a median
+    over the stack's cells. Two stacks can differ in the first term and in the term in brackets. The sentences give the
+    term with the larger difference as the reason.
     """
     known = {place.name: values for place in places if (values := _medians(cells, role, place.name)) is not None}
     names = [place.name for place in places if place.name in known]

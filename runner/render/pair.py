@@ -33,7 +33,7 @@ ITERATION_COLUMNS = (
     "rtt_min",
     "rtt_median",
 )
-_LEAST_SHARE = 0.001  # of the time: a limit with a smaller share has no column
+_LEAST_SHARE = 0.001  # of the time, summed over the iterations; a limit with a smaller share has no column
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Row:
 def context(
     run: Run, cell: Cell, *, series: Mapping[int, Series], downloads: Mapping[int, Sequence[Download]]
 ) -> dict[str, Any]:
-    """Everything that `pair.html` prints. `series` and `downloads` by iteration."""
+    """The variables of the template `pair.html`. `series` and `downloads` are by iteration."""
     title = f"Offset versus time, {cell.client} → {cell.server}, {cell.case.name}"
     shown = _first_plot(cell, series)
     others = [behind for iteration, behind in series.items() if iteration != shown]
@@ -105,7 +105,7 @@ def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Ma
 
 
 def _limits(results: Sequence[Result]) -> list[str]:
-    """The limits of all iterations, the one with the largest share of the time first."""
+    """The limits of all iterations. The limit with the largest share of the time comes first."""
     total: dict[str, float] = {}
     for result in results:
         for limit, share in result.limits.items():
@@ -118,12 +118,13 @@ def _number(metric: Metric, number: float | None) -> str:
 
 
 def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
-    """Distinct findings, each with the iterations that had it. A finding's log is that of its first iteration."""
+    """Each distinct finding, with the iterations in which it occurred. Its text and its log come from the first of
+    these iterations."""
     return _distinct((result.iteration, finding) for result in results for finding in result.findings)
 
 
 def notes(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
-    """Distinct notes, each with the iterations that had it."""
+    """Each distinct note, with the iterations in which it occurred."""
     return _distinct((result.iteration, note) for result in results for note in result.notes)
 
 
@@ -135,7 +136,7 @@ def _distinct(findings: Iterable[tuple[int, Finding]]) -> list[tuple[Finding, li
 
 
 def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:
-    """The data that the script needs before it loads an iteration: the thinned curves of all iterations."""
+    """The data that the page's script needs before it loads an iteration: the thinned curves of all iterations."""
     outcomes = {result.iteration: result.outcome for result in cell.results}
     curves = []
     for iteration, series_of_iteration in series.items():

@@ -9,24 +9,25 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-Progress = Callable[[int, int], None]  # how many are done, of how many
+Progress = Callable[[int, int], None]  # called with the number of finished items and the number of all items
 _CHUNKS = 32  # per process; small chunks let all processes end at nearly the same time
 
 _work: Callable[[Any], Any] | None = None
 
 
 def every(things: Sequence[T], work: Callable[[T], R], *, least: int, progress: Progress | None = None) -> list[R]:
-    """`work` applied to each item, in order. With fewer than `least` items, or with one core, in this process.
+    """Apply `work` to each item and return the results in the order of the items.
 
-    Processes are forked, so `work` may be any function and sees this process's memory; its return value is
-    pickled. Ctrl-C ends the processes together with this one.
+    With fewer than `least` items, or with one core, this process does all the work. Otherwise it forks one process for
+    each core. Because the processes are forked, `work` may be any function, and it can read this process's memory. Its
+    return value is pickled. Ctrl-C ends all these processes.
     """
     cores = len(os.sched_getaffinity(0))
     if cores < 2 or len(things) < least:
         return list(_counted(map(work, things), len(things), progress))
     global _work  # noqa: PLW0603 - a forked process inherits it, so the function needs no pickling
     _work = work
-    gc.freeze()  # a collection would write to the objects in memory, and each process would copy their pages
+    gc.freeze()  # garbage collection writes to all objects, so each forked process would copy their memory pages
     try:
         with multiprocessing.get_context("fork").Pool(cores, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
             size = max(1, len(things) // (cores * _CHUNKS))

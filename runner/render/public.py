@@ -1,9 +1,9 @@
-"""A run as `result.json` of the public QUIC Interop Runner, which its web page and that of the thesis read.
+"""A run as `result.json` of the public QUIC Interop Runner. The web pages of that runner and of the thesis read it.
 
-The format is the one that interop.py writes and web/script.js reads: lists of pairs by client, then by server; `tests`
-by abbreviation. The page makes class names, ids and selectors from names and abbreviations without escaping them, and
-ids in lower case. Both must therefore be plain, and different from each other when case is ignored. The page links a
-cell to `logs/<log_dir>/<server>_<client>/<name>`.
+interop.py writes this format and web/script.js reads it: lists of pairs by client, then by server; `tests` by
+abbreviation. The page makes class names, ids and selectors from names and abbreviations. It does not escape them, and
+it writes ids in lower case. So names and abbreviations must have plain characters only, and they must differ even when
+upper and lower case count as equal. The page links a cell to `logs/<log_dir>/<server>_<client>/<name>`.
 """
 
 import json
@@ -23,7 +23,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def public_result(view: RunView) -> bytes:
-    """`result.json` of the public runner. Errors and skipped jobs, for which the format has no word, are left out.
+    """`result.json` of the public runner. Cells with errors and skipped cells are left out, because the format has no
+    word for them.
 
     `details` of a measurement: mean ± deviation of the goodput in kbit/s.
     """
@@ -90,8 +91,9 @@ def _abbreviations(view: RunView) -> dict[str, str]:
 
 
 def _apart(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
-    """`texts` by name. A text that is empty, or equal to another one when case is ignored, gets a number. Texts that
-    equal their name go first."""
+    """The texts by name, made different from each other. A number is added to a text that is empty, or that differs
+    from another text only in upper and lower case. Texts that equal their name are handled first, so that they stay as
+    they are."""
     details: dict[str, str] = {}
     taken = {""}
     for name, text in sorted(zip(names, texts, strict=True), key=lambda pair: pair[0] != pair[1]):
@@ -104,8 +106,8 @@ def _apart(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
 
 
 def redirections(view: RunView) -> Iterator[tuple[str, bytes]]:
-    """Path and content of pages that redirect the public page's links to cells. They are needed for stacks that have
-    another name there."""
+    """Path and content of pages that redirect the public page's links to cells. They are needed for stacks whose name
+    on the public page is different."""
     names = plain_names(view)
     for cell in view.table.values():
         server, client = names[cell.server], names[cell.client]

@@ -36,11 +36,10 @@ class Frames:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The data behind the plots of one job. `text` is the content of the file for the interactive plot, `document`
-    the same as objects.
+    """The data for the plots of one job. `text`: the content of `series.json`; `document`: the same content, parsed.
 
-    `marks` in seconds since the origin; `ideal` and `slow_start` as (seconds, bytes); `spark` in per mille; `rates` by
-    name as (seconds, Mbit/s).
+    `marks`: seconds since the origin, by name. `ideal` and `slow_start`: points (seconds, bytes). `spark`: points in
+    per mille of the time and of the file. `rates`: points (seconds, Mbit/s), by name.
     """
 
     text: bytes
@@ -64,13 +63,13 @@ class Series:
 
     @property
     def end(self) -> float:
-        """Seconds until the last frame that either vantage point saw; 0 without any."""
+        """Seconds until the last frame at either vantage point; 0 when there is no frame."""
         last = [int(frames.time[-1]) for frames in (self.client, self.server) if len(frames.time)]
         return max(last, default=0) / 1e6
 
 
 def load_series(path: Path) -> Series | None:
-    """The job's series; None when its file is missing or can't be read. The page then says so."""
+    """The job's series; None when its file is missing or can't be read."""
     try:
         text = read_regular(path)
         document = parse(text)
@@ -114,8 +113,8 @@ def _frames(document: dict[str, list[int]]) -> Frames:
 
 
 def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
-    """Time in µs, and the bytes received without a gap at the start of each file, summed over the files. At most
-    `_CURVE_POINTS` points, drawn as steps."""
+    """The steps of an offset curve, about `_CURVE_POINTS` at most: times in µs, and totals in bytes. The total is the
+    sum of the highest offsets that each file has reached so far; data that is missing below them counts as present."""
     gained = np.zeros(len(frames.time), dtype=np.int64)
     begin = 0
     for size in files:
@@ -133,8 +132,8 @@ def curve(frames: Frames, files: Sequence[int]) -> tuple[Ints, Ints]:
 
 
 def joined(frames: Frames) -> Frames:
-    """Joins frames of one kind that continue each other within 1/4000 of the time; this is enough for a whole
-    screen."""
+    """Join frames of the same kind when each begins at the end offset of the previous frame and within the same 1/4000
+    of the time. This resolution is enough for a whole screen."""
     if len(frames.time) < 2:
         return frames
     pixel = max(1, int(frames.time[-1]) // _JOINED_FRAMES)
@@ -151,7 +150,8 @@ def joined(frames: Frames) -> Frames:
 
 
 def plot_document(series: Series) -> dict[str, Any]:
-    """The data that the interactive plot loads for the other iterations: `series.json` with joined frames."""
+    """The data that the interactive plot loads for an iteration that is not shown first: `series.json` with joined
+    frames."""
     return series.document | {name: _coded(joined(getattr(series, name))) for name in ("client", "server")}
 
 
@@ -165,6 +165,6 @@ def _coded(frames: Frames) -> dict[str, list[int]]:
 
 
 def coded(values: Ints) -> list[int]:
-    """Delta-coded: the first value, then differences."""
+    """The values in delta coding: the first value, then the difference of each value from the previous value."""
     differences: list[int] = np.diff(values, prepend=0).tolist()
     return differences

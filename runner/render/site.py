@@ -1,5 +1,5 @@
-"""Draws runs into a folder of static files. They work from `file://` and with scripts off, and fetch nothing from
-outside."""
+"""Draws runs into a folder of static files. These files also work from `file://` and without scripts, and they load
+nothing from other hosts."""
 
 import os
 import re
@@ -24,7 +24,7 @@ from runner.store import RunFolder
 
 
 class UndrawableRunError(BentpipeError):
-    """A run that could be read but not drawn. It is a fault of bentpipe; other runs must still be drawn."""
+    """A run could be read but not drawn. This is a fault of bentpipe. The caller can draw the site without this run."""
 
     def __init__(self, folder: RunFolder, error: Exception) -> None:
         super().__init__(
@@ -42,11 +42,11 @@ def render(
 ) -> None:
     """Draw the site of `folders`, the newest first, into `target`. `nights`: the newest record of each night, by name.
 
-    In an existing site only changed pages are drawn again; files that don't belong to it are removed. `progress` gets
-    the name of the page being drawn, many times a second.
+    In an existing site, only changed pages are drawn again, and files that don't belong to the site are removed.
+    `progress` is called many times a second with a text such as `NAME: 3 of 40 cells`.
 
-    Raises UsageError when `target` is not a site of bentpipe, when it can't be written, or when a run's name is taken,
-    and UndrawableRunError.
+    Raises UsageError when `target` is not a site of bentpipe, when it can't be written, or when two runs have the same
+    name or a run has a name that the site itself uses. Raises UndrawableRunError for a run that can't be drawn.
     """
     ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
     repeated = {folder.name for folder in ordered if [other.name for other in ordered].count(folder.name) > 1}
@@ -67,7 +67,8 @@ def _draw(
     nights: Mapping[str, NightRecord],
     progress: Callable[[str], None],
 ) -> None:
-    """Draw in place when the same program drew the existing site; otherwise draw beside it and then swap the two."""
+    """When the same program drew the existing site, update that site in place. Otherwise draw a new site beside it, and
+    then replace the old site by the new site."""
     before = Manifest.load(target, _program())
     if before.runs:
         (target / MARKER).write_text("")
@@ -90,7 +91,7 @@ def _draw(
 
 
 def _remove_left_over(target: Path) -> None:
-    """Remove half-drawn and replaced sites beside `target` that killed processes left."""
+    """Remove unfinished and replaced sites beside `target` that killed processes left behind."""
     for path in target.parent.glob(f".{target.name}.*"):
         match = re.fullmatch(r"\.(\d+)\.(tmp|old)", path.name.removeprefix(f".{target.name}"))
         if match and not Path("/proc", match[1]).exists():
@@ -111,7 +112,7 @@ def _program() -> str:
 
 
 class _Site:
-    """One drawing."""
+    """Draws the site once."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class _Site:
         return digest([(folder.path / "run.json").read_bytes(), *folder.states.items()])
 
     def _run(self, folder: StoredRun, states: dict[str, str]) -> None:
-        """Draw the pages of one run, unless neither the run nor any run that its pages show has changed."""
+        """Draw the pages of one run when that run, or another run that its pages show, has changed."""
         view = RunView(folder, self.folders)
         inputs = digest([states[folder.name] for folder in view.alike])
         known = self.before.runs.get(folder.name)
@@ -171,7 +172,7 @@ class _Site:
         report(f"{folder.name}: its pages")
         self.after.cells |= drawn
         view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
-        # Computed here and not once in every process that draws pages.
+        # Compute these values once here. Otherwise every process that draws pages would compute them again.
         view.prepare()
         feed_entry, run_standing = feed.entry(view), standing(view)
         paths = parallel.every(modules(view.run), lambda module: self._module(view, module.name), least=2)
@@ -199,7 +200,8 @@ class _Site:
         return pages
 
     def _draw_shared(self) -> None:
-        """Draw the pages about all runs and the feeds, and copy files of the newest run to addresses that stay."""
+        """Draw the pages about all runs and the feeds. Copy files of the newest run to addresses that are the same for
+        every run."""
         newest = self.folders[0]
         view = self.views.get(newest.name) or RunView(newest, self.folders)
         runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]

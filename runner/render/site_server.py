@@ -1,8 +1,9 @@
-"""The HTTP server of `./bentpipe serve`: the pages of a site, and files of jobs that images wrote.
+"""The HTTP server of `./bentpipe serve`. It sends the pages of a site, and the files of jobs, which images wrote.
 
-A job's file is never sent as a page. It is sent as text or as a download, in a sandbox, whatever its name is. A link
-is followed only from a job's folder of the site to the same file of that job. A request with another server's name in
-`Host` is refused. Otherwise another site could read this one by pointing its own name to this address (DNS rebinding).
+A job's file is never sent as a page. It is sent as text or as a download, in a sandbox, whatever its name is. A
+symbolic link is followed only when it leads from a job's folder in the site to the same file of the stored job. A
+request with another server's name in `Host` is refused. Otherwise another site could read this site by pointing its
+own name to this address (DNS rebinding).
 """
 
 import http.server
@@ -20,10 +21,10 @@ _PAGE_POLICY = (
 )
 _FILE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
 _COMPRESSED_QLOG = ("qlog.zst",)
-_TEXT = (".log", ".json", ".qlog", ".sqlog", ".txt", *_COMPRESSED_QLOG)  # of jobs; browsers show it
+_TEXT = (".log", ".json", ".qlog", ".sqlog", ".txt", *_COMPRESSED_QLOG)  # files of jobs that browsers show as text
 _JOB_PARTS = 4  # <run>/<server>_<client>/<case>/<iteration>
 _LINKS = "artifacts"
-_QVIS = "https://qvis.quictools.info"  # a pair's page links to it; it may fetch qlogs (CORS, Fetch standard §3.2)
+_QVIS = "https://qvis.quictools.info"  # pages link to qvis, which may load qlogs from here (CORS, Fetch standard §3.2)
 
 
 class SiteServer(http.server.ThreadingHTTPServer):
@@ -63,7 +64,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         return super().send_head()
 
     def guess_type(self, path: str | os.PathLike[str]) -> str:
-        """For a job's file, a type that shows its bytes and does nothing else."""
+        """The content type. For a job's file it is text or binary data, so that a browser never runs the file."""
         if self._of_job() is None:
             return super().guess_type(path)
         return "text/plain; charset=utf-8" if str(path).endswith(_TEXT) else "application/octet-stream"
@@ -79,7 +80,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         if self._is_qlog():
             self.send_header("Access-Control-Allow-Origin", _QVIS)
         if self._is_unpacked_by_the_browser():
-            self.send_header("Content-Encoding", "zstd")  # RFC 8878: the file is sent as it is
+            self.send_header("Content-Encoding", "zstd")  # RFC 8878: the file is already stored in this encoding
             self.send_header("Vary", "Accept-Encoding")
         super().end_headers()
 
@@ -102,7 +103,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def _is_own(host: str, names: set[str]) -> bool:
-    """True when `Host` names this server, by an address or by one of its names (RFC 9110 §7.2)."""
+    """True when `Host` is an IP address or one of this server's names (RFC 9110 §7.2)."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     try:
         ipaddress.ip_address(name.strip("[]"))
@@ -112,8 +113,8 @@ def _is_own(host: str, names: set[str]) -> bool:
 
 
 def _is_served(site: Path, place: Path) -> bool:
-    """True when `place` is a file or folder of the site that is reached without a link, or by a link to the same
-    file of its job."""
+    """True when `place` is a file or folder of the site whose path has no symbolic link, or when `place` is a symbolic
+    link to the same file of the stored job."""
     try:
         parts = place.relative_to(site).parts
     except ValueError:
@@ -135,7 +136,7 @@ def _is_served(site: Path, place: Path) -> bool:
 def _leads_to_its_job(link: Path, parts: tuple[str, ...]) -> bool:
     """True when `<run>/<pair>/<case>/<iteration>/artifacts/<file>` leads to a regular file of the same job.
 
-    No other link may be on the way, because the job's folder may come from an untrusted person.
+    The target's path may not contain another symbolic link, because the job's folder may come from an untrusted person.
     """
     if len(parts) <= _JOB_PARTS + 1 or parts[_JOB_PARTS] != _LINKS:
         return False

@@ -1,5 +1,5 @@
-"""Turns a chart of a page into an SVG file. The colours of the light theme are written out, because some programs
-don't know CSS variables."""
+"""Turns a chart of a page into an SVG file. The file contains the colours of the light theme themselves, because some
+programs don't know CSS variables."""
 
 import re
 from functools import lru_cache
@@ -37,7 +37,7 @@ def _style() -> str:
 
 
 def _bare(selector: str) -> str:
-    """The drawing without its CSS class, because the file holds one drawing only."""
+    """The selector without the CSS class of the drawing, because the file contains only one drawing."""
     return re.sub(r"^svg(\.\w+)? ?", "", selector.strip()) or "svg"
 
 
@@ -45,7 +45,7 @@ def standalone(svg: str) -> bytes:
     """The content of an SVG file, from the inline `svg` of a page."""
     width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
     opened = str(svg).replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1)
-    # Links are removed: outside the site they would lead nowhere.
+    # Links are removed, because their targets don't exist outside of the site.
     plain = re.sub(r"</?a\b[^>]*>", "", opened)
     head, body = plain.split(">", 1)
     back = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'

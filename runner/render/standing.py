@@ -1,4 +1,4 @@
-"""The data of one run that the front page and the pages about all runs show. The site's manifest keeps it."""
+"""The data of one run that the front page and the pages about all runs show. The site's manifest stores this data."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypedDict
@@ -17,13 +17,14 @@ _EITHER = frozenset({"client-exit", "timeout", "wrong-alpn"})
 """Codes that are observed at the client, whichever endpoint is at fault."""
 _ATTRIBUTED = frozenset({"files-differ"})
 """Codes for which the judge names the role at fault from the packets. Without a role it is unknown."""
-_LEAST_FAILED = 2  # cells of a stack that must all have failed before it is blamed by elimination
-_GEO_RTT = (0.45, 0.9)  # s: a geostationary satellite on the way, once
+_LEAST_FAILED = 2  # least number of cells of a stack, all failed, after which the stack counts as at fault
+_GEO_RTT = (0.45, 0.9)  # s: RTTs over one geostationary satellite
 _GEO_NAMES, _LEO_NAMES = ("astra", "eutelsat"), ("leo", "starlink")
 
 
 class Failure(TypedDict):
-    """A failed cell of a stack. `whose` fault: `own`, `peer`, or `either` when no finding names a role."""
+    """A failed cell of a stack. `whose`: the stack's `own` fault, the fault of the `peer`, or `either` when the role at
+    fault is unknown."""
 
     role: str  # of the stack
     peer: str
@@ -47,7 +48,7 @@ class Standing(TypedDict):
 
 
 class Best(TypedDict):
-    """The fastest server over one orbit. `equals`: other servers whose interval of ranks includes rank 1."""
+    """The fastest server over one orbit. `equals`: the other servers whose interval of ranks includes rank 1."""
 
     orbit: str
     case: str
@@ -60,7 +61,7 @@ class Best(TypedDict):
 
 
 class Changed(TypedDict):
-    """One line about cells that changed in the same way; `href` is relative to the run's folder, empty without a
+    """One line about cells that changed in the same way. `href`: relative to the run's folder; empty when there is no
     page."""
 
     state: str
@@ -76,13 +77,13 @@ class RunStanding(TypedDict):
 
     trusted: bool
     reasons: list[str]
-    previous: str  # the run that it is compared with; empty: none
+    previous: str  # name of the run with which this run is compared; empty: there is no such run
     stacks: dict[str, Standing]
     best: list[Best]
     changes: list[Changed]  # at most `MOST_LINES`
     more: int  # number of lines that are left out
-    new: list[str]  # sentences: images, stacks, cases and causes that the previous run does not have
-    disturbed: list[str]  # sentences: jobs that were run again, or ended as errors
+    new: list[str]  # texts about images, stacks, cases and causes that the previous run does not have
+    disturbed: list[str]  # texts about jobs that were run again or ended as errors
 
 
 def standing(view: RunView) -> RunStanding:
@@ -112,8 +113,8 @@ def stack_names(view: RunView) -> list[str]:
 def colour(standing: Standing) -> str:
     """The colour of a stack, which is also its CSS class.
 
-    `failed`: a cell failed by the stack's own fault; `mixed`: cells failed by an unknown fault; `succeeded`: no cell
-    failed by its fault; `none`: no verdict.
+    `failed`: at least one cell failed by the stack's own fault. `mixed`: cells failed, and it is unknown by whose
+    fault. `succeeded`: no cell failed, or cells failed only by the peer's fault. `none`: there is no verdict.
     """
     if not standing["judged"]:
         return "none"
@@ -164,8 +165,8 @@ def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
 def _eliminated(view: RunView, cell: Cell) -> str:
     """The role at fault when no finding names it; empty when it stays unknown.
 
-    A role is at fault when its stack failed in all its cells of the case, at least two, and the peer succeeded with
-    another stack.
+    A role is at fault when its stack succeeded in no cell of the case, in at least two cells, and the peer succeeded
+    with another stack.
     """
     judged = [other for other in view.cells_of(cell.case.name) if other.css in ("succeeded", "failed", "mixed")]
     by_role = {
@@ -233,7 +234,7 @@ def _client(view: RunView, key: tuple[str, str, str]) -> Sequence[str]:
 
 
 def _new(view: RunView) -> Iterator[str]:
-    """Sentences about stacks, images, cases and causes that the previous run doesn't have."""
+    """Texts about stacks, images, cases and causes that the previous run doesn't have."""
     if view.previous is None:
         return
     old, new = view.previous.run, view.run
@@ -262,7 +263,7 @@ def _codes(results: Collection[Result]) -> set[str]:
 
 
 def _disturbed(results: Collection[Result]) -> Iterator[str]:
-    """Sentences about jobs that ended as errors, one for each code, and about jobs that were run again."""
+    """Texts about jobs that ended as errors (one text for each code), and about jobs that were run again."""
     reasons: dict[str, list[Result]] = {}
     for result in results:
         if result.outcome is Outcome.ERROR:

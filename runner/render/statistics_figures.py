@@ -19,21 +19,21 @@ _MOST_PANELS = 6
 
 
 def cases_of(view: RunView) -> list[str]:
-    """Measurements with a goodput; without any, the test cases that transfer enough data for it."""
+    """The measurements with a goodput. When there are none, the test cases that transfer enough data for a goodput."""
     known = {cell.case.name for cell in view.measured if not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
 
 
 def plain(view: RunView, case: str) -> list[Cell]:
-    """The cells over the case's own protocol."""
+    """The cells of the case that ran over the case's own protocol."""
     return [cell for cell in view.cells_of(case) if not cell.label]
 
 
 def _rows(
     view: RunView, cases: Iterable[str], metrics: tuple[str, ...] = ("goodput", "efficiency")
 ) -> list[dict[str, Any]]:
-    """One row per cell: mean and median of its iterations, SI units."""
+    """One row for each cell: mean and median over its iterations, in SI units."""
     figures = []
     for case in cases:
         for cell in plain(view, case):
@@ -166,12 +166,12 @@ def by_implementation(view: RunView) -> Figure:
 
 
 def relations(view: RunView) -> Figure:
-    """Figure 5.5: efficiency in one measurement against another, by server."""
+    """Figure 5.5: efficiency in one measurement against efficiency in another measurement, by server."""
     return _relations(view, "5.5", "Efficiency of the same pairs in different measurements", "server", 15)
 
 
 def controllers(view: RunView) -> Figure:
-    """Figure 5.6: efficiency in one measurement against another, by congestion controller."""
+    """Figure 5.6: efficiency in one measurement against efficiency in another measurement, by congestion controller."""
     return _relations(view, "5.6", "The same, by the server's congestion controller", "controller", 2)
 
 

@@ -9,15 +9,15 @@ from math import ceil, floor, log10
 from runner.render.axes import Axis
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
-_FEWEST = 3  # settings that make a curve
-_DECADES = 2.0  # a linear axis over more decades would crowd most values in one place
+_FEWEST = 3  # least number of settings for a curve
+_DECADES = 2.0  # from this span on, the axis is logarithmic: a linear axis would show most values in one place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Variants of one middlebox that differ in `parameter` alone. `common`: the parameters that all of them share.
+    """Variants of one middlebox that differ only in `parameter`. `common`: the parameters that all variants share.
 
-    `settings`: values in `unit` with the variant's name, in increasing order.
+    `settings`: the values of `parameter` in `unit`, each with the name of its variant, in increasing order.
     """
 
     base: str
@@ -45,8 +45,8 @@ def sweeps(variants: Iterable[tuple[str, str, Mapping[str, str]]]) -> list[Sweep
 
 @dataclass(frozen=True)
 class Scale:
-    """The place of a value on an axis: the value itself, or its logarithm when values span decades. Zero then stands
-    at the left end."""
+    """Maps values to places on an axis. The place is the value itself or, when the values span at least two decades,
+    its logarithm. On a logarithmic axis, zero is at the left end."""
 
     label: str
     first: int = 0  # exponents of the lowest and the highest decade
@@ -56,7 +56,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], label: str) -> "Scale":
-        """The scale that keeps these values apart."""
+        """The scale for these values: linear or logarithmic."""
         positive = [value for value in values if value > 0]
         if not positive or log10(max(positive) / min(positive)) < _DECADES:
             return cls(label)

@@ -69,7 +69,7 @@ def _speed(view: RunView) -> Iterator[str]:
 
 
 def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
-    """The sentence about the measurement whose numbers differ most."""
+    """A sentence about the measurement with the largest deviation of delivery times."""
     known = [(decision, decision.shares) for decision in decided if decision.shares is not None and not decision.label]
     if not known:
         return

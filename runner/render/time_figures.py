@@ -1,4 +1,5 @@
-"""Figures 5.21 to 5.24 of the thesis: against other results, over runs, over the time of a run."""
+"""Figures 5.21 to 5.24 of the thesis: comparison with other results, values over several runs, values over the time of
+a run."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from runner.render.view import RunView
 
 
 def before_and_now(view: RunView) -> Figure:
-    """Figure 5.21: this run against the previous run, where the thesis compares with the public runner."""
+    """Figure 5.21: this run compared with the previous run. The thesis compares with the public runner instead."""
     rows: list[dict[str, Any]] = []
     figure_rows = []
     if view.before is not None:
@@ -84,7 +85,7 @@ def over_runs(view: RunView) -> Figure:
 
 
 def conditions(view: RunView) -> Figure:
-    """Figure 5.23: the load of the host over time, where the thesis shows the weather."""
+    """Figure 5.23: the load of the host over time. The thesis shows the weather instead."""
     rows = []
     pressure, late = [], []
     for job, result in view.results.items():
@@ -124,7 +125,7 @@ def conditions(view: RunView) -> Figure:
 
 
 def over_time(view: RunView) -> Figure:
-    """Figure 5.24: every value over the time of the run and over the time of day, with lines of least squares."""
+    """Figure 5.24: every efficiency over the time of the run and over the time of day, with least-squares lines."""
     rows, along, daily = [], [], []
     for group, case in enumerate(cases_of(view)):
         for cell in plain(view, case):

@@ -14,7 +14,7 @@ Figure = dict[str, Any]
 
 
 def _ideal(_: Cell, result: Result) -> float | None:
-    """The share of time with a full link, minus the retransmission ratio."""
+    """The share of the time in which the link was full, minus the retransmission ratio."""
     retransmitted = result.sample.retransmission_ratio if result.sample is not None else None
     return result.limits["link"] - (retransmitted or 0.0) if "link" in result.limits else None
 
@@ -53,7 +53,7 @@ def _spread_in_loss(cell: Cell, result: Result) -> float | None:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One figure: the function that finds its trace, and the sentence for a run without such a trace."""
+    """One figure. `find`: the function that finds its trace; `missing`: the sentence for a run without such a trace."""
 
     number: str
     title: str

@@ -1,4 +1,4 @@
-"""Finds the trace of a run that shows a pattern best, and draws it: offset, data rates, a magnified detail."""
+"""Finds the trace of a run that shows a pattern best, and draws this trace: offset, data rates, a magnified detail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ _MOST_OTHERS = 9
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One iteration of a cell, chosen for the reason `why`; `start` and `end` bound the part to show, in seconds."""
+    """One iteration of a cell. `why`: the reason for its choice. `start` and `end`: the bounds of the part to show, in
+    seconds."""
 
     cell: Cell
     result: Result
@@ -43,7 +44,7 @@ def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
 
 
 def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str) -> Trace | None:
-    """The iteration of the highest score; None when none has a score."""
+    """The iteration with the highest score; None when no iteration has a score."""
     scored = [(value, cell, result) for cell, result in candidates(view) if (value := score(cell, result)) is not None]
     if not scored:
         return None
@@ -66,7 +67,7 @@ def diagnosed(view: RunView, *codes: str) -> Trace | None:
 
 
 def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
-    """The data of the iteration's plots; None without any."""
+    """The data of the iteration's plots; None when there is no such data."""
     job = next(result.job for result in cell.results if result.iteration == iteration)
     return load_series(view.folder.artifacts(job).series)
 
@@ -91,7 +92,7 @@ def rates(view: RunView, trace: Trace) -> Markup:
 
 
 def detail(view: RunView, trace: Trace) -> Markup:
-    """Single STREAM frames around the start of the pattern, as sent."""
+    """The single STREAM frames from the start of the pattern on, as the server sent them."""
     series = series_of(view, trace.cell, trace.result.iteration)
     if series is None:
         return Markup()
@@ -122,7 +123,7 @@ def detail(view: RunView, trace: Trace) -> Markup:
 
 
 def rows(view: RunView, trace: Trace) -> list[Row]:
-    """Frames at both vantage points. Frames that continue each other within a pixel are joined."""
+    """The frames at both vantage points, joined as by `joined`."""
     series = series_of(view, trace.cell, trace.result.iteration)
     if series is None:
         return []

@@ -28,8 +28,8 @@ _ALIKE = 0.5  # share of a run's cells that another run of the same plan must ex
 class Level(NamedTuple):
     """The level of a server in one case, over `cells` cells.
 
-    `delivery`: the median of their median delivery times, in seconds. `goodput`: the mean of their mean goodputs, in
-    bit/s; None when a cell was measured by an older formula.
+    `delivery`: the median of the cells' median delivery times, in seconds. `goodput`: the mean of the cells' mean
+    goodputs, in bit/s; None when a cell was measured by an older formula.
     """
 
     delivery: float
@@ -38,7 +38,7 @@ class Level(NamedTuple):
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> "Level":
-        """The level of at least one cell; each cell has both numbers."""
+        """The level over these cells. There is at least one cell, and each cell has both numbers."""
         delivery = median(cell.summaries["ttlb"].median for cell in cells)
         goodput = fmean(cell.summaries["goodput"].mean for cell in cells)
         return cls(delivery, None if any(cell.outdated for cell in cells) else goodput, len(cells))
@@ -65,7 +65,7 @@ class StoredRun(RunFolder):
         return super().results()
 
     def results(self) -> dict[Job, Result]:
-        """The results as of the first call."""
+        """The results as they were at the first call."""
         return self._results
 
     @cached_property
@@ -75,8 +75,8 @@ class StoredRun(RunFolder):
 
     @cached_property
     def levels(self) -> Levels:
-        """The levels that pages of later runs show. They need not read this run's results when an earlier drawing
-        kept the levels."""
+        """The levels that pages of later runs show. When an earlier drawing stored the levels, this run's results need
+        not be read."""
         table: dict[str, dict[str, list[Cell]]] = {}
         for cell in self.table.values():
             known = "goodput" in cell.summaries and "ttlb" in cell.summaries
@@ -86,7 +86,7 @@ class StoredRun(RunFolder):
 
     @cached_property
     def means(self) -> RunMeans:
-        """The means that comparisons of later runs need; the manifest keeps them as well."""
+        """The means that comparisons of later runs need. The manifest stores them, too."""
         return run_means(self)
 
     @cached_property
@@ -105,7 +105,7 @@ class StoredRun(RunFolder):
 @dataclass
 class RunView:
     """One run with everything that its pages show. `folders`: all runs of the site, the newest first. `sparks`: the
-    sparklines by cell, once they are drawn."""
+    sparklines by cell, after they have been drawn."""
 
     folder: StoredRun
     folders: Sequence[StoredRun]
@@ -178,8 +178,8 @@ class RunView:
         return decisions(self.run, self.table)
 
     def prepare(self) -> None:
-        """Compute the values that several pages show. Later each page is drawn in a process of its own, which could not
-        share them."""
+        """Compute the values that several pages show. Later the pages are drawn in several processes, which can't share
+        computed values."""
         _ = self.decided, self.changes, self.before and self.before.measured, [folder.levels for folder in self.alike]
 
     @cached_property
@@ -189,8 +189,8 @@ class RunView:
 
     @cached_property
     def changes(self) -> Comparison | None:
-        """Changes since `previous`; None without a previous run, or when the two share nothing that can be
-        compared."""
+        """Changes since `previous`. None when there is no previous run, or when the two runs have nothing in common
+        that can be compared."""
         if self.previous is None:
             return None
         try:
@@ -201,7 +201,7 @@ class RunView:
 
     @cached_property
     def alike(self) -> list[StoredRun]:
-        """This run and all earlier runs of its plan under its conditions, the oldest first."""
+        """This run and all earlier runs of the same plan under the same conditions, the oldest first."""
         alike = [folder for folder in self.folders if folder is self.folder or same_plan(folder, self.folder)]
         earlier = [folder for folder in alike if folder.run.started_unix_s <= self.run.started_unix_s]
         return sorted(earlier, key=lambda folder: folder.run.started_unix_s)

@@ -47,7 +47,7 @@ def loss_text(loss: float) -> str:
 
 
 def link_facts(link: LinkParameters) -> list[str]:
-    """All parameters of one direction of an emulated link; the advertised data rate of a real link."""
+    """The parameters of one direction: all parameters of an emulated link, the advertised data rate of a real link."""
     if link.is_real:
         return [f"{format_data_rate(link.data_rate)} advertised", "real link"]
     return [

@@ -31,7 +31,7 @@ RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
 
 @cache
 def _environment() -> Environment:
-    """The templates, shared by all writers: compiling them takes longer than drawing a small run."""
+    """The templates. All writers share them, because compiling them takes longer than drawing a small run."""
     environment = Environment(
         loader=FileSystemLoader(WEB / "templates"),
         autoescape=True,
@@ -73,7 +73,7 @@ class Writer:
         self.templates = _environment()
 
     def load(self) -> None:
-        """Compile all templates now, because each forked process would have to compile them again."""
+        """Compile all templates now. Otherwise each forked process would have to compile them again."""
         for name in self.templates.list_templates():
             self.templates.get_template(name)
 
@@ -98,11 +98,11 @@ class Writer:
         return self.templates.get_template(template).render(context)
 
     def _write(self, path: str, text: str) -> None:
-        # An endpoint may have written half of a surrogate pair, which has no encoding.
+        # An endpoint may have written half of a surrogate pair, which UTF-8 can't encode.
         self.file(path, text.encode("utf-8", "replace"))
 
     def file(self, path: str, content: bytes) -> None:
-        """Replace the file atomically. A file that already has this content stays."""
+        """Replace the file atomically. A file that already has this content is not touched."""
         target = self.root / path
         if target.is_file() and target.read_bytes() == content:
             return
@@ -127,7 +127,7 @@ class Writer:
             parts = path.split("/")
             for deep in range(len(parts)):
                 kept.setdefault("/".join(parts[:deep]), set()).add(parts[deep])
-        # A cell's folder is not searched, because a cell is always drawn as a whole.
+        # The files in a cell's folder are not checked, because a cell is always drawn as a whole.
         for folder, names in kept.items():
             if (self.root / folder).is_dir():
                 _only(self.root / folder, names)

@@ -1,4 +1,5 @@
-"""Compares several groups of times with one reference group: the difference, and whether chance explains it."""
+"""Compares several groups of times with one reference group: how much they differ, and whether chance explains the
+difference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +21,14 @@ Pairs = Mapping[str, Sequence[tuple[float, float]]]
 class Versus:
     """The difference of one group's median from the reference's median.
 
-    `change` is a fraction of the reference's median, negative for a shorter time, with a 95 % interval when both
-    groups have at least 4 times and none is infinite. It is None when most attempts of one group failed; `lost` is
-    True when most attempts of this group failed. `p`: Mann-Whitney. `q`: p after the correction for all questions asked
-    together; None when there are too few values for any result.
+    `change`: the difference as a fraction of the reference's median, negative for a shorter time. It is None when most
+    attempts of one of the two groups failed. `low` and `high`: its 95 % interval. The interval exists when no time is
+    infinite and there are enough times; 4 times in each group are enough. `lost`: True when most attempts of this group
+    failed. `p`: the result of the Mann-Whitney test. `q`: p after the correction for all comparisons of the call; None
+    when there are too few values for a significant result.
 
-    With `pairs`, the number of pairs that were compared instead: `p` is of the Wilcoxon signed-rank test, and
-    `change`, when no time of a pair is infinite, is the centre of the pairs' changes (Hodges-Lehmann).
+    `pairs`: the number of pairs when pairs of times were compared instead of groups. Then `p` comes from the Wilcoxon
+    signed-rank test. When no time of a pair is infinite, `change` is the centre of the pairs' changes (Hodges-Lehmann).
     """
 
     change: float | None
@@ -41,22 +43,22 @@ class Versus:
 
     @property
     def least_p(self) -> float:
-        """The smallest p that the test could have given."""
+        """The smallest p that the test can give with this number of values."""
         return least_p(self.n, self.reference_n) if self.pairs is None else least_paired_p(self.pairs)
 
     @property
     def certain(self) -> bool:
-        """True when the samples distinguish the two groups."""
+        """True when the difference between the two groups is statistically significant."""
         return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
 
 
 def versus(questions: Sequence[Times], reference: str, pairs: Sequence[Pairs] = ()) -> list[dict[str, Versus]]:
-    """For each question, compares every other group with the group named `reference`. A question without values of
-    the reference has no result.
+    """For each question, compare every other group with the group named `reference`. A question is one pair in one
+    case. A question without values of the reference has no result.
 
-    `pairs`, one entry for each question: times with their partners. They are compared when there are enough of them
-    (6) and most times have a partner: the choice of the test depends on the number of values, not on the values.
-    All tests that could give a result are corrected together (Benjamini-Hochberg).
+    `pairs`: for each question, the pairs of times by group. The pairs are compared instead of the groups when there are
+    at least 6 pairs and most times are in a pair. So the choice of the test depends only on the number of values. All
+    tests that can give a significant result are corrected together (Benjamini-Hochberg).
     """
     comparisons = [
         {
@@ -96,9 +98,9 @@ def _versus(times: Sequence[float], reference: Sequence[float], pairs: Sequence[
 
 
 def _paired(unpaired: Versus, pairs: Sequence[tuple[float, float]]) -> Versus:
-    """The comparison by pairs instead of groups."""
+    """The comparison of the pairs, in place of the comparison of the groups."""
     logs = np.log(np.asarray(pairs, dtype=np.float64))
-    # Two failed attempts have no difference.
+    # The difference of two failed attempts counts as 0.
     differences = [0.0 if log == other else float(log - other) for log, other in logs]
     paired = replace(unpaired, pairs=len(pairs), p=signed_rank_test(differences), low=None, high=None)
     if unpaired.change is None or not np.isfinite(logs).all():
@@ -113,8 +115,8 @@ def _paired(unpaired: Versus, pairs: Sequence[tuple[float, float]]) -> Versus:
 
 
 def _interval(times: Sequence[float], reference: Sequence[float], change: float | None) -> tuple[float, float] | None:
-    """The interval of the change: the exact interval of the rank test's shift of logarithms, widened to contain
-    the change of the medians."""
+    """The 95 % interval of the change. It is the exact interval of the shift of the logarithms (rank test), widened so
+    that it contains the change of the medians."""
     if change is None or not all(isfinite(time) and time > 0 for time in (*times, *reference)):
         return None
     interval = shift_interval(np.log(np.asarray(reference)), np.log(np.asarray(times)))

@@ -1,8 +1,9 @@
-"""The pages of a run. A module of this package with a function `pages(view)` adds its pages; no list names it.
+"""The pages of a run. Every module of this package that has a function `pages(view)` adds its pages to the run. The
+modules are found automatically; there is no list of them.
 
 Two constants of such a module are optional. `NAV` is its place in the navigation: (order, words, URL relative to the
-run's folder). `NEEDS` limits its pages to some runs: "stacks" (a case tests stacks), "vias" (a job crosses a
-middlebox). A page is a template of `web/templates` with its variables; an asset is a finished file.
+run's folder). `NEEDS` limits its pages to some runs: "stacks" (runs with a case that tests stacks), "vias" (runs with a
+middlebox). A page is a template of `web/templates` with its variables. An asset is a finished file.
 """
 
 import importlib
@@ -18,7 +19,7 @@ from runner.render.view import RunView
 
 @dataclass(frozen=True)
 class Page:
-    """`path` is relative to the run's folder."""
+    """A page to draw. `path` is relative to the run's folder."""
 
     path: str
     template: str
@@ -38,7 +39,7 @@ Pages = Iterator[Page | Asset]
 
 @dataclass(frozen=True)
 class Module:
-    """One module of this package. `needs`: its constant `NEEDS`; empty when every run has its pages."""
+    """One module of this package. `needs`: its constant `NEEDS`; empty when every run has the pages of the module."""
 
     name: str
     pages: Callable[[RunView], Pages]
@@ -58,7 +59,7 @@ def _all() -> tuple[Module, ...]:
 
 
 def has_stacks(run: Run) -> bool:
-    """True when some case has a stack as its client."""
+    """True when at least one case has a stack as its client, or when the run has no cases."""
     return any(case.client is ClientKind.STACK for case in run.cases.values()) or not run.cases
 
 
@@ -69,5 +70,5 @@ def modules(run: Run) -> tuple[Module, ...]:
 
 
 def navigation(run: Run) -> list[tuple[str, str]]:
-    """Words and URL of each place, relative to the run's folder."""
+    """Words and URL of each entry of the navigation. URLs are relative to the run's folder."""
     return [(module.nav[1], module.nav[2]) for module in modules(run) if module.nav is not None]

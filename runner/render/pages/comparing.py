@@ -1,5 +1,5 @@
-"""The page *Compare*: measurement against measurement by server or controller, variants beside their stack, this run
-against the previous run."""
+"""The page *Compare*: efficiencies in every two measurements by server or congestion controller, variants compared with
+their stack, this run compared with the previous run."""
 
 from itertools import combinations
 from statistics import median
@@ -20,7 +20,7 @@ from runner.stats.ranking import Correlation, spearman
 
 NAV = (3, "Compare", "compare.html")
 NEEDS = "stacks"
-_MOST_PAIRS = 15  # of measurements: all pairs of six
+_MOST_PAIRS = 15  # pairs of measurements: all pairs of six measurements
 _VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransmission_ratio")
 
 
@@ -53,7 +53,8 @@ def pages(view: RunView) -> Pages:
 
 
 def _measurements(view: RunView) -> list[str]:
-    """Measurements with an efficiency; without any, the test cases that transfer enough data for it."""
+    """The measurements with an efficiency. When there are none, the test cases that transfer enough data for an
+    efficiency."""
     known = {cell.case.name for cell in view.measured if "efficiency" in cell.summaries and not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
@@ -64,8 +65,8 @@ def _grid(view: RunView) -> list[tuple[str, str]]:
 
 
 def groups(view: RunView, by: str) -> dict[str, int]:
-    """The number of each group by its name. Groups are servers, or the congestion controllers that their entries
-    name."""
+    """The number of each group, by the group's name. Groups are the servers, or the congestion controllers of the
+    servers."""
     if by == "server":
         return {name: number for number, name in enumerate(view.servers)}
     names = sorted({controller(view.run.implementations, name) for name in view.servers})
@@ -79,7 +80,7 @@ def _medians(view: RunView, case: str, metric: str) -> dict[tuple[str, str], Cel
 
 
 def scatter_marks(view: RunView, first: str, other: str, by: str) -> list[Mark]:
-    """A mark per pair that has an efficiency in both cases, in per cent."""
+    """A mark for each pair that has an efficiency in both cases. The axes are in per cent."""
     x, y = (_medians(view, case, "efficiency") for case in (first, other))
     numbers = groups(view, by)
     marks = []
@@ -116,8 +117,7 @@ def _correlation(view: RunView, first: str, other: str) -> Correlation | None:
 
 
 def _variants(view: RunView) -> list[dict[str, Any]]:
-    """For each stack with variants in this run, and each role: the numbers of the stack and its variants in each
-    case."""
+    """The numbers of each stack that has variants in this run, and the numbers of its variants, by role and case."""
     table_rows = []
     stacks = view.run.implementations
     for name in dict.fromkeys(stack.variant_of for stack in stacks.values() if stack.variant_of):
@@ -132,7 +132,7 @@ def _variants(view: RunView) -> list[dict[str, Any]]:
 
 
 def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]:
-    """By case, the median of each metric over the stacks of the opposite role."""
+    """For each case, the median of each metric over the stacks of the opposite role."""
     values: dict[str, dict[str, float]] = {}
     for case in view.scenarios:
         cells = [cell for cell in view.cells_of(case) if getattr(cell, role) == name and not cell.label]

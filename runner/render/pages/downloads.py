@@ -1,4 +1,4 @@
-"""The page *Downloads*: the files of a run for other programs, with their contents in words."""
+"""The page *Downloads*: the files of a run for other programs, each with a description of its contents."""
 
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ NAV = (5, "Downloads", "downloads/index.html")
 
 
 def pages(view: RunView) -> Pages:
-    """The files and their list."""
+    """The files, and the page that lists them."""
     jobs, cells = exports.job_rows(view), exports.cell_rows(view)
     files: list[tuple[str, bytes, str]] = [
         (

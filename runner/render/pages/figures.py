@@ -20,7 +20,7 @@ NEEDS = "stacks"
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A drawn figure: panels (caption, SVG), the rows of its CSV, and the reason if it is empty."""
+    """A drawn figure: its panels (caption, SVG), the rows of its CSV file, and the reason when it is empty."""
 
     number: str
     title: str

@@ -26,7 +26,7 @@ _BASE = "../"
 
 @dataclass(frozen=True, kw_only=True)
 class InCase:
-    """A stack in one measurement, by role: its rank, its efficiencies, its successes."""
+    """A stack in one measurement. By role: its place in the ranking, its efficiencies, its successes."""
 
     case: str
     label: str
@@ -49,7 +49,7 @@ def _cells(view: RunView, name: str, role: str) -> list[Cell]:
 
 
 def in_cases(view: RunView, name: str) -> list[InCase]:
-    """Every measurement in which the stack has a number."""
+    """Every measurement in which the stack has a place in a ranking."""
     ranks = []
     for decision in view.decided:
         places = {"server": decision.servers, "client": decision.clients}
@@ -129,7 +129,8 @@ def _chart(view: RunView, name: str, cells: dict[str, list[Cell]]) -> Markup:
 
 
 def _tests(view: RunView, cells: dict[str, list[Cell]]) -> list[dict[str, Any]]:
-    """By test case and role: all cells with results, the cells that did not succeed, the number of unsupported ones."""
+    """For each test case, by role: all cells with results, the cells that failed, partly failed or ended as errors, and
+    the number of unsupported or skipped cells."""
     rows = []
     for case in view.scenarios:
         if view.run.cases[case].kind is not Kind.TEST_CASE:
@@ -143,7 +144,7 @@ def _tests(view: RunView, cells: dict[str, list[Cell]]) -> list[dict[str, Any]]:
 
 
 def _history(view: RunView, name: str) -> Markup:
-    """Median delivery time as server over the runs of this plan."""
+    """A chart of the stack's median delivery time as server, over the runs of this plan."""
     if len(view.alike) < 2:
         return Markup()
     delivery = BY_KEY["ttlb"]

@@ -1,4 +1,4 @@
-"""The overview of one run: sentences, what changed, what failed, the matrices, who is ahead, the stacks."""
+"""The overview of one run: sentences, changes, failures, matrices, leading middleboxes, stacks."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,24 +20,26 @@ from runner.render.view import RunView
 
 NAV = (0, "Overview", "index.html")
 _MOST_CHANGES = 40
-_COMPACT = 9  # servers or clients from which on a matrix cell of the test cases is one line
-_LONGEST_NAME = 16  # characters; a column is no wider, and longer names break
+_COMPACT = 9  # from this number of servers or clients on, a matrix cell of the test cases has one line
+_LONGEST_NAME = 16  # characters; the largest width of a column: longer names are broken into several lines
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """All findings with one code. `cells`: each cell with its first finding and the iterations that had it."""
+    """All findings with one code. `cells`: each cell with its first such finding, and the iterations in which the code
+    occurred."""
 
     code: str
     requirement: str
     section: str
     jobs: int
     cells: list[tuple[Cell, Finding, list[int]]]
-    share: float  # of the jobs that have a finding
+    share: float  # fraction of all findings
 
     @property
     def whom(self) -> str:
-        """The stack that is in more than half of the cells; empty for a single cell or without such a stack."""
+        """A text about the stack that is in more than half of the cells; empty for a single cell, or when there is no
+        such stack."""
         roles = Counter(
             f"{getattr(cell, role)} as {role}" for cell, _, _ in self.cells for role in ("server", "client")
         )
@@ -51,7 +53,7 @@ def pages(view: RunView) -> Pages:
 
 
 def context(view: RunView) -> dict[str, Any]:
-    """Everything that `run.html` prints."""
+    """The variables of the template `run.html`."""
     run = view.run
     rows = rows_of(view) if any(run.vias) else []
     drawn = matrices(view)
@@ -84,15 +86,16 @@ def context(view: RunView) -> dict[str, Any]:
 
 
 def _sentences(view: RunView, rows: Sequence[Row]) -> list[str]:
-    """The run in sentences; with middleboxes also the leading middleboxes and what an eavesdropper sees."""
+    """Sentences about the run. When the run has middleboxes, also sentences about the leading middleboxes and about the
+    data that an eavesdropper sees."""
     if has_stacks(view.run):
         return [*telling.sentences(view, view.decided), *ahead.findings(rows, visibility(view))]
     return ahead.sentences(view, rows)
 
 
 def _filters(view: RunView) -> list[tuple[str, str, list[str]]]:
-    """Name in the URL, axis and values of each filter. Filters for servers, clients and cases are always there, others
-    only with more than one value."""
+    """Name in the URL, axis and values of each filter. The page always has filters for servers, clients and cases. It
+    has another filter only when that filter has more than one value."""
     cells = [(axes_of(cell), cell.case) for cell in view.table.values()]
     parts = []
     for axis in AXES:

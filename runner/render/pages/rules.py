@@ -1,5 +1,5 @@
-"""The page *Rules*: broken protocol rules by rule and stack, with the jobs that prove them. It includes rules that a
-job's case is not about."""
+"""The page *Rules*: broken protocol rules by rule and stack, with the jobs in which they were broken. It includes rules
+that the job's case does not test."""
 
 from collections import defaultdict
 from typing import Any
@@ -11,7 +11,7 @@ from runner.render.view import RunView
 
 NAV = (7, "Rules", "rules/index.html")
 NEEDS = "stacks"
-_SHOWN = 4  # at most, jobs of a rule and a stack
+_SHOWN = 4  # largest number of jobs that are shown for one rule and stack
 
 
 def pages(view: RunView) -> Pages:
@@ -20,7 +20,8 @@ def pages(view: RunView) -> Pages:
 
 
 def _rows(view: RunView) -> list[dict[str, Any]]:
-    """One row for each rule, role and stack that broke it, the most frequent first within a rule."""
+    """One row for each rule, and for each role and stack that broke the rule. Within a rule, rows with more jobs come
+    first."""
     broken: dict[tuple[str, str, str], list[tuple[Job, Finding]]] = defaultdict(list)
     for job, result in view.results.items():
         for finding in result.violations:

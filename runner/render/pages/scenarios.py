@@ -1,5 +1,5 @@
-"""The page of each case (its link, its bound, the distribution of its pairs, the counts of the link) and the list of
-all cases."""
+"""The page of each case (its link, its slow-start bound, the distribution of its pairs, the counts of the link), and
+the list of all cases."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _FAST = (
     "handshake_time",
     "retransmission_ratio",
 )
-_SHORT = ("handshake_time", "ttlb")  # of a case that transfers too little for a goodput
+_SHORT = ("handshake_time", "ttlb")  # numbers of a case that transfers too little data for a goodput
 
 
 def pages(view: RunView) -> Pages:
@@ -86,8 +86,8 @@ def _context(view: RunView, name: str) -> dict[str, Any]:
 
 
 def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
-    """Delivery rate by stack in one role, as a share of the data rate, with the median slow-start bound. Both count
-    from the first byte to the last."""
+    """Delivery rate by stack in one role, as a fraction of the data rate, with the median slow-start bound. Delivery
+    rate and bound both count from the first byte to the last byte."""
     rows = []
     for name in view.servers if role == "server" else view.clients:
         chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.label]
@@ -116,9 +116,9 @@ def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
 
 
 def _truth(cells: list[Cell]) -> dict[str, Any] | None:
-    """The simulator's counts over all jobs of the case; None without any.
+    """The simulator's counts over all jobs of the case; None when no job has counts.
 
-    Packets are sums over the jobs. `guest_speed` is that of the median job, None in real time.
+    Packets are sums over the jobs. `guest_speed` is the speed of the median job; None in real time.
     """
     speeds = sorted(result.guest_speed for cell in cells for result in cell.results if result.guest_speed is not None)
     truths = [result.truth for cell in cells for result in cell.results if result.truth is not None]

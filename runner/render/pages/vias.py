@@ -1,5 +1,5 @@
-"""The page of middleboxes: the leading middlebox over each link, goodput by size, page loads, what an eavesdropper
-sees."""
+"""The page of middleboxes: the leading middlebox over each link, throughput by file size and loss, page loads, and the
+data that an eavesdropper can see."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ NEEDS = "vias"
 
 @dataclass(frozen=True)
 class ViaCell:
-    """One middlebox in one row. The summary is of delivery times, or of page load times, in seconds."""
+    """One middlebox in one row. `summary`: delivery times or page load times, in seconds."""
 
     cell: Cell | None
     summary: Summary | None
@@ -42,7 +42,7 @@ class ViaCell:
 
 @dataclass(frozen=True)
 class Question:
-    """One pair in one case over its link."""
+    """One pair in one case over its link. The page compares the middleboxes separately for each question."""
 
     server: str
     client: str
@@ -50,20 +50,20 @@ class Question:
 
     @property
     def label(self) -> str:
-        """The case's abbreviation, after the pair when the pair consists of stacks under test."""
+        """The case's abbreviation. When the pair consists of stacks under test, the pair stands before it."""
         name = self.case.abbreviation
         return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
 
     @property
     def title(self) -> str:
-        """`label` without the size of the file and without the link."""
+        """The case's title, which has no file size and no link. The pair stands before it as in `label`."""
         name = self.case.title
         return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
 
 
 @dataclass(frozen=True)
 class Row:
-    """One question with its cell for each middlebox."""
+    """One row of the table: a question, and its cell for each middlebox."""
 
     question: Question
     cells: list[tuple[str, ViaCell]]
@@ -76,7 +76,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Against:
-    """The times of every other middlebox against those of `reference`, question by question."""
+    """Compares the times of every other middlebox with the times of the middlebox `reference`. `rows`: for each
+    question, the result by middlebox."""
 
     reference: str
     others: list[str]
@@ -89,12 +90,12 @@ def pages(view: RunView) -> Pages:
 
 
 def label(via: str) -> str:
-    """The middlebox's name; `none` for the direct way."""
+    """The middlebox's name; `none` when the traffic crosses no middlebox."""
     return via or NO_VIA
 
 
 def rows_of(view: RunView) -> list[Row]:
-    """Every question of the run."""
+    """The rows of all questions of the run."""
     questions = _questions(view)
     values = [({label(via): _times(view, via, question) for via in view.run.vias}, True) for question in questions]
     best = winners(values)
@@ -148,24 +149,26 @@ def _results(view: RunView, via: str, question: Question) -> Sequence[Result]:
 
 
 def _attempts(view: RunView, via: str, question: Question) -> Attempts:
-    """Successes and attempts without errors of the harness, which say nothing about the middlebox."""
+    """Successes and attempts. Errors of the harness are not counted, because they are not the middlebox's fault."""
     cell = _cell(view, via, question)
     return gather.attempts([] if cell is None else [cell])
 
 
 def _values(view: RunView, via: str, question: Question) -> list[float]:
-    """Seconds of the downloads or page loads that succeeded."""
+    """The time of each successful download or page load, in seconds."""
     samples = (result.sample for result in _results(view, via, question) if result.outcome is Outcome.SUCCEEDED)
     return [sample.ttlb for sample in samples if sample is not None and sample.ttlb is not None]
 
 
 def _times(view: RunView, via: str, question: Question) -> list[float]:
-    """Seconds of every attempt; infinite for a failed attempt, so that no middlebox leads because of its failures."""
+    """The time of every attempt, in seconds. The time of a failed attempt is infinite, so that failures never make a
+    middlebox look faster."""
     return times_of(_results(view, via, question))
 
 
 def _against(view: RunView, questions: Sequence[Question]) -> list[Against]:
-    """Every middlebox against the direct way, and against each middlebox that is not a variant."""
+    """One comparison for each reference. The references are no middlebox at all and each middlebox that is not a
+    variant. References that neither encrypt packets nor split TCP connections come first."""
     times = [{label(via): _times(view, via, question) for via in view.run.vias} for question in questions]
     bases = [via for via in view.run.vias if not via or not view.run.middleboxes[via].variant_of]
     bases.sort(key=lambda via: bool(via and (view.run.middleboxes[via].encrypts or view.run.middleboxes[via].splits)))
@@ -205,7 +208,8 @@ def _row(view: RunView, question: Question, best: Winner | None) -> Row:
 
 
 def _page_times(view: RunView, row: Row) -> tuple[Row, list[tuple[str, list[Summary | None]]]]:
-    """By middlebox, the response start, first contentful paint and load event of the page loads that succeeded."""
+    """The row, and for each middlebox three summaries over the successful page loads: response start, first contentful
+    paint, load event."""
     charts = []
     for via in view.run.vias:
         succeeded = (result for result in _results(view, via, row.question) if result.outcome is Outcome.SUCCEEDED)
@@ -225,8 +229,8 @@ def _links(questions: Iterable[Question]) -> list[tuple[str, list[tuple[str, lis
 
 
 def _by_size(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
-    """A chart of the median throughput by size of the file, with a line per middlebox, for each question that ran with
-    more than one size."""
+    """Charts of the median throughput by file size, with one line for each middlebox. There is one chart for each pair
+    and case over a link that ran with more than one file size."""
     groups: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         if not question.case.page:
@@ -242,7 +246,8 @@ def _by_size(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Ma
 
 
 def _by_loss(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
-    """The same chart by loss on the satellite link, in percent."""
+    """Charts of the medians by loss on the satellite link in per cent, with one line for each middlebox. There is one
+    chart for each pair and case that ran with more than one loss."""
     groups: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         groups[f"{question.label.partition('@')[0]} over {question.case.link.base_name}"].append(question)
@@ -254,8 +259,8 @@ def _by_loss(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Ma
 
 
 def _by_parameter(view: RunView, questions: Sequence[Question]) -> list[tuple[str, Markup]]:
-    """Charts of medians by a parameter of a middlebox, such as an ACK ratio, with a line per question. The compared
-    variants differ in that parameter alone."""
+    """Charts of medians by a parameter of a middlebox, such as an ACK ratio, with one line for each question. The
+    variants in a chart differ only in that parameter."""
     boxes = view.run.middleboxes.values()
     rows = []
     for sweep in sweeps(
@@ -286,10 +291,13 @@ def _unit(page: bool) -> str:
 
 
 def _mark(view: RunView, via: str, question: Question, at: float) -> Mark | None:
-    """The median of all attempts: page load time in s, or throughput of a download in Mbit/s. None when most page loads
-    failed. With an interval, or the range of fewer than 6 values, when all attempts succeeded."""
+    """A mark at the median of all attempts: page load time in s, or throughput of a download in Mbit/s. None when there
+    is no attempt, or when most page loads failed.
+
+    When all attempts succeeded, the mark also has the 95 % interval, or the range for 2 to 5 values.
+    """
     values, attempts, case = _times(view, via, question), _attempts(view, via, question), question.case
-    if not case.page:  # an attempt that failed has no throughput: 8 · size / infinity
+    if not case.page:  # the throughput of a failed attempt is 8 · size / infinity = 0
         values = [8 * sum(case.file_sizes) / 1e6 / value for value in values]
     if not values or not isfinite(median(values)):
         return None
@@ -313,8 +321,8 @@ def _lines(
 
 
 def _ecdf(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
-    """The share of all attempted page loads that were done by a time. The curve of a middlebox with failed loads ends
-    below 1."""
+    """Charts with one curve for each middlebox: the share of its attempted page loads that had ended successfully, over
+    time. When page loads failed, the curve ends below 1."""
     marks = []
     for question in questions:
         if not question.case.page:
@@ -337,7 +345,8 @@ def _steps(times: Sequence[float], last: float) -> list[tuple[float, float]]:
 
 
 def visibility(view: RunView) -> dict[str, tuple[int, int]]:
-    """By middlebox: the number of searched things that are visible in some job, and the number of all of them."""
+    """For each middlebox: the number of kinds of private data that were visible in at least one job, and the number of
+    kinds that were searched for."""
     searched: dict[str, dict[str, bool]] = {}
     for job, result in view.results.items():
         for sight in result.crossing.sights if _shows(result) and result.crossing is not None else ():
@@ -348,8 +357,8 @@ def visibility(view: RunView) -> dict[str, tuple[int, int]]:
 
 
 def _shows(result: Result) -> bool:
-    """True when the result says something about the middlebox. In an error of the harness the traffic may have
-    bypassed it."""
+    """True when the result counts for the middlebox. When the harness failed, the traffic may have bypassed the
+    middlebox."""
     return result.outcome is not Outcome.ERROR
 
 
@@ -358,8 +367,8 @@ def _sight_names(results: Iterable[Result]) -> list[str]:
 
 
 def _sights(view: RunView) -> list[tuple[str, str, dict[str, Sight], int]]:
-    """By middlebox and encryption of the endpoints: for each searched thing the sight that shows most of it, and the
-    number of jobs."""
+    """For each middlebox, with and without TLS between the endpoints: the sight of each kind of private data that shows
+    it in most packets, and the number of jobs."""
     sights: dict[tuple[str, str], dict[str, Sight]] = {}
     jobs: dict[tuple[str, str], int] = defaultdict(int)
     for job, result in view.results.items():
