@@ -1,6 +1,6 @@
 """Addresses of a lane (docs/contract.md). All lanes have the same addresses, each lane in its own namespaces."""
 
-READY_PORT = 57832  # TCP, on the simulator: accepts once the path is open
+READY_PORT = 57832  # TCP, on the simulator: it accepts connections when the link is open
 CLIENT4, CLIENT6 = "193.167.0.100", "fd00:cafe:cafe:0::100"
 SERVER4, SERVER6 = "193.167.100.100", "fd00:cafe:cafe:100::100"
 LEFT4, LEFT6 = "193.167.0.2", "fd00:cafe:cafe:0::2"  # the simulator, towards the client
@@ -8,7 +8,7 @@ RIGHT4, RIGHT6 = "193.167.100.2", "fd00:cafe:cafe:100::2"  # the simulator, towa
 # The client's subnets: no packet from the server's side has a source address in them.
 LEFT_NETS = ("193.167.0.0/24", "fd00:cafe:cafe::/64")
 RIGHT_NETS = ("193.167.100.0/24", "fd00:cafe:cafe:100::/64")
-LANE4, LANE6 = "193.167.0.0/16", "fd00:cafe:cafe::/48"  # all lanes; reached through the simulator
+LANE4, LANE6 = "193.167.0.0/16", "fd00:cafe:cafe::/48"  # all networks of a lane, reached through the simulator
 
 # Networks of the second flow's client and server; each has a router of the lane.
 BESIDE_CLIENT4, BESIDE_CLIENT6 = "193.167.1.100", "fd00:cafe:cafe:1::100"

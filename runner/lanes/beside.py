@@ -17,7 +17,8 @@ _SERVER_GRACE_SECONDS = 2.0
 
 
 class Beside:
-    """The endpoints of the second flow of a job. Without one, every method does nothing."""
+    """The endpoints of the second flow of a job. For a job without a second flow, `stop` must not be called, and all
+    other methods do nothing."""
 
     def __init__(self, job: LaneJob, lane: Lane) -> None:
         self._job = job
@@ -36,7 +37,7 @@ class Beside:
         return {BesideRole.CLIENT: (certs,), BesideRole.SERVER: (served.www(self._job.beside_files), certs)}
 
     def start_server(self) -> None:
-        """Return when the server listens. Raises LaneError when it does not within 10 seconds."""
+        """Start the server and wait until it listens. Raises LaneError when it doesn't listen within 10 seconds."""
         if not self._by_role:
             return
         server = self._by_role[BesideRole.SERVER]

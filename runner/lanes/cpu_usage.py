@@ -1,17 +1,17 @@
-"""CPU time of a container of this host, read from its cgroup: the engine takes up to a second for the same answer."""
+"""CPU time of a container of this host, read from its cgroup, because the engine needs up to a second for it."""
 
 from pathlib import Path
 
 from runner.engine.containers import Usage
 
 _ROOT = Path("/sys/fs/cgroup")
-# The group of a container, below the parent that we ask for and below the engine's own, by driver.
+# The cgroup of a container, below the parent that bentpipe sets or below the engine's parent for each cgroup driver.
 _GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
 def usage_of(container: str) -> Usage | None:
     """The container's CPU time so far, and the time for which its CPU limit stopped it. `container`: its full id. None
-    when it has ended, runs on another host, or the kernel doesn't report it.
+    when the container has ended, when it runs on another host, or when the kernel doesn't report its CPU time.
     """
     for group in _GROUPS:
         name = group.format(container)

@@ -1,4 +1,4 @@
-"""The deployment in lanes of this host: makes a lane's job from the run's record, and runs it."""
+"""The deployment in lanes of this host. It makes a job for a lane from the run's record, and runs this job."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,22 +34,23 @@ class Emulated(Deployment):
         specs: Mapping[tuple[str, Role], EndpointSpec] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator["Emulated"]:
-        """Run up to `lanes` jobs at once. Removes leftovers of killed runners at the start and everything of this
-        runner at the end. `say` gets a sentence when the engine goes away and when it is back. `specs`: endpoints that
-        are not plain images, by stack and role; a job's environment is added to theirs.
+        """Run up to `lanes` jobs at the same time. Removes leftovers of killed runners at the start and everything of
+        this runner at the end. `say` is called with a sentence when the engine stops answering, and when it answers
+        again. `specs`: endpoints that are not plain images, by stack and role; the environment of a job is added to
+        their environment.
         """
         with Lanes.open(run.name, lanes=lanes, say=say) as opened:
             yield cls(run, opened, specs or {})
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
-        """Run `job` in a free lane. Raises LaneError when the harness can't."""
+        """Run `job` in a free lane. Raises LaneError when the harness can't run it."""
         return self._lanes.run(lane_job(self._run, job, folder, specs=self._specs))
 
     def probe(self, record: Path, jobs: Iterable[Job]) -> dict[tuple[str, Role], str]:
         """The reasons why stacks of `jobs` break the contract, by name and role. Each image is probed once per role;
-        `record` (JSON, by image id) keeps the answers for later calls.
+        the file `record` (JSON, by image id) stores the results for later calls.
         """
-        # Our own downloader, browser and origin have a contract of their own.
+        # The downloader, the browser and the origin of this project have another contract.
         stack_jobs = [job for job in jobs if self._run.case(job).client is ClientKind.STACK]
         endpoints = {(job.server, Role.SERVER) for job in stack_jobs} | {
             (job.client, Role.CLIENT) for job in stack_jobs

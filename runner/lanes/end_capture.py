@@ -1,4 +1,4 @@
-"""Captures packets in the namespace of client or server, because a tunnel hides them on the link."""
+"""Captures packets in the namespace of client or server, because inside a tunnel they can't be read on the link."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from runner.lanes.supervised import Supervised
 from runner.units import MIB
 
 if TYPE_CHECKING:
-    from runner.lanes.lane_base import LaneBase  # folder of captures in the container
+    from runner.lanes.lane_base import LaneBase
 
 _OUTPUT = MIB
 _SNAPSHOT = 2048  # captured bytes of each packet, the same as on the segments
@@ -29,7 +29,7 @@ class EndCapture:
         self._running: Supervised | None = None
 
     def start(self) -> None:
-        """Return when the capture listens. Raises LaneError when it doesn't."""
+        """Start the capture and wait until it listens. Raises LaneError when it doesn't listen."""
         command = (
             f"mkdir -p {CAPTURES}; exec tcpdump -Z root -n -i eth0 --immediate-mode -s {_SNAPSHOT} -B 16384 "
             f"--time-stamp-precision=nano -w {CAPTURES}/{self.role}.pcap not tcp port {READY_PORT}"
@@ -63,7 +63,8 @@ class EndCapture:
         return self._running is not None and self._running.ended
 
     def stop(self) -> int:
-        """End it. Returns how many packets the kernel dropped before it. Raises LaneError."""
+        """End the capture. Returns how many packets the kernel dropped before the capture could read them. Raises
+        LaneError."""
         running = self._require()
         running.terminate(grace=_STOP_SECONDS)
         dropped = _DROPPED.findall(running.printed)

@@ -19,10 +19,10 @@ from runner.model.implementation import Role
 from runner.model.middlebox import Box
 from runner.units import format_size
 
-# Unmodified images need these at their start: to change the user, for a port below 1024 and, in their own namespace,
-# for routes, offloads and ping.
+# Unmodified images need these capabilities at their start: to change the user, to use a port below 1024, and to set
+# routes and offloads and to ping in their own namespace.
 CAPABILITIES = ("NET_BIND_SERVICE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
-READ_ONLY_LABEL = "bentpipe.read-only-root"  # label of an image that writes only to volumes and to these folders
+READ_ONLY_LABEL = "bentpipe.read-only-root"  # label of an image that writes only to volumes and to `_WRITABLE`
 _WRITABLE = ("/tmp", "/var/tmp", "/run")
 _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 
@@ -30,7 +30,7 @@ _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 class Endpoint:
     """The client or the server of one job or of the flow beside it, or one box of a middlebox.
 
-    The record can be made at any time.
+    `record` may be called at any time.
     """
 
     def __init__(self, role: Role | Box | BesideRole, spec: EndpointSpec, limits: Limits) -> None:
@@ -55,14 +55,14 @@ class Endpoint:
         self.environment = {**spec.environment, "ROLE": named.value}
 
     def find(self, engine: Engine) -> None:
-        """Look up the image of the tag and what it declares. Raises LaneError when there is no such image."""
+        """Look up the id of the image, its volumes and its label. Raises LaneError when there is no such image."""
         self._image_id = engine.image_id(self._spec.image)
         config = engine.image_config(self._spec.image)
         self._declared = tuple(config.get("Volumes") or ())
         self._read_only = (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
 
     def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
-        """Make the container in its lane, with the lane's volumes and those of `served`; not started."""
+        """Create the container in its lane, with the lane's volumes and the volumes `served`, without starting it."""
         role = self.role.value
         spec = self.container(
             (*lane.volumes(role), *served), quota=lane.quota(role), host={"network_mode": lane.namespace(role)}
@@ -70,12 +70,13 @@ class Endpoint:
         self.join(lane.engine, lane.supervise(lane.create(spec), output_limit=self._limits.output))
 
     def join(self, engine: Engine, running: Watched) -> None:
-        """Take over the container that was made from `container`; its root file system is watched from its start."""
+        """Take over the container that was made from the specification of `container`. After its start, its root file
+        system is watched."""
         self._engine, self.running = engine, running
 
     def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
-        """The specification of its container. `quota`: bytes that it may write to its volumes, which count as its
-        memory. `host`: entries of the engine's HostConfig, such as the network, that are added to those of a lane.
+        """The specification of the container. `quota`: bytes that the endpoint may write to its volumes, which count as
+        its memory. `host`: further entries of the engine's HostConfig, such as the network.
         """
         return ContainerSpec(
             image=self._spec.image,
@@ -83,13 +84,13 @@ class Endpoint:
             entrypoint=self._spec.entrypoint,
             environment=self.environment,
             volumes=volumes,
-            root_quota=self._limits.root + self._limits.root // 8,  # the watch reports it first
+            root_quota=self._limits.root + self._limits.root // 8,  # more than the limit: the watch acts first
             host=self._fence(quota) | self._bounded_volumes(volumes) | dict(host),
         )
 
     def _bounded_volumes(self, volumes: tuple[Volume, ...]) -> dict[str, Any]:
-        """A tmpfs for each volume that the image declares, because the engine would make it on its disk without a
-        limit. With a read-only root, also for the folders that programs expect to be writable."""
+        """A tmpfs for each volume that the image declares; otherwise the engine would make it on its disk, without a
+        limit. With a read-only root, also a tmpfs for each folder that programs expect to be writable."""
         ours = {volume.path for volume in volumes}
         options = f"rw,exec,nosuid,nodev,mode=1777,size={self._limits.declared}"
         paths = (*self._declared, *(_WRITABLE if self._read_only else ()))
@@ -116,13 +117,14 @@ class Endpoint:
                 {"Name": "fsize", "Soft": limits.largest_file, "Hard": limits.largest_file},
                 {"Name": "core", "Soft": 0, "Hard": 0},
             ],
-            # Its output is read while it runs. Without a log file, a flood of output costs the engine half as much.
+            # The output is read while the container runs. Without a log file, a flood of output takes only half of the
+            # engine's work.
             "log_config": {"Type": "none", "Config": {}},
         }
 
     def start(self) -> None:
-        """Start it. Raises LaneError `<role>-not-started` when it can't be started, for example without an entry
-        point."""
+        """Start the container. Raises LaneError `<role>-not-started` when it can't be started, for example without an
+        entry point."""
         if self._engine is not None and not self._read_only:
             self._layer = self._engine.bound_layer(self.watched.container, self._limits.root)
         self._began = time.monotonic()
@@ -145,19 +147,19 @@ class Endpoint:
 
     @property
     def watched(self) -> Watched:
-        """Its container."""
+        """The container."""
         assert self.running is not None, "the container is made first"
         return self.running
 
     @property
     def supervised(self) -> Supervised:
-        """Its container in a lane."""
+        """The container in a lane."""
         assert isinstance(self.running, Supervised), "create() comes first"
         return self.running
 
     def measure(self, engine: Engine) -> None:
-        """Note its CPU time and how long it waited for a CPU. The kernel forgets both when the container ends, so the
-        last successful measurement counts.
+        """Note the container's CPU time and how long it waited for a CPU. The kernel deletes both counters when the
+        container ends, so the last successful measurement counts.
         """
         if self.running is None or self.running.ended:
             return
@@ -172,7 +174,7 @@ class Endpoint:
             self._usage = usage
 
     def record(self, job_began: float) -> EndpointRecord:
-        """The engine's record of it. `job_began` in seconds since 1970."""
+        """The record of the endpoint for the evidence. `job_began` in seconds since 1970."""
         began = job_began + self.clock_ahead
         if self._layer is not None and self._layer.is_full:
             self._note_full_root()

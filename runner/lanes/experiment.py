@@ -1,4 +1,4 @@
-"""The base of experiments in lanes and over real links: timed steps, and evidence whatever an image does."""
+"""The base of experiments in lanes and over real links: timed steps, and evidence even when an image fails."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -21,7 +21,7 @@ SERVER_READY_SECONDS = 10.0
 SERVER_GRACE_SECONDS = 10.0
 _SPARE_DOWNLOADS = 16 * MIB  # bytes, in addition to twice the requested bytes
 _LEAST_DOWNLOADS = 64 * MIB
-_ALMOST_FULL = 64 * 1024  # bytes left of a quota below which the next write is refused
+_ALMOST_FULL = 64 * 1024  # bytes; with less of a quota left, the file system counts as full
 _OUTPUT = "output.log"
 
 Step = tuple[str, Callable[[], None]]

@@ -1,4 +1,4 @@
-"""Containers of the tools image: the holders of a lane's namespaces and volumes, and the plumber that wires them."""
+"""Containers of the tools image: holders keep the namespaces and volumes of a lane, and the plumber lays the cables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ CAPTURES = "/captures"
 CAPTURE_LIMIT = 1024 * MIB  # bytes of one capture: a server that floods its interface must not fill the disk
 
 # The engine switches IPv6 off in namespaces without a network. Without duplicate address detection and router
-# solicitations, addresses work at once, and only the endpoints' packets are on the wire.
+# solicitations, addresses work immediately, and the link carries only packets of the endpoints.
 NAMESPACE_SETTINGS = {
     f"net.ipv6.conf.{which}.{name}": value
     for which in ("all", "default")
@@ -26,26 +26,26 @@ NAMESPACE_SETTINGS = {
     "net.ipv4.ip_forward": "0",
     "net.ipv6.conf.all.forwarding": "0",
     # A client that connects to a closed port of its own host can be assigned the same port as its source port and so
-    # connect to itself (TCP simultaneous open): the simulator would seem ready, and its port would be taken.
+    # connect to itself (TCP simultaneous open): the simulator would seem ready, and its port would be in use.
     "net.ipv4.ip_local_reserved_ports": str(READY_PORT),
 }
 
 ROUTER_SETTINGS = NAMESPACE_SETTINGS | {
     "net.ipv4.ip_forward": "1",
     "net.ipv6.conf.all.forwarding": "1",
-    # A box that intercepts connections answers for foreign addresses, which the check of RFC 3704 would refuse.
+    # A box that intercepts connections sends packets from addresses of other hosts; the check of RFC 3704 drops them.
     "net.ipv4.conf.all.rp_filter": "0",
     "net.ipv4.conf.default.rp_filter": "0",
 }
 
-# Limits of our own containers: they read files of images, which must not fill the host's memory.
+# Limits of the harness's own containers: files of images that they read must not fill the host's memory.
 _MEMORY = 256 * MIB  # bytes
-LINK_MEMORY = 1024 * MIB  # captures wait in memory until they are written, and must not wait for room
-_HOLDER_CPUS = 1_500_000_000  # nanoseconds of CPU time in a second; enough to read a folder
+LINK_MEMORY = 1024 * MIB  # bytes; captured packets wait in memory until they are written
+_HOLDER_CPUS = 1_500_000_000  # nanoseconds of CPU time per second; enough to read a folder
 
 
 def bounded(memory: int) -> dict[str, Any]:
-    """HostConfig entries that limit the memory of one of our containers, in bytes; it gets no swap."""
+    """HostConfig entries that limit a container of the harness to `memory` bytes of memory, without swap."""
     return {"mem_limit": memory, "memswap_limit": memory}
 
 
@@ -63,7 +63,7 @@ def _holder(
             "network_mode": "none",
             "sysctls": NAMESPACE_SETTINGS,
             "cap_drop": ["ALL"],
-            "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read the files of endpoints, whatever user owns them
+            "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read the files of endpoints, which may belong to any user
             "security_opt": ["no-new-privileges"],
             "pids_limit": 64,
             "nano_cpus": _HOLDER_CPUS,
@@ -80,7 +80,8 @@ def client_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
 
 
 def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
-    """The holder of the server's. With `ask` it prints `server ready`, once in each job, when UDP port 443 answers."""
+    """The holder of the server's namespace, volumes and host names. With `ask`, it prints `server ready` once in each
+    job, when UDP port 443 answers."""
     command = ["hold-server", SERVER4] if ask else []
     return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
 
@@ -103,14 +104,14 @@ def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
         volumes=volumes,
         capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
         ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
-        nano_cpus=None,  # a capture that waits loses packets
+        nano_cpus=None,  # a capture that waits for a CPU loses packets
         **bounded(LINK_MEMORY),
     )
 
 
 def plumber() -> ContainerSpec:
-    """The plumber. It enters the namespaces of holders by their process ids, so that the runner needs no other right
-    than to use Docker."""
+    """The plumber, which lays the cables between namespaces. It enters the namespaces of holders by their process ids,
+    so that the runner only needs the right to use Docker."""
     return ContainerSpec(
         image=TOOLS,
         role="plumber",
@@ -120,7 +121,7 @@ def plumber() -> ContainerSpec:
             "network_mode": "none",
             "pid_mode": "host",
             "cap_drop": ["ALL"],
-            # The last two rights empty volumes, whatever user owns the files.
+            # The last two rights are for emptying volumes, whose files may belong to any user.
             "cap_add": ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE", "FOWNER"],
             "security_opt": ["no-new-privileges", "apparmor=unconfined"],
             "pids_limit": 256,

@@ -1,7 +1,7 @@
-"""One lane: wired namespaces, simulated segments between them, captures. To make holders and namespaces takes the
-largest part of a job's set-up, so a lane without routers serves several jobs. For each job, the cables with everything
-on them are made anew and the volumes are emptied. Then the lane is compared with its first state; if a job has left
-anything, it gets new holders.
+"""One lane: wired namespaces, simulated segments between them, captures. Making holders and namespaces takes most
+of a job's set-up time, so a lane without routers serves several jobs. For each job, the cables with their addresses and
+routes are made again, and the volumes are emptied. Then the lane is compared with its first state. If a job has left
+anything, the lane gets new holders.
 """
 
 import re
@@ -25,13 +25,13 @@ from runner.model.middlebox import Box
 
 READY_FILE = "/logs/ready"
 _PORT_SECONDS = 10.0
-_READY_LOOK = 1.0  # seconds that one command in a holder may wait
-# A socket without a peer in /proc/net/udp. The holder's socket, which asks the server, is connected.
+_READY_LOOK = 1.0  # seconds that one command in a holder waits for a file
+# A socket without a peer in /proc/net/udp. The holder's own socket, which sends packets to the server, has a peer.
 LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
 
 
 def look_for(file: str) -> list[str]:
-    """A command that exits with 0 when the file exists, and after a second with 1 when it doesn't."""
+    """A command that exits with 0 as soon as the file exists, and with 1 when it doesn't exist after a second."""
     rounds = round(_READY_LOOK / 0.05)
     return ["sh", "-c", f"for _ in $(seq {rounds}); do [ -e {file} ] && exit 0; sleep 0.05; done; exit 1"]
 
@@ -51,18 +51,18 @@ class Shape:
 
     @property
     def routed(self) -> bool:
-        """True when routers stand at both ends of the link."""
+        """True when there are routers at both ends of the link."""
         return len(self.nodes) > 2
 
     @property
     def beside(self) -> bool:
-        """True when a second flow has namespaces here."""
+        """True when a second flow has namespaces in the lane."""
         return BesideRole.CLIENT in self.nodes
 
     @property
     def serves_again(self) -> bool:
-        """True when a lane of this shape can serve another job. It can't with routers, because leftovers of a middlebox
-        in the network are not searched for."""
+        """True when a lane of this shape can serve another job. A lane with routers can't, because nothing finds the
+        leftovers of a middlebox in the network."""
         return not self.routed
 
 
@@ -90,14 +90,14 @@ class Lane(LaneBase):
         self._wirings = count()
 
     def release(self, *, fit: bool) -> None:
-        """Release the lane after a job; `prepare` renews it. When it isn't `fit`, it gets new holders."""
+        """Release the lane after a job; `prepare` renews it. When the lane isn't `fit`, it gets new holders."""
         with self._preparing:
             self._prepared, self._failure, self._used, self._fit = False, None, True, fit
 
     def _make(self, plumber: Holder) -> None:
         if self._used:
             self._used = False
-            # Whatever the error is, new holders may help.
+            # New holders may help after any error.
             with suppress(LaneError):
                 if self._fit and self._renew(plumber):
                     return
@@ -109,7 +109,7 @@ class Lane(LaneBase):
             self._ask(plumber, self._script(self._pids))
 
     def _renew(self, plumber: Holder) -> bool:
-        """Renew a used lane. False when it differs from a new one."""
+        """Renew a used lane. Returns False when it differs from a new lane."""
         self._remove_joined()
         for segment in self.segments:
             segment.renew()
@@ -119,7 +119,7 @@ class Lane(LaneBase):
         return self._look_and_wire(plumber, renewal_script(self._pids, self._folders())) == self._new
 
     def _look_and_wire(self, plumber: Holder, *before: str) -> str:
-        """Returns the state of the namespaces without cables."""
+        """Wire the lane. Returns the state that the namespaces had without cables."""
         script = "\n".join((*before, look_script(self._pids, self._folders()), self._script(self._pids)))
         return self._ask(plumber, script).split(LOOKED)[0]
 
@@ -148,8 +148,8 @@ class Lane(LaneBase):
         )
 
     def open_to_client(self) -> None:
-        """Open the ready port at the terminal, which has the address of `sim` that the contract promises. Without
-        routers the simulator itself accepts. Raises LaneError when the port stays closed.
+        """Open the ready port at the terminal, which has the address that the contract calls `sim`. Without routers,
+        the simulator itself opens the port. Raises LaneError when the port stays closed.
         """
         if not self.shape.routed:
             return
@@ -166,11 +166,11 @@ class Lane(LaneBase):
             self.bell.wait(lambda: False, timeout=0.05)
 
     def box_ready(self, box: Box) -> bool:
-        """True when this box has reported that it carries traffic; waits for a second at most."""
+        """True when this box has reported that it forwards traffic; waits for a second at most."""
         return self.execute(box.value, look_for(READY_FILE))[0] == 0
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
-        """True when the server answered within `timeout` seconds; returns at once when it has ended."""
+        """True when the server answered within `timeout` seconds. Doesn't wait for a server that has ended."""
         holder = self._holders[SERVER]
         self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
         return "server ready" in holder.printed

@@ -29,7 +29,7 @@ def accepts(table: str, port: int) -> bool:
 
 
 class LaneBase:
-    """A lane is prepared, used by one thread for one job at a time, and removed by `discard` whatever happened. Each of
+    """A lane is prepared, used by one thread for one job at a time, and in any case removed by `discard`. Each of
     `roles` has a namespace and /logs of `logs` bytes. `downloads`: bytes of /downloads by role. Each of `segments` is a
     simulated link with a capture at both ends. `captured`: roles at which packets are captured, too.
     """
@@ -65,7 +65,7 @@ class LaneBase:
         self._failure: LaneError | None = None
 
     def prepare(self, plumber: Holder) -> None:
-        """Start the holders and wire their namespaces, unless that was done in the background. Raises LaneError."""
+        """Start the holders and wire their namespaces, unless this was done in the background. Raises LaneError."""
         with self._preparing:
             if self._failure is not None:
                 raise self._failure
@@ -102,11 +102,11 @@ class LaneBase:
         raise NotImplementedError
 
     def _script(self, pids: dict[str, int]) -> str:
-        """The wiring, from the process ids of the holders by role."""
+        """The script that wires the lane. `pids`: the process ids of the holders by role."""
         raise NotImplementedError
 
     def volumes(self, role: str) -> tuple[Volume, ...]:
-        """/logs, and /downloads of a client; they last as long as the holder."""
+        """The volumes of `role`: /logs and, for a client, /downloads. Their files exist as long as the holder."""
         return tuple(self._volumes[role])
 
     def quota(self, role: str) -> int:
@@ -121,7 +121,7 @@ class LaneBase:
         return holder
 
     def _ask(self, plumber: Holder, script: str) -> str:
-        """Run a script in the plumber. Returns what it printed; raises LaneError when it fails."""
+        """Run a script in the plumber. Returns its output; raises LaneError when it fails."""
         exit_code, output = plumber.execute(["sh", "-c", script])
         if exit_code != 0:
             raise LaneError(
@@ -130,7 +130,7 @@ class LaneBase:
         return output
 
     def create(self, spec: ContainerSpec, *, stays: bool = False) -> str:
-        """Make a container for this job or, with `stays`, for the life of the lane. Returns its id."""
+        """Create a container for this job or, with `stays`, for as long as the lane exists. Returns its id."""
         container = self.engine.create(f"{self.name}-{spec.role}", spec)
         (self._staying if stays else self._containers).append(container)
         return container
@@ -144,7 +144,7 @@ class LaneBase:
         return f"container:{self._holders[role].container}"
 
     def execute(self, role: str, command: list[str]) -> tuple[int, str]:
-        """Run a command in the holder of `role`. Returns exit code and what it printed."""
+        """Run a command in the holder of `role`. Returns its exit code and its output."""
         return self._holders[role].execute(command)
 
     def listens(self, role: str, port: int) -> bool:
@@ -158,7 +158,7 @@ class LaneBase:
         return self._holders[role].archive(path)
 
     def stop_captures(self) -> int:
-        """End all captures. Returns how many packets the kernel dropped before them."""
+        """End all captures. Returns how many packets the kernel dropped before the captures could read them."""
         return sum(capture.stop() for capture in self.end_captures) + sum(
             segment.stop_captures() for segment in self.segments
         )
@@ -170,11 +170,11 @@ class LaneBase:
 
     @property
     def flooded(self) -> bool:
-        """Whether an endpoint brings more than its case needs."""
+        """True when endpoints sent so much that a segment was closed (`flood_limit`)."""
         return any(segment.flooded for segment in self.segments)
 
     def link_output(self) -> str:
-        """What simulators and captures printed."""
+        """The output of simulators and captures."""
         return "".join(segment.output() for segment in self.segments)
 
     def _remove_joined(self) -> None:
@@ -194,6 +194,6 @@ class LaneBase:
                 self.engine.remove_volume(volume.name)
 
     def discard(self) -> None:
-        """Remove every container and volume of the lane. Raises LaneError when the engine refuses one."""
+        """Remove every container and volume of the lane. Raises LaneError when one can't be removed."""
         with self._preparing:
             self._remove_all()

@@ -31,7 +31,7 @@ from runner.model.topology import CLIENT, SERVER
 
 BOX_READY_SECONDS = 30.0
 BOX_GRACE_SECONDS = 2.0
-_CLIENT_AFTER_SERVER = 5.0  # seconds that a client gets to end after its server has died
+_CLIENT_AFTER_SERVER = 5.0  # seconds in which a client must end after the end of its server
 DISCARD = 9  # a port on which no process listens
 LAST_PACKETS = 0.05  # seconds, in addition to the return delay, until the client's last packet has passed all captures
 _SAMPLE_SECONDS = 2.0  # seconds between measurements of CPU time
@@ -119,10 +119,10 @@ class LaneExperiment(Experiment):
         return [partial(segment.start, documents[segment]) for segment in self._lane.segments]
 
     def _start_boxes(self) -> None:
-        """Start the middlebox; raise LaneError when a box isn't ready in time."""
+        """Start the middlebox. Raises LaneError when a box isn't ready in time."""
         if self._job.topology.routed and self._job.forward.impairments.changes:
-            # Changes of a link count from the first UDP packet of its segment, which is the same packet with every
-            # middlebox.
+            # The time of a link's changes begins with the first UDP packet of its segment. This packet is sent for all
+            # middleboxes, so that the time begins in the same way.
             self._lane.execute(TERMINAL, ["bash", "-c", f"echo > /dev/udp/{GATEWAY4}/{DISCARD}"])
         if not self._boxes:
             return
@@ -159,7 +159,7 @@ class LaneExperiment(Experiment):
         return self._server_ready
 
     def _wait_until_listening(self, port: int) -> bool:
-        """True when the server accepts TCP in time; returns at once when it has ended."""
+        """True when the server accepts TCP in time. Doesn't wait for a server that has ended."""
         server, deadline = self._server.supervised, self._stages.wall() + SERVER_READY_SECONDS
         while not self._lane.listens(SERVER, port):
             if server.ended or self._stages.wall() > deadline:
@@ -182,7 +182,7 @@ class LaneExperiment(Experiment):
             )
             self._require_links_and_boxes()
             if server.ended:
-                # Packets that it sent before it ended may still arrive.
+                # Packets that the server sent before its end may still arrive.
                 grace = _CLIENT_AFTER_SERVER + self._forward_delay + self._return_delay
                 self._wait(min(deadline, self._stages.wall() + grace), lambda: client.ended or lane.link_died)
             self._require_links_and_boxes()
@@ -230,7 +230,7 @@ class LaneExperiment(Experiment):
         ]
 
     def _wait(self, deadline: float, until: Callable[[], bool]) -> None:
-        """Wait until `until()` holds or for `deadline`, in seconds of the job; measure CPU times meanwhile."""
+        """Wait until `until()` is true, at most until `deadline` in seconds of the job. Measure CPU times meanwhile."""
         while (left := deadline - self._stages.wall()) > 0:
             if self._bell.wait(until, timeout=min(left, _SAMPLE_SECONDS)):
                 return
@@ -238,8 +238,8 @@ class LaneExperiment(Experiment):
                 endpoint.measure(self._engine)
 
     def _collect_client(self) -> None:
-        """Copy the client's files while its last packets are still on their way to the server, and ask the engine for
-        CPU times, which takes up to a second."""
+        """Copy the client's files while its last packets still travel to the server. At the same time, measure CPU
+        times, which takes up to a second when the engine must measure them."""
         client_ended = self._stages.wall()
         others = (endpoint for endpoint in self._endpoints if endpoint is not self._client)
         together(
@@ -269,7 +269,8 @@ class LaneExperiment(Experiment):
         self._capture_drops = self._lane.stop_captures()
 
     def _collect_rest(self) -> None:
-        """Copy captures, the other endpoints' files and, after their end, the simulators' truth and packet logs."""
+        """Copy the captures and the files of the other endpoints. After the end of the simulators, copy their truth and
+        packet logs."""
         together(self._pool, *self._copies(), *(segment.stop for segment in self._lane.segments))
         for segment in self._lane.segments:
             self._copy_truth(segment)

@@ -1,4 +1,4 @@
-"""Makes one job for a lane, a guest or the hosts of a real link from the run's record."""
+"""Makes the description of one job, for a lane, a guest or the hosts of a real link, from the run's record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,8 +26,8 @@ Specs = Mapping[tuple[str, Role], EndpointSpec]
 
 
 def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyType({}), port: int = 443) -> LaneJob:
-    """`job`, ready to run. `port`: the server's UDP port. `specs`: endpoints that are not plain images, by stack and
-    role; a job's environment is added to theirs.
+    """The description of `job`, ready to run. `port`: the server's UDP port. `specs`: endpoints that are not plain
+    images, by stack and role; the environment of the job is added to their environment.
     """
     case = run.case(job)
     if case.client is ClientKind.STACK:
@@ -60,7 +60,7 @@ def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyTyp
 
 
 def _controllers(box: Middlebox) -> dict[str, str]:
-    """TCP's congestion controller at both routers, when a variant sets one of the kernel's."""
+    """TCP's congestion controller at both routers; empty unless a variant sets a controller of the kernel."""
     controller = box.parameters.get("CCA", "")
     return {box.value: controller for box in Box if controller in KERNEL_CONTROLLERS}
 
@@ -92,7 +92,8 @@ def _stack_job(run: Run, job: Job, folder: Path, specs: Specs, port: int) -> Lan
 
 
 def _add_second_flow(planned: LaneJob, run: Run, case: CaseRecord) -> LaneJob:
-    """The job with a second flow: a download that takes the case's whole time when it has the link for itself."""
+    """Add a second flow to the job: a download that would take the whole time-out of the case if nothing else used the
+    link."""
     flow = BesideFlow.of(case.beside)
     size = min(_LARGEST_BESIDE, round(case.forward.data_rate * case.timeout / 8))
     files = served_files(run.seed, (size,))
@@ -136,5 +137,5 @@ def _workload_job(run: Run, job: Job, folder: Path) -> LaneJob:
 
 
 def _loses_all(case: CaseRecord, protocol: str) -> bool:
-    """True when the link also loses TCP packets, because other traffic than QUIC between both ends crosses it."""
+    """True when the link also loses TCP packets, because it carries other traffic than end-to-end QUIC."""
     return transport_of(protocol) == "tcp" or len(case.link.segments) > 1

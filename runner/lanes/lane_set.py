@@ -1,4 +1,4 @@
-"""The lanes on one running engine: N jobs at once, each in its own namespaces, and no leftovers."""
+"""The lanes on one running engine. Jobs run at the same time, each in its own namespaces, and leave nothing behind."""
 
 import itertools
 import secrets
@@ -26,13 +26,13 @@ from runner.lanes.watchdog import start_watchdog
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 
-_CALLS_PER_LANE = 6  # engine calls that one lane makes at once
+_CALLS_PER_LANE = 6  # engine calls that one lane makes in parallel
 
 
 class LaneSet:
     """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end.
 
-    It ends with its engine: `works` tells whether it has."""
+    When its engine has ended, a set can't be used any more: `works` then returns False."""
 
     def __init__(self, client: docker.DockerClient, run_name: str, *, lanes: int) -> None:
         self._prefix = f"bentpipe-{secrets.token_hex(4)}"
@@ -49,9 +49,9 @@ class LaneSet:
 
     @classmethod
     def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "LaneSet":
-        """Connect to this host's engine, remove what killed runners left, start watchdog and plumber.
+        """Connect to this host's engine, remove leftovers of killed runners, start watchdog and plumber.
 
-        Raises SetupError without an engine, LaneError when it can't start these two.
+        Raises SetupError without an engine, LaneError when the engine fails.
         """
         opened = cls(client or host_engine.connect(), run_name, lanes=lanes)
         try:
@@ -97,7 +97,7 @@ class LaneSet:
                 lane.release(fit=fit)
                 with self._lock:
                     self._spares.append(lane)
-                # It is renewed at once, while this job is being judged.
+                # The lane is renewed now, while this job is judged.
                 self._background.submit(self._prepare, lane)
             else:
                 self._background.submit(lane.discard)
@@ -112,7 +112,7 @@ class LaneSet:
             self._background.submit(lane.discard)
 
     def _take(self, shape: Shape) -> Lane:
-        """A spare lane of that shape, or a new one. The caller must call `prepare` of either."""
+        """A spare lane of that shape, or a new lane. In both cases the caller must call `prepare`."""
         with self._lock:
             spare = next((lane for lane in self._spares if lane.shape == shape), None)
             unfit = self._spares[0] if self._spares and spare is None else None
@@ -144,11 +144,11 @@ class LaneSet:
             spare.discard()
 
     def free_disk(self) -> int | None:
-        """Free bytes where the engine keeps containers; None when that can't be seen from here."""
+        """Free bytes of the file system with the engine's containers; None when this process can't see it."""
         return self._engine.free_disk()
 
     def stop(self) -> None:
-        """Make running jobs end within about a second, as `stopped` errors. Callable from any thread."""
+        """Make running jobs end within about a second, with the error `stopped`. Any thread may call it."""
         self._stop.set()
 
     def remove_set(self, other: "LaneSet") -> None:

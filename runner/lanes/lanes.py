@@ -1,4 +1,4 @@
-"""The lanes of one runner. A job during which the engine ended runs again when the engine is back."""
+"""The lanes of one runner. When the engine ends during a job, the job runs again after the engine is back."""
 
 import threading
 import time
@@ -21,11 +21,11 @@ from runner.model.artifacts import EndpointRecord, Evidence
 from runner.model.implementation import Role
 from runner.units import MIB, format_duration, format_size
 
-PATIENCE_SECONDS = 180.0  # seconds to wait for an engine that went away: an upgrade of Docker takes a minute or two
+PATIENCE_SECONDS = 180.0  # seconds to wait for an engine that has ended: an upgrade of Docker takes a minute or two
 _PAUSE_SECONDS = 1.0
-_MOST_LOSSES = 5  # ends of the engine during one job
-_LEAST_FREE = 1024 * MIB  # bytes of the engine's disk without which no job begins
-_SPENT = 64 * MIB  # free bytes below which a job may have failed for lack of space
+_MOST_LOSSES = 5  # most ends of the engine during one job
+_LEAST_FREE = 1024 * MIB  # bytes that must be free on the engine's disk before a job begins
+_SPENT = 64 * MIB  # bytes; with less free, a job may have failed because the disk was full
 _KILLED = (137, 143)  # exit codes of a process that SIGKILL or SIGTERM ended
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 class Lanes:
     """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end.
 
-    `say`: gets a sentence when the engine is away, and when it is back.
+    `say` is called with a sentence when the engine has ended, and when it is back.
     """
 
     def __init__(self, lane_set: LaneSet, run_name: str, *, lanes: int, say: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class Lanes:
         client: docker.DockerClient | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> "Lanes":
-        """Connect to this host's engine, remove what killed runners left, get ready.
+        """Connect to this host's engine, remove leftovers of killed runners, get ready.
 
         Raises SetupError without an engine, LaneError when it doesn't start containers.
         """
@@ -79,7 +79,7 @@ class Lanes:
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last. Errors, also those of the harness, are in the
-        evidence. Raises OSError when the folder can't be written, SetupError when the engine went away and did not come
+        evidence. Raises OSError when the folder can't be written, SetupError when the engine ended and did not come
         back.
         """
         return self._outlive_engine(lambda lanes: lanes.run(job), _doubts, lambda: _empty(job.folder))
@@ -96,7 +96,7 @@ class Lanes:
     def _outlive_engine(
         self, call: Callable[[LaneSet], Answer], doubts_of: Callable[[Answer], "_Doubts"], clean_up: Callable[[], None]
     ) -> Answer:
-        """Repeat a call until the engine neither ended nor lacked disk space during it. Returns its answer."""
+        """Make a call, and repeat it when the engine ended or had no disk space during the call. Returns the answer."""
         for _ in range(_MOST_LOSSES):
             self._await_disk()
             lane_set = self._set
@@ -121,7 +121,7 @@ class Lanes:
         )
 
     def _await_disk(self) -> None:
-        """Wait until the engine's disk has room for a job."""
+        """Wait until the engine's disk has space for a job."""
         reported = False
         while _lacks(self._set.free_disk(), _LEAST_FREE) and not self._stop.wait(_PAUSE_SECONDS if reported else 0.0):
             if not reported:
@@ -144,7 +144,7 @@ class Lanes:
             self._set = self._wait_for_engine()
             if self._stop.is_set():
                 self._set.stop()
-            with suppress(LaneError):  # otherwise its watchdog removes them
+            with suppress(LaneError):  # if this fails, the watchdog of `lost` removes them
                 self._set.remove_set(lost)
 
     def _wait_for_engine(self) -> LaneSet:
@@ -173,7 +173,7 @@ class Lanes:
                 return opened
 
     def stop(self) -> None:
-        """Make running jobs end within about a second, as `stopped` errors. Callable from any thread."""
+        """Make running jobs end within about a second, with the error `stopped`. Any thread may call it."""
         self._stop.set()
         self._set.stop()
 
@@ -192,8 +192,8 @@ class Lanes:
 
 @dataclass(frozen=True, kw_only=True)
 class _Doubts:
-    """Reasons why a result may not be the images' fault. `killed`: the engine may have ended. `failed`: its disk may
-    have been full."""
+    """Reasons why the harness and not the images may have caused a result. `killed`: the engine may have ended.
+    `failed`: the engine's disk may have been full."""
 
     killed: bool
     failed: bool

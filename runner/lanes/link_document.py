@@ -1,5 +1,5 @@
-"""Turns the parameters of a segment into the simulator's JSON document (sim/README.md). Only this module knows its
-form."""
+"""Turns the parameters of a segment into the simulator's JSON document (sim/README.md). Only this module knows the
+document's form."""
 
 from dataclasses import asdict
 from typing import Any
@@ -24,8 +24,9 @@ def link_document(
 ) -> dict[str, Any]:
     """The document for a simulator whose eth0 leads to the client and whose eth1 leads to the server.
 
-    `lose_all`: losses take packets of every protocol, not UDP alone. `flood`: bytes of a capture that close the link.
-    Directions and impairments are the dataclasses themselves: an impairment's field has one name everywhere.
+    `lose_all`: losses affect packets of every protocol, not only UDP. `flood`: when one side sends more bytes than this,
+    counted as in a capture, the link carries nothing more. Directions and impairments are written with the field names
+    of their dataclasses, so that each of them has the same name everywhere.
     """
     return {
         "left": {"interface": "eth0", "foreign": RIGHT_NETS},

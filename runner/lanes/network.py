@@ -1,7 +1,8 @@
 """The network of a lane from its topology: cables, routes, addresses.
 
-Client and server have the addresses of every lane (addresses.py). Segments are bridged: each end of a segment has a
-subnet of its own, whose `.2` is the simulator's, with the MAC address of the other end.
+Client and server have the addresses of every lane (addresses.py). Segments are bridged: each end of a segment has its
+own subnet. The address `.2` in this subnet belongs to the simulator, whose interface has the MAC address of the other
+end.
 """
 
 from collections.abc import Mapping
@@ -78,7 +79,7 @@ _TO_SERVER: tuple[Cable, ...] = ((End(GATEWAY, "wan0", _WAN_MAC, RIGHT4, RIGHT6)
 
 
 def box_environment() -> dict[str, str]:
-    """The addresses that the contract gives to both boxes (implementations/_middlebox/README.md)."""
+    """The environment variables with addresses that both boxes get (implementations/_middlebox/README.md)."""
     return {
         "TERMINAL_ADDRESS": TERMINAL4,
         "TERMINAL_ADDRESS6": TERMINAL6,
@@ -94,8 +95,8 @@ def box_environment() -> dict[str, str]:
 
 
 def cables(*, routed: bool, ground: bool, beside: bool = False) -> tuple[Cable, ...]:
-    """All cables of a lane. `routed`: routers join the ends to the link; `ground`: it has a second segment; `beside`:
-    the routers have a second flow's endpoints behind them."""
+    """All cables of a lane. `routed`: routers connect client and server to the link. `ground`: the link has a second
+    segment. `beside`: the endpoints of a second flow are behind the routers."""
     if not routed:
         return CABLES
     return (*_ROUTED, *(_TO_GROUND if ground else _TO_SERVER), *(_BESIDE if beside else ()))
@@ -111,8 +112,8 @@ def network_script(
     before: int = 0,
 ) -> str:
     """A shell script that wires a lane. `pids`: the holders' process ids on the host, by role. `controllers`: TCP's
-    congestion controller by role. It is a property of routes: the host's default differs from host to host, and a
-    namespace can't change its own without rights on the host. With routers it is CUBIC by default.
+    congestion controller by role. It is set in routes, because the default differs from host to host, and a namespace
+    can't change its default without rights on the host. With routers, the default here is CUBIC.
     """
     return wiring_script(
         pids,
@@ -134,8 +135,8 @@ def _routes_beside() -> dict[str, list[Route]]:
 def routes(
     controllers: Mapping[str, str], *, routed: bool, ground: bool, beside: bool = False
 ) -> dict[str, list[Route]]:
-    """The routes of each role. `controllers`: TCP's congestion controller by role; CUBIC for others where routers
-    stand."""
+    """The routes of each role. `controllers`: TCP's congestion controller by role. With routers, the other roles
+    have CUBIC."""
     routes = _routed_routes(controllers, ground=ground) if routed else _direct_routes(controllers)
     for role, more in (_routes_beside() if beside else {}).items():
         routes[role] = [*routes.get(role, ()), *more]

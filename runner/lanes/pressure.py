@@ -3,9 +3,9 @@
 from pathlib import Path
 
 _HOST = Path("/proc/pressure/cpu")
-# Mount points of cgroup v2: beside v1, or alone.
+# Mount points of cgroup v2: together with v1, or without v1.
 _ROOTS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
-# The group of a container, below the parent that we ask for and below the engine's own, by driver.
+# The cgroup of a container, below the parent that bentpipe sets or below the engine's parent for each cgroup driver.
 _GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
@@ -16,7 +16,8 @@ def of_host() -> float | None:
 
 def of_container(container: str) -> float | None:
     """Seconds since the container's start in which some of its threads were runnable and none had a CPU. `container`:
-    its full id. None when it has ended, runs on another host, or the kernel (before 5.13) doesn't report it by group.
+    its full id. None when the container has ended, when it runs on another host, or when the kernel (before 5.13)
+    doesn't report this for cgroups.
     """
     for root in _ROOTS:
         for group in _GROUPS:

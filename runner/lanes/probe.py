@@ -1,4 +1,4 @@
-"""The compliance probe: an image must soon exit with 127 when it doesn't know the case in TESTCASE."""
+"""The compliance probe: an image that doesn't know the case in TESTCASE must exit with 127 soon."""
 
 import secrets
 
@@ -22,8 +22,8 @@ PROBE_SHAPE = Shape(logs=Limits().logs, downloads=Limits().logs, ask_server=Fals
 
 
 class Probe:
-    """One image in one role, alone in a lane with a simulator, for which many clients wait before they read
-    TESTCASE."""
+    """One image in one role, without a peer, in a lane with a simulator. Many clients wait for the simulator before
+    they read TESTCASE."""
 
     def __init__(self, image: str, role: Role, lane: Lane, served: Served) -> None:
         self._image = image
@@ -46,7 +46,8 @@ class Probe:
             endpoint.start()
         except LaneError as error:
             if endpoint.running is None and error.code != "engine":
-                # The engine didn't answer. A refusal, such as for a missing ENTRYPOINT, is the image's fault.
+                # The engine didn't answer. When it refuses the call, for example without an ENTRYPOINT, the image
+                # causes the error.
                 raise
             return self._result(endpoint, f"it can't be started: {error}")
         if not self._lane.bell.wait(lambda: endpoint.supervised.ended, timeout=timeout):

@@ -14,7 +14,7 @@ from runner.model.job import Job
 class Replay(Deployment):
     """A deployment whose jobs are folders of an earlier run, `<recording>/<server>_<client>/<case>/<iteration>`.
 
-    A job without a recording of its own gets the one of iteration 1 of its cell.
+    A job that was not recorded gets the recording of iteration 1 of its cell.
     """
 
     def __init__(self, recording: Path, *, seconds_per_job: float = 0.0) -> None:
@@ -37,5 +37,5 @@ class Replay(Deployment):
         return None
 
     def stop(self) -> None:
-        """End the replays that are running."""
+        """End the running replays."""
         self._stop.set()

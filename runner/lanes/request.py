@@ -1,4 +1,4 @@
-"""A job as a lane needs it, and the answer of a probe: frozen values, made by code that knows test cases."""
+"""The description of a job for a lane, and the result of a probe: frozen values, made by code that knows test cases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from runner.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSpec:
-    """One endpoint's container. `environment` is complete except for ROLE, which the lane adds. `devices` are for
+    """The container of one endpoint. `environment` is complete except for ROLE, which the lane adds. `devices` are for
     middleboxes. `entrypoint` and `binds` (`host:container:mode`) are for a local build, which has no image.
     """
 
@@ -29,14 +29,14 @@ class EndpointSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one endpoint. Beyond a limit, the engine refuses or kills; the endpoint's record says so."""
+    """Limits of one endpoint. Beyond a limit, its calls fail or it is killed; the endpoint's record shows this."""
 
     memory: int = 2048 * MIB  # bytes of memory, without its volumes
     processes: int = 1024
     cpus: float | None = None  # cores; None: its fair share of all cores
-    logs: int = 512 * MIB  # bytes in /logs: a server that logs at debug level writes some 200 MiB in SAT
-    output: int = 16 * MIB  # bytes of output, beyond which it is killed
-    root: int = 1024 * MIB  # bytes written to its root file system, beyond which it is killed
+    logs: int = 512 * MIB  # bytes in /logs: a server that logs at debug level writes about 200 MiB in SAT
+    output: int = 16 * MIB  # bytes of output; with more, the endpoint is killed
+    root: int = 1024 * MIB  # bytes written to the root file system; with more, the endpoint is killed
     declared: int = 256 * MIB  # bytes in each folder that its image declares as a volume
     largest_file: int = 1024 * MIB  # bytes of a single file
 
@@ -59,10 +59,10 @@ class LaneJob:
     expected: tuple[ServedFile, ...] | None = None
     limits: Limits = Limits()
     chain_length: int = 1  # number of certificates in cert.pem
-    wait_for_server: bool = True  # seconds until the server answers with Version Negotiation or, over TCP, listens
+    wait_for_server: bool = True  # True: wait until the server sends Version Negotiation or, over TCP, listens
     server_port: int | None = None
     boxes: Mapping[Box, EndpointSpec] = field(default_factory=dict)
-    content_seed: int = 0  # parts of the served content, for the judge of a middlebox
+    content_seed: int = 0  # seed of the served content, for the judge of a middlebox
     controllers: Mapping[str, str] = field(default_factory=dict)  # TCP's congestion controller by role
     own_server: bool = False  # True: the server belongs to the harness, so its early end is an error of the harness
     beside: Mapping[BesideRole, EndpointSpec] = field(default_factory=dict)  # a second flow, through the first segment
@@ -93,14 +93,14 @@ class LaneJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """How an image answered an unknown TESTCASE. `seconds` from the container's start to its end."""
+    """The result of an image with an unknown TESTCASE. `seconds`: from the container's start to its end."""
 
     image: str
     role: str
     exit_code: int | None  # None: it was still running at the end, or never started
     seconds: float
     output: str  # the last lines of output
-    problem: str = ""  # a sentence that says why it isn't compliant; empty when it is
+    problem: str = ""  # a sentence that says why the image isn't compliant; empty when it is compliant
 
     @property
     def compliant(self) -> bool:

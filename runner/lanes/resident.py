@@ -1,4 +1,4 @@
-"""Containers of the harness that serve several jobs and get their orders through stdin."""
+"""Containers of the harness that serve several jobs and read commands from stdin."""
 
 import itertools
 import queue
@@ -15,13 +15,13 @@ from runner.units import MIB
 
 _OUTPUT_LIMIT = MIB  # bytes that a resident may print in addition to its answers
 _SILENCE = 60.0  # seconds without an answer
-_LINES = 20  # bytes of the output of an ended holder in an error message
-_AHEAD = 16  # blocks of an answer that may wait for their reader
+_LINES = 20  # lines of the output of an ended holder in an error message
+_AHEAD = 16  # most blocks of an answer that wait for their reader
 _REQUEST, _FRAME = struct.Struct(">II"), struct.Struct(">IBI")  # sim/tools/hold
 _OUTPUT, _END, _GONE = 0, 1, 2  # kinds of frames; the last kind is made here, at the end of the stream
 _STDOUT = 1
-# Sorted by depth, then by name, so that the selection does not depend on the file system. Depth and members are limited
-# here already: the names of 16,000 nested folders once took 15 GB.
+# Sorted by depth, then by name, so that the selection does not depend on the file system. Depth and number of
+# members are limited already here: the names of 16,000 nested folders once took 15 GB.
 _TAR = (
     'cd "$1" && find "$2" -maxdepth "$3" -printf "%d\\t%p\\0" 2> /dev/null | LC_ALL=C sort -z -k1,1n -k2 | cut -z -f2-'
     ' | head -z -n "$4" | exec tar --no-recursion --null --verbatim-files-from -T - -c 2> /dev/null'
@@ -29,7 +29,7 @@ _TAR = (
 
 
 class Resident(Supervised):
-    """A container that reads orders from its stdin and ends when its stdin ends."""
+    """A container that reads commands from its stdin and ends when its stdin ends."""
 
     _told = True
 
@@ -37,15 +37,15 @@ class Resident(Supervised):
         super().__init__(engine, container, bell, output_limit=_OUTPUT_LIMIT)
 
     def say(self, data: bytes) -> None:
-        """Write to its stdin. Raises LaneError when it has ended."""
+        """Write to the container's stdin. Raises LaneError when the container has ended."""
         if self._stream is None:
             raise LaneError("no-lane", "The container was not started.")
         self._stream.write(data)
 
 
 class Holder(Resident):
-    """A resident that runs `hold`, which runs many commands at once in its namespaces. A command or a folder costs the
-    engine a tenth of a second of CPU time; here it costs one process."""
+    """A resident that runs `hold`, which runs many commands at the same time in its namespaces. The engine needs a
+    tenth of a second of CPU time to run a command or to read a folder; `hold` only starts a process for it."""
 
     def __init__(self, engine: Engine, container: str, bell: Bell, *, silence: float = _SILENCE) -> None:
         """`silence`: seconds without an answer after which a command counts as lost."""
@@ -58,7 +58,7 @@ class Holder(Resident):
 
     def run(self, command: Sequence[str]) -> Generator[bytes, None, int]:
         """Yields the output of a command in blocks, and returns its exit code. Closing the generator kills the command.
-        Raises LaneError when the holder ends, or prints nothing for a minute.
+        Raises LaneError when the holder ends, or when it prints nothing for `silence` seconds.
         """
         number, frames = next(self._numbers), queue.Queue[tuple[int, bytes]](_AHEAD)
         self._asked[number] = frames
@@ -86,7 +86,7 @@ class Holder(Resident):
                     self.say(_REQUEST.pack(number, 0))
 
     def execute(self, command: Sequence[str]) -> tuple[int, str]:
-        """Run a command to its end. Returns exit code and what it printed."""
+        """Run a command to its end. Returns its exit code and its output."""
         running, printed = self.run(command), bytearray()
         while True:
             try:
@@ -95,8 +95,8 @@ class Holder(Resident):
                 return end.value, printed.decode(errors="replace")
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """Yields a folder as tar, in blocks: members that are at most DEPTH deep, COPY_MEMBERS of them. A few more are
-        sent, so that the reader knows that some were left out.
+        """Yields a folder as tar, in blocks: COPY_MEMBERS members at most, down to the depth DEPTH. A little more is
+        sent, so that the reader notices when members are left out.
         """
         folder = PurePosixPath(path)
         limits = (str(DEPTH + 1), str(COPY_MEMBERS + 2))

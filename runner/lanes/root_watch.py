@@ -1,8 +1,8 @@
 """Ends an endpoint that fills its root file system.
 
 A root file system on a tmpfs (`runner.engine.layers`) has a limit in the kernel, and its size is known from one system
-call. For other root file systems, the engine counts the files on demand, which takes a few milliseconds. So it is
-queried often only while the free space of its disk shrinks fast.
+call. For other root file systems, the engine counts the files on demand, which takes a few milliseconds. So the
+engine counts them often only while the free space of its disk shrinks fast.
 """
 
 import threading
@@ -14,18 +14,18 @@ from runner.engine.layers import BoundedLayer
 from runner.errors import LaneError
 from runner.lanes.supervised import Watched
 
-_LOOK_SECONDS = 0.1  # seconds between looks at a tmpfs
-_FREE_LOOK_SECONDS = 0.02  # seconds between looks at the free space of the engine's disk
-_EARLY = 8  # part of the limit at which the container is killed: it writes on until it has died
-_SUSPICIOUS = 4  # part of the limit by which the free space must shrink before the container is measured again
+_LOOK_SECONDS = 0.1  # seconds between checks of a tmpfs
+_FREE_LOOK_SECONDS = 0.02  # seconds between checks of the free space of the engine's disk
+_EARLY = 8  # the container is killed when 1/8 of the limit is left, because it still writes until it is dead
+_SUSPICIOUS = 4  # the container is measured when the free space has shrunk by more than 1/4 of the limit
 _DEATH_SECONDS = 0.15  # seconds from a measurement to the container's last write
 
 
 def watch_root(
     engine: Engine, watched: Watched, *, layer: BoundedLayer | None, limit: int, over: Callable[[], None]
 ) -> None:
-    """Watch a started container, in a thread that ends with it. When `layer` is full, or shortly before the container
-    has written `limit` bytes elsewhere, `over` is called and the container is killed."""
+    """Watch a started container in a thread, which ends with the container. When `layer` is full, `over` is called and
+    the container is killed. Without a layer, this is done shortly before the container has written `limit` bytes."""
     arguments = (engine, watched, layer, limit, over)
     threading.Thread(target=_watch, args=arguments, name="root", daemon=True).start()
 
@@ -53,8 +53,8 @@ def _fills(watched: Watched, layer: BoundedLayer) -> bool:
 
 
 def _grows(engine: Engine, watched: Watched, limit: int) -> bool:
-    """Wait until the container has written nearly `limit` bytes, or would exceed them before it could be killed.
-    Returns False when it has ended."""
+    """Wait until the container has written nearly `limit` bytes, or until it writes so fast that it would exceed this
+    limit before it could be killed. Returns False when the container has ended before."""
     free, counted = engine.free_disk(), time.monotonic()
     while not watched.ended:
         time.sleep(_FREE_LOOK_SECONDS)
@@ -64,7 +64,7 @@ def _grows(engine: Engine, watched: Watched, limit: int) -> bool:
             continue
         free, size, began = now, engine.layer_size(watched.container), time.monotonic()
         soon = 0.0
-        if shrunk:  # perhaps by another container: a second measurement shows how fast this one writes
+        if shrunk:  # perhaps because of another container: measure how fast this container writes
             time.sleep(_FREE_LOOK_SECONDS / 2)
             size, before = engine.layer_size(watched.container), size
             soon = (size - before) / (time.monotonic() - began) * _DEATH_SECONDS

@@ -14,10 +14,10 @@ from runner.lanes.resident import Holder, Resident
 from runner.units import MIB
 
 if TYPE_CHECKING:
-    from runner.lanes.lane_base import LaneBase  # mount point of the volume
+    from runner.lanes.lane_base import LaneBase
 
-_LINES = 20  # bytes of a failed tool's output in an error message
-LINK_LOGS = 256 * MIB  # bytes: truth and packet log
+_LINES = 20  # lines of a failed tool's output in an error message
+LINK_LOGS = 256 * MIB  # bytes for truth and packet log
 SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes of memory, with its volume and the packets that wait in queues
 WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
 _READY_SECONDS = 10.0
@@ -25,11 +25,12 @@ _STOP_SECONDS = 10.0
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
 _ENDED = re.compile(r"^link ended with (\d+)$", re.MULTILINE)
 _FLOODED = "link flooded"
-_LISTENING = re.compile(r"listening on eth[01]")  # both print at the same time, so their lines may be joined
+_LISTENING = re.compile(r"listening on eth[01]")  # both captures print at the same time, so their lines may be joined
 
 
 class Segment:
-    """The link of a lane, or one of several. `role` names its containers, its volume and its folder of the job."""
+    """One simulated segment of a lane's link. `role` is part of the names of its containers and its volume, and it is
+    the name of its folder in the job's folder."""
 
     def __init__(self, lane: "LaneBase", role: str) -> None:
         self.role = role
@@ -37,7 +38,7 @@ class Segment:
         self._lane = lane
         self._holder: Holder | None = None
         self._link: Resident | None = None
-        self._began = False  # a link, in this job
+        self._began = False  # True: the link was started in this job
 
     def hold(self) -> None:
         """Start the holder, whose captures wait for the wiring, and the simulator, which waits for its document."""
@@ -108,7 +109,7 @@ class Segment:
         return int(ended[1]) if ended else None
 
     def stop_captures(self) -> int:
-        """End both captures. Returns how many packets the kernel dropped before them, both sides together."""
+        """End both captures. Returns how many packets the kernel dropped before the two captures could read them."""
         _, holder = self._parts()
         holder.execute(["kill", "-TERM", "1"])  # `hold` passes the signal on
         ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""The volumes that every job of a run reads: /www, one for each set of files, and /certs, one for each chain length."""
+"""The volumes that jobs of a run read: a /www for each set of files, a /certs for each chain length, and /keys."""
 
 import hashlib
 import itertools
@@ -32,7 +32,7 @@ class Served:
             return Volume(name=self._www[files], path="/www", read_only=True)
 
     def certs(self, chain_length: int) -> Volume:
-        """/certs with a leaf and `chain_length` - 1 intermediates."""
+        """/certs with a leaf certificate and `chain_length` - 1 intermediate certificates."""
         with self._lock:
             if chain_length not in self._certs:
                 self._certs[chain_length] = self._fill("certs", lambda: certificates(chain_length=chain_length).files())
@@ -46,7 +46,7 @@ class Served:
             return Volume(name=self._path_keys["keys"], path="/keys", read_only=True)
 
     def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
-        """The files that a client must have, by name, among the files that `www` serves."""
+        """Size and digest of the files that a client must have, by name. `www` must have been called for them."""
         return {file.name: self._expected[file] for file in files}
 
     def remove(self) -> None:

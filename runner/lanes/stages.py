@@ -7,12 +7,12 @@ from pathlib import Path
 
 from runner.lanes import pressure
 
-_STEAL = 7  # places of the numbers behind `cpu` in /proc/stat, from 0 (proc_stat(5))
-_WITHOUT_GUEST = 8  # user and nice include the guest times
+_STEAL = 7  # position, from 0, in the numbers after `cpu` in /proc/stat (proc_stat(5))
+_WITHOUT_GUEST = 8  # number of values to add: user and nice already include the guest times
 
 
 class Stages:
-    """A stopwatch with named stages, in seconds. A stage that is measured twice is added up."""
+    """A stopwatch with named stages, in seconds. The times of a stage that is measured twice are added."""
 
     def __init__(self) -> None:
         self.began_unix = time.time()

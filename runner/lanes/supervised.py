@@ -1,4 +1,5 @@
-"""Watches a container from before its start to its end: output, exit, floods. A lane waits on its bell."""
+"""Watches a container from before its start to its end: output, exit, floods. A lane waits until its bell
+rings."""
 
 import threading
 import time
@@ -9,7 +10,7 @@ from runner.engine.output import Output
 from runner.errors import LaneError
 
 STOPPED = "stopped"  # code of the LaneError for a job that was running when the run was stopped
-_LOOK = 0.25  # seconds between looks at the stop sign while the bell doesn't ring
+_LOOK = 0.25  # seconds between checks of `_stop` while the bell doesn't ring
 
 
 class Bell:
@@ -52,7 +53,7 @@ class Watched:
 
     @property
     def ended(self) -> bool:
-        """True when it was started and has ended. Raises LaneError when the engine could not tell."""
+        """True when the container was started and has ended. Raises LaneError when the engine could not report this."""
         if self._failure is not None:
             raise self._failure
         return self.final is not None
@@ -73,16 +74,17 @@ class Watched:
         self._bell.ring()
 
     def _read(self) -> None:
-        """Read its output until the end of the stream."""
+        """Read the container's output until the end of the stream."""
 
     def kill(self) -> None:
-        """Kill it and wait for its end."""
+        """Kill the container and wait for its end."""
         if self._started and not self.ended:
             self._engine.signal(self.container, "SIGKILL")
             self._bell.wait(lambda: self.ended, timeout=10)
 
     def terminate(self, *, grace: float) -> bool:
-        """Send SIGTERM, and SIGKILL after `grace` seconds. Returns True when it was still running."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds. Returns True when the container was still
+        running."""
         if not self._started or self.ended or not self._engine.signal(self.container, "SIGTERM"):
             return False
         if not self._bell.wait(lambda: self.ended, timeout=grace):
@@ -93,7 +95,7 @@ class Watched:
 class Supervised(Watched):
     """A watched container whose output is kept and limited. `ended` becomes true after all output was read."""
 
-    _told = False  # True: it has a stdin to write to
+    _told = False  # True: the container has a stdin to write to
 
     def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
         super().__init__(engine, container, bell)
@@ -104,17 +106,17 @@ class Supervised(Watched):
 
     @property
     def printed(self) -> str:
-        """The kept part of its output so far."""
+        """The kept part of the container's output so far."""
         with self._lock:
             return self._output.text()
 
     def last_lines(self, count: int) -> str:
-        """The last lines of its output so far."""
+        """The last lines of the container's output so far."""
         with self._lock:
             return self._output.last_lines(count)
 
     def forget(self) -> None:
-        """Forget its output so far."""
+        """Forget the container's output so far."""
         with self._lock:
             self._output = Output()
 
@@ -127,7 +129,7 @@ class Supervised(Watched):
         for source, data in self._stream:
             self._take(source, data)
 
-    def _take(self, source: int, data: bytes) -> None:  # noqa: ARG002 - some tell stdout (1) from stderr (2)
+    def _take(self, source: int, data: bytes) -> None:  # noqa: ARG002 - stdout is 1, stderr is 2
         """Add the next output."""
         with self._lock:
             self._output.feed(data)

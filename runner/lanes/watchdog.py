@@ -12,7 +12,7 @@ from runner.lanes.resident import Resident
 from runner.lanes.supervised import Bell
 from runner.units import MIB
 
-LEASE_SECONDS = 60.0  # seconds without a sign of life from the runner
+LEASE_SECONDS = 60.0  # seconds without a sign of life, after which the runner counts as dead
 _SIGN_SECONDS = 5.0  # seconds between signs of life
 _READY_SECONDS = 10.0
 _SCRIPT = Path(__file__).parent / "scripts" / "lane_watchdog.py"
@@ -22,8 +22,9 @@ _MEMORY = 64 * MIB
 
 
 def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
-    """Start a watchdog. Returns why it can't work here, or an empty text: containers of an engine behind TCP, or with
-    user namespaces, may not reach its socket. Raises LaneError when the engine fails."""
+    """Start a watchdog. Returns the reason why it can't work here; empty when it works. Containers of an engine behind
+    TCP, or of an engine with user namespaces, may be unable to use the engine's socket. Raises LaneError when the
+    engine doesn't answer."""
     try:
         Watchdog(engine, prefix, stop).start()
     except LaneError as error:
@@ -35,7 +36,7 @@ def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
 
 class Watchdog:
     """Removes all containers and volumes with the label `LABEL_LANES=prefix`, itself included, when this process dies.
-    It sees that at once, because its standard input then ends.
+    It notices this immediately, because its standard input then ends.
     """
 
     def __init__(self, engine: Engine, prefix: str, stop: threading.Event) -> None:
@@ -51,7 +52,7 @@ class Watchdog:
                 "network_mode": "none",
                 "binds": [f"{path}:/docker.sock"],
                 "cap_drop": ["ALL"],
-                "security_opt": ["no-new-privileges", "label=disable"],  # SELinux denies containers the socket
+                "security_opt": ["no-new-privileges", "label=disable"],  # else SELinux forbids the socket
                 "pids_limit": 16,
                 **bounded(_MEMORY),
                 # It survives a restart of the engine, which stops all other containers without removing them.
@@ -66,8 +67,8 @@ class Watchdog:
         self._stop = stop
 
     def start(self) -> None:
-        """Start it. Raises LaneError when it doesn't work: then nothing would remove the containers of a killed
-        runner."""
+        """Start the watchdog. Raises LaneError when it doesn't work: then nothing would remove the containers of a
+        killed runner."""
         resident = self._resident
         resident.start()
         self._bell.wait(lambda: "watchdog" in resident.printed or resident.ended, timeout=_READY_SECONDS)

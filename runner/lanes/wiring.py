@@ -20,7 +20,7 @@ from runner.lanes.addresses import (
 CLIENT, SIM, SERVER = "client", "sim", "server"
 LOOKED = "bentpipe: looked"
 _FIRST_INDEX = 10  # first number of an interface; 1 is the loopback interface
-_LOOKS = 300  # waits of 10 ms
+_LOOKS = 300  # number of waits of 10 ms
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ CABLES: tuple[Cable, ...] = (
 def wiring_script(
     pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[Route]], *, before: int = 0
 ) -> str:
-    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host. `routes`: by
-    role; simulators have none, because they forward frames. `before`: how often the same namespaces were wired; it
-    numbers the interfaces, so that the captures recognise a new cable.
+    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host. `routes`: the
+    routes by role; simulators have no routes, because they forward frames. `before`: how often the same namespaces were
+    wired before; the numbers of interfaces depend on it, so that the captures recognise a new cable.
     """
     lines = ["set -eu"]
     # All ends have different numbers: Linux treats an end with the number of its peer as a device without a lower
@@ -94,7 +94,7 @@ def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]
     """
     lines = ["set -eu"]
     for role, pid in pids.items():
-        # A job may have removed it. `look_script` checks afterwards whether the namespace is as it was.
+        # A job may have removed eth0. `look_script` checks afterwards whether the namespace is as before.
         inside = "ip link delete eth0; ip tcp_metrics flush" if role != SIM else "ip tcp_metrics flush"
         lines.append(f"nsenter --net=/proc/{pid}/ns/net sh -c '{inside}' > /dev/null 2>&1 || true")
         lines += [f"find /proc/{pid}/root{folder} -mindepth 1 -delete" for folder in folders[role]]
@@ -103,7 +103,7 @@ def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]
 
 
 def look_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
-    """A shell script that prints the state of a lane without cables, in which leftovers of jobs would show, and then
+    """A shell script that prints the state of a lane without cables, where leftovers of jobs would be visible, and then
     `LOOKED`."""
     lines = [f"left-behind {pids[role]} {' '.join(folders[role])}" for role in (CLIENT, SERVER)]
     return "\n".join((*lines, f"echo {LOOKED}"))

@@ -1,9 +1,9 @@
-"""Removes every container and volume of a runner that has died, by the engine's own socket.
+"""Removes every container and volume of a runner that has died, through the engine's socket.
 
     lane_watchdog.py LEASE LABEL OWN_NAME      LABEL as name=value
 
-The runner is dead when standard input ends, or when no byte has come there for LEASE seconds: its host may have lost
-power, and after a restart of the engine nobody writes to standard input.
+The runner is dead when standard input ends. It also counts as dead when no byte has come from standard input for LEASE
+seconds: its host may have lost power, and after a restart of the engine no process writes to standard input.
 """
 
 import json
@@ -18,7 +18,7 @@ from urllib.parse import quote
 SOCKET = "/docker.sock"
 LONGEST_ANSWER = 1 << 24  # bytes
 PATIENCE = 60.0  # seconds to wait for an engine; then this program ends and is started again with the new socket
-CALM = 3.0  # seconds without anything to remove: the engine may still be working on a call of the runner
+CALM = 3.0  # seconds without anything to remove before the end: the engine may still work on a call of the runner
 
 
 def ask(method: str, path: str) -> tuple[int, bytes]:
