@@ -1,4 +1,4 @@
 """Attacks on bentpipe itself, bounded and in their own namespaces: `.venv/bin/python -m runner.validation.attack`.
 
-All attackers and all targets are made here and run on this host.
+This package makes all attackers and all targets, and runs them on this host.
 """

@@ -1,7 +1,7 @@
 """`.venv/bin/python -m runner.validation.attack FAMILY` runs the attacks of one family; `table` shows the results of
-all.
+all families.
 
-Exit code 1: something was lost or escaped; 3: interrupted, and the same command continues.
+Exit code 1: an attack was lost or escaped. Exit code 3: the command was interrupted; the same command continues it.
 """
 
 import sys
@@ -40,7 +40,7 @@ class Progress:
 
 
 def keep(family: str, tally: Tally, state: Path) -> None:
-    """Store the tally of one family beside those of the others."""
+    """Store the tally of one family beside those of the other families."""
     verdicts.save(verdicts.load(state) | {family: tally}, state)
 
 
@@ -69,7 +69,7 @@ def main() -> None:
 @click.option("--only", type=int, metavar="N", help="Repeat folder N alone.")
 @state_option
 def folders(count: int, seed: int, only: int | None, state: Path) -> None:
-    """Mutated run folders through compare, show, analyse, history, render, serve."""
+    """Send mutated run folders through compare, show, analyse, history, render and serve."""
     stop_with_parent()
     if only is not None:
         tally = Tally()
@@ -95,8 +95,8 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
 @click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
 @state_option
 def images(only: str, seconds: float, scratch: Path, state: Path) -> None:
-    """Hostile endpoint images in lanes, each followed by an honest job."""
-    from runner.validation.attack.images.campaign import attack_images, behaviours  # noqa: PLC0415 - docker is slow
+    """Run hostile endpoint images in lanes, each followed by an honest job."""
+    from runner.validation.attack.images.campaign import attack_images, behaviours  # noqa: PLC0415 - slow to import
 
     tally = verdicts.load(state).get("images", Tally())
     attack_images(tally, scratch, seconds=seconds, only=only, progress=Progress("images", state, len(behaviours())))
@@ -129,7 +129,7 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
 @click.option("--only", default="", metavar="TEXT", help="Behaviours whose name has this.")
 @state_option
 def hosts(only: str, state: Path) -> None:
-    """Hostile remote hosts, on the loopback interface."""
+    """Connect to hostile remote hosts on the loopback interface."""
     from runner.validation.attack.hosts import attack_hosts, behaviours  # noqa: PLC0415 - docker is slow to import
 
     tally = Tally()

@@ -18,7 +18,7 @@ from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 from runner.model.real_link import RemoteHost
 from runner.units import MIB
 
-_FLOOD = 3 * 1024 * MIB  # bytes that the host sends to a client that reads them
+_FLOOD = 3 * 1024 * MIB  # the most bytes that the host sends in a flood
 _BLOCK = bytes(1 << 16)
 _STATE = {
     "Status": "running", "Pid": 7, "ExitCode": 0, "OOMKilled": False,

@@ -1,8 +1,8 @@
 """Hostile remote hosts: an SSH server whose Docker Engine lies, floods, delays or breaks connections.
 
-Each trial runs in its own process, which connects like a run over a real link and makes its calls. A trial holds when
-each call ends in time with an answer or with a BentpipeError, whatever the host sends, and when memory and spooled
-files stay bounded. The product's waits are shortened, so that a trial takes seconds.
+Each trial runs in its own process, which connects and makes calls like a run over a real link. A trial holds when each
+call ends in time with an answer or with a BentpipeError, and when memory and spooled files stay bounded. The time-outs
+of the product are shortened, so that a trial takes seconds.
 """
 
 import os
@@ -29,15 +29,15 @@ from runner.validation.attack.hostile_host import HostileHost
 from runner.validation.attack.processes import resident
 from runner.validation.attack.verdicts import Finding, Tally, Verdict
 
-_WAIT_S = 3.0  # the product's waits in trials
+_WAIT_S = 3.0  # the product's time-outs in trials
 _LONGEST_CALL_S = 30.0
-_LONGEST_S = 180.0  # of a trial, which makes a dozen calls
+_LONGEST_S = 180.0  # the longest duration of a trial, which makes a dozen calls
 _MOST_MEMORY = 400 * MIB
 _ARCHIVE = 16 * MIB  # the limit of a folder's archive in trials
 
 
 def behaviours() -> list[str]:
-    """All behaviours: of SSH, of its sessions, of the engine's HTTP, and of its answers."""
+    """All behaviours: those of SSH, of its sessions, of the engine's HTTP, and of the engine's answers."""
     attacks = [f"ssh: {behaviour}" for behaviour in hostile_host.SSH] + [
         f"session: {behaviour}" for behaviour in hostile_host.SESSION
     ]

@@ -1,9 +1,9 @@
 """Strikes processes, containers, engine, disk, memory and clock of runs at random moments. The same command continues a
 run until it is done.
 
-The runs have their own Docker Engine in namespaces, and their own file system. After any strike, stored results stay
-the same to the byte, containers and processes of a dead runner disappear by themselves, and the same command continues
-the run. At the end every job has one result: it succeeded, or it blames the endpoint that was killed.
+The runs have their own Docker Engine in namespaces, and their own file system. Three rules are checked. Stored results
+never change by a byte after a strike. Containers and processes of a dead runner disappear by themselves. The same
+command continues the run until every job has a result, which is success or blames an endpoint that was killed.
 """
 
 import contextlib
@@ -81,12 +81,13 @@ def attack_kills(
 
 @contextlib.contextmanager
 def _private_host(folder: Path, *, guests: bool) -> Iterator[Host]:
-    """A host with the images, with `guests` those of virtual time too, and `folder`/disk with a file system."""
+    """A host with the images, and a file system of its own in `folder`/disk. `guests`: the host also gets the images
+    for virtual time."""
     host = Host(folder, free_number())
     image, disk = folder / "disk.ext4", folder / "disk"
     disk.mkdir()
     try:
-        host.open()  # before the mount, of which its namespace would have a copy
+        host.open()  # before the mount; otherwise the host's namespace would get a copy of the mount
         for words in (f"truncate -s {_DISK} {image}", f"mkfs.ext4 -q -m 0 {image}", f"mount -o loop {image} {disk}"):
             subprocess.run(words.split(), check=True)
         implementations = load_catalog().implementations
@@ -96,7 +97,7 @@ def _private_host(folder: Path, *, guests: bool) -> Iterator[Host]:
         yield host
     finally:
         host.close()
-        subprocess.run(["umount", "--lazy", disk], check=False)  # a child of a killed runner may still be there
+        subprocess.run(["umount", "--lazy", disk], check=False)  # a child of a killed runner may still use the disk
 
 
 @dataclass
@@ -112,12 +113,12 @@ class _Run:
     progress: Callable[[Tally], None]
     shim: Path
     _stored: dict[str, str] = field(default_factory=dict)  # digests of results by folder
-    _dead: dict[str, float] = field(default_factory=dict)  # containers of runners that were killed, and since when
+    _dead: dict[str, float] = field(default_factory=dict)  # container or volume of a dead runner → time of death
     _blamed: int = 0  # endpoints that were killed
 
     def strike_until_done(self, count: int, deadline: float) -> None:
-        """Strike one process after the other while the run continues, until `deadline`; then wait for its end and check
-        it."""
+        """Strike one target after another until the run ends, `count` strikes are done, or `deadline` is reached. Then
+        wait for the end of the run and check it."""
         began = time.monotonic()
         self.offset.write_bytes(bytes(8))
         striker = Striker(self.host, self.folder, self.offset)
@@ -157,7 +158,7 @@ class _Run:
         return self.folder.with_name(f"{self.folder.name}.clock")
 
     def _hit(self, striker: Striker, target: str, rng: Random, process: "subprocess.Popen[bytes]") -> str:
-        """Strike as soon as there is a target."""
+        """Strike as soon as there is a target. Returns the description of the target; empty when there was none."""
         end = time.monotonic() + _PATIENCE_S
         while process.poll() is None and time.monotonic() < end:
             with contextlib.suppress(ProcessLookupError):
@@ -198,7 +199,8 @@ class _Run:
         self.tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
 
     def _refuses_second(self, attack: str, first: "subprocess.Popen[bytes]") -> bool:
-        """Start the same command beside the first. Returns False when the first ended meanwhile."""
+        """Start the same command while the first command runs, and check that it refuses to run. Returns False when the
+        first command ended meanwhile."""
         printed = self.folder.with_name(f"{self.folder.name}.second.txt")
         printed.unlink(missing_ok=True)
         second = self._start(printed)
@@ -215,7 +217,7 @@ class _Run:
         return True
 
     def _start(self, output: Path | None = None) -> "subprocess.Popen[bytes]":
-        """Give the command. `output`: where it prints; None: where the run's commands print."""
+        """Start the command. `output`: the file for its output; None: the file for the output of the run's commands."""
         names = ",".join(_STACKS)
         selection = ("--server", names, "--client", names, "--case", ",".join(_CASES))
         options = ("--lanes", "2", "--clock", self.clock, "--seed", "1", "--yes")
@@ -235,7 +237,7 @@ class _Run:
 
     @staticmethod
     def _end(process: "subprocess.Popen[bytes]") -> int | None:
-        """The exit code; None when it had to be killed."""
+        """Wait for the end of a command. Returns its exit code; None when it took too long and was killed."""
         try:
             return process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -262,7 +264,7 @@ class _Run:
         return dict(self._dead)
 
     def _names(self) -> set[str]:
-        """Containers and volumes of this run, as runner and name."""
+        """Containers and volumes of this run, as texts of runner and name."""
         engine = self.host.engine()
         filters = {"label": f"{LABEL_RUN}={self.folder.name}"}
         try:

@@ -16,11 +16,12 @@ from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.tests.remote.hosts import Host
 from runner.validation.attack.processes import family
 
-_AWAY_S = 2.0  # duration for which an engine or the room on a disk is missing
+_AWAY_S = 2.0  # seconds for which an engine is stopped or a disk is full
 _HOG = "import time; a = []\nwhile True: a.append(bytearray(b'x') * (1 << 20)); time.sleep(0.0005)"
-_ROOM = 128 << 20  # bytes for what the runner allocates from then on
+_ROOM = 128 << 20  # bytes that the runner can allocate after the strike begins
 _MEMORY = Path("/sys/fs/cgroup/memory")
-# The wall clock alone, and of the runner alone: libfaketime breaks sleeping in threads.
+# It moves only the wall clock, and only that of the runner. libfaketime is not used, because it breaks sleeping in
+# threads.
 _SHIM = """
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -50,9 +51,9 @@ _ROLES: dict[str, Callable[[str], bool]] = {
     "watchdog": lambda role: role == "watchdog",
     "house": lambda role: role == "house",
 }
-# After these the command has to be given again.
+# After a strike at these targets the command must be started again.
 ENDS_RUNNER = ("runner", "group", "memory")
-SECOND = "second runner"  # nothing is struck: it is started on the same folder, and must refuse
+SECOND = "second runner"  # no strike: a second runner is started on the same folder, and must refuse
 TARGETS = {
     "real": (
         *("runner", "judge", "holder", "group", "simulator", "plumber", "endpoint", "watchdog", "dockerd"),
@@ -65,10 +66,11 @@ TARGETS = {
 
 
 class Striker:
-    """Strikes at one run whose containers are in the engine of `host`."""
+    """Strikes at one run, whose containers run in the engine of `host`."""
 
     def __init__(self, host: Host, run: Path, offset: Path) -> None:
-        """`run`: on a file system of its own. `offset`: the file that `build_shim` reads."""
+        """`run`: the run's folder, which has its own file system. `offset`: the file that the library of `build_shim`
+        reads."""
         self._host = host
         self._run = run
         self._offset = offset
@@ -81,7 +83,7 @@ class Striker:
         return hit(rng, pid)
 
     @staticmethod
-    def _runner(rng: Random, pid: int) -> str:  # noqa: ARG004 - as the others
+    def _runner(rng: Random, pid: int) -> str:  # noqa: ARG004 - all strikes have the same parameters
         os.kill(pid, signal.SIGKILL)
         return "the runner"
 
@@ -130,7 +132,7 @@ class Striker:
 
     @staticmethod
     def _memory(rng: Random, pid: int) -> str:  # noqa: ARG004
-        """The runner's share of memory runs out: the kernel chooses a victim among runner and judges."""
+        """Let the memory of the runner's control group run out, so that the kernel kills the runner or a judge."""
         group = _MEMORY / f"bentpipe-attack-{pid}"
         group.mkdir()
         members = family(pid)
@@ -143,7 +145,7 @@ class Striker:
             hogs: list[subprocess.Popen[bytes]] = []
             end = time.monotonic() + 20
             while time.monotonic() < end and all(Path(f"/proc/{member}").exists() for member in members):
-                if not hogs or hogs[-1].poll() is not None:  # the kernel may choose the hog
+                if not hogs or hogs[-1].poll() is not None:  # the kernel may have killed the hog instead
                     hogs.append(subprocess.Popen(["sh", "-c", enter, _HOG]))
                 time.sleep(0.1)
             for hog in hogs:
@@ -159,7 +161,7 @@ class Striker:
         return f"{len(dead)} of {len(members)} processes, for want of memory" if dead else ""
 
     def _disk(self, rng: Random, pid: int) -> str:  # noqa: ARG002
-        """The file system of the run is full for some seconds."""
+        """Fill the file system of the run for some seconds."""
         filling = self._run.parent / "filling"
         free = os.statvfs(self._run.parent)
         subprocess.run(["fallocate", "-l", str(free.f_bavail * free.f_frsize), filling], check=False)
@@ -177,8 +179,8 @@ class Striker:
 
 
 def build_shim(folder: Path) -> Path:
-    """Build a library for LD_PRELOAD that moves the wall clock of a process by the seconds in CLOCK_OFFSET's file.
-    Raises CalledProcessError."""
+    """Build a library for LD_PRELOAD that moves the wall clock of a process. The file that the variable CLOCK_OFFSET
+    names has the number of seconds. Raises CalledProcessError."""
     source, library = folder / "shim.c", folder / "shim.so"
     source.write_text(_SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)

@@ -12,13 +12,14 @@ from runner.config.catalog import ROOT
 from runner.store import write_atomically
 
 STATE = ROOT / "logs" / "attack.json"
-_MOST_FINDINGS = 200  # that are kept with their text
+_MOST_FINDINGS = 200  # the most findings that are kept with their text
 _LONGEST = 4000  # characters of a finding's text
 
 
 class Verdict(StrEnum):
-    """HELD: correct behaviour. LOST: a traceback, a hang, too much memory or disk, a lost result, or blame for the
-    wrong role. ESCAPED: something outside was read, written or left running."""
+    """The result of an attack. HELD: correct behaviour. LOST: a traceback, a hang, too much memory or disk, a lost
+    result, or blame for the wrong role. ESCAPED: the attack read or wrote a file outside its limits, or left a process
+    running."""
 
     HELD = "held"
     LOST = "lost"
@@ -58,7 +59,7 @@ class Tally:
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
     def peak(self, measurement: str, value: float) -> None:
-        """Note a measurement; only the largest is kept."""
+        """Note a measured value; only the largest value is kept."""
         self.peaks[measurement] = max(value, self.peaks.get(measurement, 0.0))
 
     def count(self, verdict: Verdict) -> int:
@@ -68,7 +69,7 @@ class Tally:
 
 
 def load(path: Path = STATE) -> dict[str, Tally]:
-    """Tallies by family; empty when there are none, or none that can be read."""
+    """Tallies by family; empty when there is no file of tallies, or it can't be read."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -87,7 +88,7 @@ def load(path: Path = STATE) -> dict[str, Tally]:
 
 
 def save(tallies: dict[str, Tally], path: Path = STATE) -> None:
-    """Store them atomically."""
+    """Store the tallies atomically."""
     document = {family: asdict(tally) for family, tally in tallies.items()}
     for entry in document.values():
         for finding in entry["findings"]:

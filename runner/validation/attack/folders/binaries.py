@@ -1,4 +1,4 @@
-"""Tables, captures, key logs and logs of a job, mutated by their structure, and decompression bombs of each."""
+"""Mutates tables, captures, key logs and logs of a job by their structure, and makes decompression bombs."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from runner.tests.fuzz.mutations import changed_bytes, number
 from runner.validation.attack.folders.documents import NAMES, mutated, mutated_text
 
-_BOMB = 200 << 20  # bytes of a log when it is unpacked
+_BOMB = 200 << 20  # bytes of an unpacked log
 
 
 def table(rng: Random, data: bytes) -> bytes:
@@ -23,7 +23,7 @@ def table(rng: Random, data: bytes) -> bytes:
     kind = rng.randrange(8)
     if kind == 0:
         return changed_bytes(rng, data)
-    if kind == 1:  # of the footer, which says where everything is
+    if kind == 1:  # change bytes of the footer, which has the positions of all parts
         at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
         return data[:at] + changed_bytes(rng, data[at:], most=4)
     read = pq.read_table(io.BytesIO(data))
@@ -46,7 +46,7 @@ def _changed(rng: Random, read: pa.Table, kind: int) -> pa.Table:
         return read
     at = rng.randrange(read.num_columns)
     name, column = read.column_names[at], read.column(at)
-    if kind == 2 and read.num_rows:  # as long as nobody has memory for, in a small file
+    if kind == 2 and read.num_rows:  # a small file with a table that is too long for any memory
         return pa.concat_tables([read] * (rng.choice((1_000, 200_000)) // read.num_rows + 1))
     if kind == 3:
         return read.drop_columns([name])
@@ -85,7 +85,7 @@ def capture(rng: Random, data: bytes) -> bytes:
         return changed_bytes(rng, data, most=40)
     if kind == 1:
         return data[: rng.randrange(len(data) + 1)]
-    if kind == 2:  # lengths, in either format
+    if kind == 2:  # change lengths, in either format
         changed = bytearray(data)
         for _ in range(rng.randint(1, 4)):
             at = rng.randrange(max(1, len(changed) - 4)) & ~3
@@ -100,7 +100,7 @@ def capture(rng: Random, data: bytes) -> bytes:
 
 
 def key_log(rng: Random, data: bytes) -> bytes:
-    """A key log with lines that are changed, swapped, invented, or endless."""
+    """A key log with lines that are changed, swapped, invented, or very long."""
     lines = data.splitlines(keepends=True)
     kind = rng.randrange(5)
     if kind == 0:

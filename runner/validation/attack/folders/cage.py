@@ -1,8 +1,9 @@
 """Namespaces in which only one folder can be written, and which report every file that is opened elsewhere.
 
-Mounts, processes, network, names and System V objects belong to the process (unshare(1), Linux namespaces(7)). All
-mounts become read-only. fanotify(7) marks each mount of this namespace, so that it reports only files that processes
-inside open. The canaries are on their own writable file system, so that attempts to write them are noticed.
+The process has its own mounts, processes, network, host name and System V objects (unshare(1), namespaces(7)). All
+mounts become read-only. fanotify(7) watches the mounts of this namespace, so it reports only files that processes
+inside the cage open. The canaries are on their own writable file system, so that writing to them succeeds and is
+noticed.
 """
 
 import ctypes
@@ -27,7 +28,7 @@ _FAN_MARK_ADD, _FAN_MARK_MOUNT = 0x01, 0x10
 _FAN_MODIFY, _FAN_OPEN = 0x02, 0x20
 _AT_FDCWD = -100
 _EVENT = struct.Struct("=IBBHQii")  # struct fanotify_event_metadata
-# What an interpreter reads at any moment, and what bentpipe reads of the host.
+# Files that a Python interpreter may read at any time, and files of the host that bentpipe reads.
 _USUAL = re.compile(
     r"/(usr|lib|lib64|bin|sbin)(/|$)|/etc/(ld\.so|localtime|mime\.types|ssl|hosts|host\.conf|nsswitch|passwd|group|resolv)"
     r"|/proc/(self|\d+)/(stat|statm|status|clear_refs|fd|task|maps|mountinfo|cgroup|limits)|/proc/(stat|meminfo|cpuinfo|uptime|filesystems)"
@@ -36,7 +37,7 @@ _USUAL = re.compile(
 
 
 def enter_cage() -> None:
-    """Set up the mounts of this namespace as the module says. Call it once, in a process that ENTER started."""
+    """Set up the mounts of this namespace. Call this once, in a process that the command ENTER started."""
     _run("mount", "--make-rprivate", "/")
     for place in _WRITABLE:
         _run("mount", "-t", "tmpfs", "-o", "size=4g,mode=755", "attack", place)
@@ -55,7 +56,7 @@ def _run(*command: str) -> None:
 
 
 def plant_canaries(secret: bytes, run: Path) -> None:
-    """Make files that nobody should read or change, each with `secret` in it; one folder is a copy of a run."""
+    """Make files that no command should read or change, each with `secret` in it. One folder is a copy of a run."""
     (CANARIES / "secret").write_bytes(secret)
     precious = CANARIES / "precious" / "handshake" / "1"
     precious.mkdir(parents=True)
@@ -77,7 +78,7 @@ def digest(folder: Path) -> str:
 
 
 class Opens:
-    """Reports the files that were opened or changed outside of WORK, in the cage, since the last call."""
+    """Reports the files that processes in the cage opened or changed outside of WORK since the last call."""
 
     def __init__(self) -> None:
         flags = _FAN_CLASS_NOTIF | _FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_UNLIMITED_QUEUE
@@ -92,7 +93,7 @@ class Opens:
         self._mark()
 
     def _mark(self) -> None:
-        """Every mount except WORK's, which all targets may read and write."""
+        """Watch every mount except WORK's, which all targets may read and write."""
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             place = line.split(" ")[4].encode().decode("unicode_escape")
             if place == str(WORK.parent):
@@ -105,11 +106,11 @@ class Opens:
                 raise OSError(ctypes.get_errno(), f"fanotify_mark {place}")
 
     def learn(self) -> None:
-        """Treat all files that were opened so far as usual."""
+        """From now on, don't report the files that were opened so far."""
         self._usual |= {path for path, _ in self._events()}
 
     def unusual(self) -> list[str]:
-        """Paths that no honest folder makes a command open, each once, with the operation."""
+        """Paths that commands don't open for an honest folder, each once, with the operation."""
         states = dict.fromkeys(
             f"{'changed' if mask & _FAN_MODIFY else 'opened'} {path}"
             for path, mask in self._events()

@@ -1,4 +1,4 @@
-"""Many run folders: a keeper in a cage sends them through the commands and reports the results."""
+"""Attacks with many run folders: a keeper in a cage sends them through the commands and reports the results."""
 
 import json
 import signal
@@ -19,7 +19,8 @@ _CHUNK = 2_000  # folders of one cage
 def attack_folders(
     tally: Tally, *, seed: int, numbers: range, progress: Callable[[Tally], None], patience: float = 1.0
 ) -> None:
-    """Send folders of `seed` through the commands. Waits may take `patience` times as long as usual."""
+    """Send the folders of `seed` with these `numbers` through the commands. Waits may take `patience` times as long as
+    usual."""
     while numbers:
         began = time.monotonic()
         for report in _reports(seed, numbers[:_CHUNK], patience):
@@ -55,7 +56,7 @@ def _reports(seed: int, numbers: range, patience: float) -> Iterator[dict[str, A
             if process.wait() != 0 or count < len(numbers):
                 raise RuntimeError(f"The cage ended with {process.returncode}: {_tail(errors)}")
         finally:
-            process.kill()  # --kill-child takes the namespace along
+            process.kill()  # because of --kill-child, this also ends all processes in the namespace
             process.wait()
             process.stdout.close()
 

@@ -1,5 +1,5 @@
-"""JSON documents of a run, mutated by their structure: any value at any place, values that their schema allows but
-bentpipe never writes, names that lead elsewhere, and text that no parser should accept."""
+"""Mutates JSON documents of a run by their structure: any value at any place, values that the schema allows but
+bentpipe never writes, names that lead to other files, and text that no parser should accept."""
 
 import copy
 import json
@@ -66,7 +66,7 @@ def places(document: Any) -> list[tuple[Any, Any]]:
 
 
 def _change(rng: Random, document: Any) -> None:
-    """Make one change at one place; mostly a value gets another value of its type."""
+    """Make one change at one place. Mostly it replaces a value by another value of the same type."""
     every = places(document)
     if not every:
         return
@@ -114,7 +114,7 @@ def _schemas() -> dict[str, dict[str, Any]]:
 
 
 def _grow(rng: Random, document: Any, name: str) -> None:
-    """Set fields that the schema names to values that it allows, also fields that the document lacks."""
+    """Set fields of the schema to values that the schema allows, including fields that the document lacks."""
     schema = _schemas().get(name)
     if schema is None or not isinstance(document, dict):
         _change(rng, document)
@@ -190,7 +190,8 @@ def _object(rng: Random, choice: dict[str, Any], schema: dict[str, Any], depth: 
 
 
 def mutated_text(rng: Random, text: bytes) -> bytes:
-    """The document as text: cut off, with other bytes, with tokens that are not JSON, deeply nested, or replaced."""
+    """The document as changed text: cut off, with other bytes, with tokens that are not JSON, deeply nested, or
+    replaced."""
     kind = rng.randrange(9)
     if kind == 0:
         return text[: rng.randrange(len(text) + 1)]

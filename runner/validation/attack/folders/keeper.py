@@ -1,10 +1,10 @@
-"""Sends run folders through the commands, by number and in the cage. A forked worker takes some of them at a time, and
-is ended when it needs too much. When a batch has a loss, its folders are tried again one by one, so that the loss names
-its folder.
+"""Sends run folders, which have numbers, through the commands, in the cage. A forked worker takes a batch of folders at
+a time, and is killed when it needs too much time or memory. When a batch has a loss, its folders are tried again one by
+one, to find the folder that causes the loss.
 
     unshare … python -m runner.validation.attack.folders.keeper SEED PATIENCE FIRST END
 
-It writes a line of JSON to its standard output for each batch.
+The keeper writes a line of JSON to its standard output for each batch.
 """
 
 import json
@@ -27,10 +27,10 @@ from runner.validation.attack.processes import cpu_s, family, resident, runs
 _BATCH = 10  # folders that share a site
 _LIFE = 400  # folders of one worker
 _POLL_S = 0.1
-_CPU_S = 10.0  # of one command
-_MUTATE_S = 120.0  # of the making of a folder, which is no command
-_WALL_S = 60.0  # of waiting in one command: on a busy host a process that could run may wait for longer
-_MEMORY = 1 << 30  # resident bytes of one process
+_CPU_S = 10.0  # the most CPU time of one command
+_MUTATE_S = 120.0  # the most CPU time for making a folder
+_WALL_S = 60.0  # the longest time in one command in which no process can run; waiting for a CPU doesn't count
+_MEMORY = 1 << 30  # the most resident bytes of one process
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,7 @@ class _Batch:
 
 
 class _ExcessError(Exception):
-    """A worker needed too much, or died."""
+    """A worker needed too much time or memory, or died."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class _ExcessError(Exception):
 
 
 class Keeper:
-    """Forks workers from a process that already has its seeds, its templates and its modules."""
+    """Forks workers from a process that has already made the seeds and loaded templates and modules."""
 
     def __init__(self, worker: Worker, patience: float) -> None:
         self._worker = worker
@@ -64,7 +64,7 @@ class Keeper:
             with closing(self._batches(numbers[:_LIFE], _BATCH)) as batches:
                 for batch in batches:
                     numbers = numbers[len(batch.numbers) :]
-                    if batch.found:  # the worker ends before others use its folders
+                    if batch.found:  # end this worker before other workers use its folders
                         break
                     yield self._report(batch, [])
             if batch.found:
@@ -75,8 +75,8 @@ class Keeper:
         return {"numbers": batch.numbers, "kinds": batch.kinds, "peak": batch.peak, "losses": losses}
 
     def _alone(self, batch: "_Batch") -> list[tuple[int, dict[str, str]]]:
-        """Losses with the numbers of their folders. A loss that no folder repeats counts for the first folder of the
-        batch."""
+        """Send each folder of the batch alone through the commands. Returns the losses with the numbers of their
+        folders. When no folder causes a loss again, the losses of the batch count for its first folder."""
         losses: list[tuple[int, dict[str, str]]] = []
         for number in batch.numbers:
             for alone in self._batches([number], 1):
@@ -84,7 +84,7 @@ class Keeper:
         return losses or [(batch.numbers[0], loss) for loss in batch.found]
 
     def _batches(self, numbers: list[int], size: int) -> Generator[_Batch]:
-        """The batches of one worker until it ends or is ended."""
+        """The batches of one worker until it ends or is killed."""
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -167,7 +167,8 @@ def main(arguments: list[str]) -> None:
     cage.enter_cage()
     os.chdir(cage.WORK)
     os.environ["COLUMNS"] = "120"
-    os.sched_setaffinity(0, {Random(numbers[0]).choice(sorted(os.sched_getaffinity(0)))})  # no processes to draw
+    # With a single CPU, `render` draws all pages in its own process.
+    os.sched_setaffinity(0, {Random(numbers[0]).choice(sorted(os.sched_getaffinity(0)))})
     for line in Keeper(Worker(seed), patience).reports(numbers):
         report.write(json.dumps(line) + "\n")
         report.flush()

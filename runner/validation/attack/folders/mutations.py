@@ -1,4 +1,4 @@
-"""Mutates an untrusted run folder: changes files by their format, and replaces them by links, pipes, devices and odd
+"""Mutates a run folder: changes files by their format, and replaces files and folders by links, pipes, devices and odd
 names."""
 
 import os
@@ -21,7 +21,7 @@ _TARGETS = (
     *("../../../../../../../srv/canary/secret", "../../../good/run.json", "../../../good/quinn_quinn"),
 )
 _DEVICES = ((1, 5), (1, 7), (1, 8), (1, 3), (5, 0))  # zero, full, random, null, tty (Linux: devices.txt)
-_LARGEST = 64 << 20  # bytes; files that an earlier change made larger are not changed again
+_LARGEST = 64 << 20  # bytes; larger files, which an earlier change made, are not changed again
 _ODD_NAMES = (
     b"\xff\xfe\x80",
     b"a\nb",
@@ -36,7 +36,7 @@ _ODD_NAMES = (
 
 
 def mutate(rng: Random, folder: Path) -> list[str]:
-    """Change a few things in the run in `folder`. Returns a line for each change, with its kind and its place."""
+    """Make a few changes to the run in `folder`. Returns a line for each change, with its kind and its place."""
     done = []
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 5))):
         files = [
@@ -50,18 +50,18 @@ def mutate(rng: Random, folder: Path) -> list[str]:
         kind = rng.choices(("content", "entry", "tree"), (80, 14, 6))[0]
         change: Callable[[Random, Path, Path], str]
         change = {"content": _content, "entry": _entry, "tree": _tree}[kind]
-        with suppress(OSError, ValueError, EOFError, zlib.error):  # of what was mutated before
+        with suppress(OSError, ValueError, EOFError, zlib.error):  # an earlier change may have broken the file
             done.append(f"{change(rng, path, folder)}: {path.relative_to(folder)}")
     return done
 
 
 def _chosen(rng: Random, files: list[Path]) -> Path:
-    """The documents that every command reads, chosen more often than others."""
+    """Choose a file. The documents that every command reads are chosen more often than other files."""
     documents_ = [path for path in files if path.name in ("run.json", "result.json", "evidence.json", "series.json")]
     return rng.choice(documents_ if documents_ and rng.random() < 0.65 else files)
 
 
-def _content(rng: Random, path: Path, folder: Path) -> str:  # noqa: ARG001 - as the other changes
+def _content(rng: Random, path: Path, folder: Path) -> str:  # noqa: ARG001 - all changes have the same parameters
     data = path.read_bytes()
     if path.suffix == ".json":
         kind, made = "document", documents.mutated(rng, data, path.name)
@@ -73,13 +73,13 @@ def _content(rng: Random, path: Path, folder: Path) -> str:  # noqa: ARG001 - as
         kind, made = "key log", binaries.key_log(rng, data)
     else:
         kind, made = "log", binaries.log(rng, path, data)
-    path.unlink()  # it may be read-only
+    path.unlink()  # the file may be read-only
     path.write_bytes(made)
     return kind
 
 
 def _entry(rng: Random, path: Path, folder: Path) -> str:
-    """Put something else in the place of a file or of its folder."""
+    """Replace a file or its folder by an object of another kind."""
     if rng.randrange(4) == 0 and path.parent != folder:
         path = path.parent
     away = path.with_name(f"{path.name}.away")
@@ -110,12 +110,13 @@ def _entry(rng: Random, path: Path, folder: Path) -> str:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder exactly: pipes are not read, and sparse files stay sparse."""
+    """Copy a folder exactly: pipes are copied as pipes, and sparse files stay sparse."""
     subprocess.run(["cp", "-a", "--sparse=always", source, target], check=False, capture_output=True)
 
 
 def _bind_socket(path: Path) -> None:
-    """Make a socket at `path`, through its folder: a path may be longer than a socket's address."""
+    """Make a socket at `path`, from within its folder, because the whole path may be too long for a socket's
+    address."""
     here = Path.cwd()
     os.chdir(path.parent)
     try:

@@ -1,4 +1,4 @@
-"""The run folders that are mutated: small, and of every kind that bentpipe writes."""
+"""The small run folders that are mutated, one of every kind that bentpipe writes."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def _part(source: RunFolder, target: Path, cells: tuple[str, ...]) -> None:
 
 
 def _add_logs(job: Path) -> None:
-    """Add logs and qlogs as endpoints write them, plain and compressed, where the recording has none."""
+    """Add logs and qlogs like those of endpoints, plain and compressed, where the recording has none."""
     text = b"applied: cca=cubic iw=10 ack=2\nlistening\n" + b"".join(b"line %d of a log\n" % line for line in range(50))
     for role in ("client", "server"):
         qlogs = job / role / "qlog"

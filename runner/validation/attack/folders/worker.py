@@ -29,12 +29,12 @@ from runner.validation.attack.processes import family
 
 _LOGS, _SITE, _SEEDS = cage.WORK / "logs", cage.WORK / "site", cage.WORK / "seeds"
 _MOST_PAGES = 30
-_MOST_READ = 64 << 20  # bytes of an answer of the server: a sparse file of a job can have a tebibyte
-_NEW_SITE = 100  # folders
+_MOST_READ = 64 << 20  # bytes read of an answer of the server, because a sparse file of a job can have a tebibyte
+_NEW_SITE = 100  # folders after which the site is removed and drawn from nothing
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _CODES = {0, 1, 2, 3}
 _LOST, _ESCAPED = "lost", "escaped"
-MUTATE = "mutate"  # what a worker does that is no command
+MUTATE = "mutate"  # stands in the report in the place of a command while a worker makes a folder
 
 
 class _KeptJudges(Judges):
@@ -100,9 +100,10 @@ class Worker:
         ]
 
     def batch(self, numbers: list[int], *, honest: str = "") -> None:
-        """Make these folders and send them through the commands; without numbers, an honest folder."""
+        """Make these folders and send them through the commands; without numbers, send an honest folder."""
         shutil.rmtree(_LOGS, ignore_errors=True)
-        if not numbers or numbers[0] % _NEW_SITE < len(numbers):  # mostly drawn over the last one, as by a user
+        # Mostly the site is drawn over the previous site, as users do.
+        if not numbers or numbers[0] % _NEW_SITE < len(numbers):
             shutil.rmtree(_SITE, ignore_errors=True)
         shutil.copytree(_SEEDS / seeds.GOOD, _LOGS / seeds.GOOD)
         good = cage.digest(_LOGS / seeds.GOOD)
@@ -121,7 +122,7 @@ class Worker:
             names = [honest]
         self._found = []
         with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew (proc(5))
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak of memory (proc(5))
         for name in names:
             self._alone(_LOGS / name, honest=bool(honest))
         self._together()
@@ -134,7 +135,7 @@ class Worker:
         self._tell(done=numbers, kinds=kinds, found=self._found, peak=_peaks())
 
     def _alone(self, folder: Path, *, honest: bool) -> None:
-        """The commands that take one run or two."""
+        """Call the commands that take one run or two runs."""
         good = _LOGS / seeds.GOOD
         self._call("compare", folder, good, "--json", cage.WORK / "c.json", "--markdown", cage.WORK / "c.md")
         every = ",".join(reading_topics())
@@ -143,14 +144,14 @@ class Worker:
         for job in jobs[:2]:
             self._call("show", job)
         self._call("analyse", folder)
-        # One recording was made on a busy host, and is stored as if it were not.
+        # The recording of `variants` was made on a busy host, but its stored result doesn't have this disturbance.
         if honest and "no verdict changed" not in self._printed and folder.name != "variants":
             self._add(_LOST, "verdict", f"an honest run is judged otherwise: {self._printed}")
         for job in jobs[:1]:
             self._call("show", job)
 
     def _together(self) -> None:
-        """The commands that take all runs. A mutated folder must not affect the honest one."""
+        """Call the commands that take all runs. A mutated folder must not affect the honest folder."""
         self._call("history", "--logs", _LOGS, "--all")
         code = self._call("render", "--out", _SITE)
         if code != 0 or not (_SITE / seeds.GOOD / "index.html").is_file():
@@ -170,7 +171,7 @@ class Worker:
                 self._add(_ESCAPED, "leak", f"{path} has what is in the canaries")
 
     def _serve(self) -> None:
-        """Request some files of the site as browsers do, and some that it must not send."""
+        """Request some files of the site as browsers do, and some files that the server must not send."""
         self._tell(doing="serve")
         pages = [path for path in sorted(_SITE.rglob("*")) if path.parts[4:5] != ("static",) and not path.is_dir()]
         chosen = Random(str(self._seed)).sample(pages, min(len(pages), _MOST_PAGES))
@@ -248,13 +249,13 @@ class Worker:
 
 def reading_topics() -> Iterator[str]:
     """The topics of `compare --despite`."""
-    from runner.compare import TOPICS  # noqa: PLC0415 - beside its one use
+    from runner.compare import TOPICS  # noqa: PLC0415 - it is used only here
 
     return iter(TOPICS)
 
 
 def _peaks() -> dict[str, int]:
-    """The largest resident memory since the batch began, in MiB: of the reader and of its judge."""
+    """The largest resident memory of the reader and of its judge since the batch began, in MiB."""
     sizes: dict[str, int] = {}
     for pid in family(os.getpid()):
         with suppress(OSError, IndexError):

@@ -1,4 +1,4 @@
-"""For every behaviour in both roles: a job with a hostile endpoint, then an honest job in the same lane."""
+"""Runs, for every behaviour in both roles, a job with a hostile endpoint and then an honest job in the same lane."""
 
 import os
 import re
@@ -36,16 +36,16 @@ _HERE = Path(__file__).parent
 IMAGE = "bentpipe-test/hostile"
 _HONEST = ImplementationRecord(name="honest", version="", url="", image="bentpipe/quinn")
 _CASE = "handshake"
-_LOSSY_CASE, _LIES_CASE = "transferloss", "transfer"  # of lies in ACK frames, which a handshake doesn't show
+_LOSSY_CASE, _LIES_CASE = "transferloss", "transfer"  # for lies in ACK frames, which a handshake doesn't show
 _LOSSY = ("ack-gaps",)
 _TIMEOUTS = {_CASE: 12.0, _LIES_CASE: 40.0, _LOSSY_CASE: 40.0}  # s
-_HARMLESS = ("ack-delay-none",)  # lies that no rule can tell: an ACK without delay is what an ideal endpoint sends
-_LONGEST_S = 60.0  # of a hostile job beyond its own time-out
-_MOST_MEMORY = 1536 * MIB  # of all our processes
-_MOST_DISK = 1024 * MIB  # of the layer of an endpoint's container
-_MOST_FILES = 700 * MIB  # of a job's folder
+_HARMLESS = ("ack-delay-none",)  # lies that no rule can find: an ideal endpoint also sends ACKs without delay
+_LONGEST_S = 60.0  # the longest time that a hostile job may take in addition to its own time-out
+_MOST_MEMORY = 1536 * MIB  # for all our processes together
+_MOST_DISK = 1024 * MIB  # for the layer of an endpoint's container
+_MOST_FILES = 700 * MIB  # for a job's folder
 _POLL_S = 0.5
-_MOST_VIOLATIONS = 4  # that are shown of a result
+_MOST_VIOLATIONS = 4  # the most violations of a result that are shown
 _ONLY = {"ignore-sigterm": ("server",), "never-end": ("client",), "end-at-once": ("client",)}
 
 
@@ -157,7 +157,7 @@ def _shown(result: Result) -> str:
 
 
 def _is_told(result: Result, role: str) -> bool:
-    """Whether a finding or a broken rule on ACK frames names the role."""
+    """Whether a finding or violation of a rule on ACK frames blames the role."""
     return any(
         finding.role == role and finding.code.startswith(("rfc9000-13.", "rfc9000-19.3"))
         for finding in (*result.findings, *result.violations)
@@ -195,8 +195,8 @@ def _problems(  # noqa: PLR0917
 
 
 class Sampler:
-    """Measures while a job runs: the memory of this process and all its descendants, the memory of our containers
-    (simulator, holders, plumber), and the bytes that the endpoints' containers wrote to their own layer."""
+    """Measures two peaks while a job runs: the memory of this process, its descendants and our containers (simulator,
+    holders, plumber) together, and the bytes that an endpoint's container wrote to its own layer."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}
@@ -235,7 +235,7 @@ class Sampler:
 
 
 def _written(folder: Path) -> int:
-    """Bytes on disk below a folder, counted for at most a second."""
+    """Bytes on disk below a folder; 0 when counting takes longer than two seconds."""
     try:
         done = subprocess.run(["du", "-sxk", str(folder)], capture_output=True, text=True, timeout=2, check=False)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
 """Functions that all behaviours of hostile endpoint images share.
 
-A behaviour that leaves the container, or succeeds although it should not, is written to /logs/escaped.txt.
+A behaviour that leaves the container, or succeeds in a forbidden action, is written to /logs/escaped.txt.
 """
 
 import ctypes

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-import disk  # noqa: F401 - each notes its behaviours
+import disk  # noqa: F401 - each of these modules registers its behaviours
 import evidence  # noqa: F401
 import lies  # noqa: F401
 import network  # noqa: F401

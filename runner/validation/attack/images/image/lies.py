@@ -1,4 +1,5 @@
-"""ACK frames that lie, by an endpoint that is honest in all else: `lying.py` calls one of these in its process."""
+"""ACK frames that lie, sent by an endpoint that is honest in every other way. `lying.py` calls one of these behaviours
+in the process of the endpoint."""
 
 from aioquic.quic import connection
 from aioquic.quic.packet import QuicFrameType, push_ack_frame
@@ -10,7 +11,7 @@ _LONG_DELAY = 400_000 >> 3  # 0.4 s in the units of RFC 9000 §19.3 with the def
 
 
 def acknowledge(changed):
-    """Send the ranges and the delay that `changed` makes of the true ones."""
+    """Send false ranges and a false delay: `changed` makes them from the true ranges and the true delay."""
 
     def push(buf, rangeset, delay, capacity):
         ranges, delay = changed(rangeset, delay)
@@ -20,7 +21,7 @@ def acknowledge(changed):
 
 
 def count_ecn(counts):
-    """Report the ECN counts that `counts` makes of the number of packets received in a space."""
+    """Report false ECN counts: `counts` makes them from the number of packets received in a space."""
 
     def write(self, builder, space, now):
         delay = int((now - space.largest_received_time) * 1000000) >> self._local_ack_delay_exponent

@@ -1,10 +1,10 @@
-"""An endpoint of aioquic whose ACK frames lie as LIE says."""
+"""An endpoint of aioquic that tells a lie in its ACK frames. The variable LIE names the lie."""
 
 import os
 import runpy
 import sys
 
-import lies  # noqa: F401 - notes its behaviours
+import lies  # noqa: F401 - registers its behaviours
 from common import BEHAVIOURS, ROLE
 
 _ENDPOINT = "/opt/aioquic/endpoint"

@@ -1,4 +1,4 @@
-"""Frames with forged addresses, floods, and ways out of the lane."""
+"""Frames with forged addresses, floods, and attempts to leave the lane."""
 
 import os
 import random
