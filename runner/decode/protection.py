@@ -21,7 +21,7 @@ SAMPLE_LENGTH = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hash:
-    """A hash function as TLS 1.3 uses it. Two of these are equal only when they are the same object."""
+    """A hash function of TLS 1.3. An object is equal only to itself."""
 
     new: Callable[[bytes], "hashlib._Hash"]
     block_length: int
@@ -30,8 +30,8 @@ class Hash:
     """Bytes of a digest."""
 
     def hmac(self, key: bytes, message: bytes) -> bytes:
-        """HMAC (RFC 2104) with a key of at most one block. `hmac.digest` needs three times as long, and a flood of
-        Initial packets needs five of these for each packet."""
+        """HMAC (RFC 2104) with a key of at most one block. Python's `hmac.digest` takes three times as long, and a
+        flood of Initial packets needs five HMACs for each packet."""
         padded = key.ljust(self.block_length, b"\0")
         inner = self.new(padded.translate(_INNER_PAD) + message).digest()
         return self.new(padded.translate(_OUTER_PAD) + inner).digest()
@@ -48,7 +48,7 @@ _SHA256, _SHA384 = Hash(hashlib.sha256, 64, 32), Hash(hashlib.sha384, 128, 48)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Suite:
-    """A TLS 1.3 cipher suite as QUIC uses it. Two of these are equal only when they are the same object."""
+    """A TLS 1.3 cipher suite that QUIC uses. An object is equal only to itself."""
 
     code: int
     name: str
@@ -122,8 +122,8 @@ class Protection:
     def open_long(self, data: Data, start: int, at: int, end: int, largest: int) -> tuple[int, bytes, int] | None:
         """Packet number, payload and unprotected first byte of a long header packet at data[start:end].
 
-        None when these keys are wrong for it. `at`: position of the packet number. `largest`: the highest packet number
-        of the space so far, or -1.
+        None when these keys don't fit the packet. `at`: position of the packet number. `largest`: the highest packet
+        number of the space so far, or -1.
         """
         if end - at < 4 + SAMPLE_LENGTH:
             return None
@@ -151,7 +151,7 @@ class RecordProtection:
         self._iv = int.from_bytes(suite.hash.expand_label(secret, b"iv", 12))
 
     def open(self, sequence: int, ciphertext: bytes, header: bytes) -> bytes:
-        """The plaintext with its content type and padding. Raises InvalidTag when these keys are wrong for it."""
+        """The plaintext with its content type and padding. Raises InvalidTag when these keys don't fit the record."""
         return self._decrypt((self._iv ^ sequence).to_bytes(12), ciphertext, header)
 
     def next_generation(self) -> "RecordProtection":
@@ -164,7 +164,7 @@ def _header_protection(suite: Suite, key: bytes) -> Callable[[bytes], bytes]:
     if suite is CHACHA20:
 
         def chacha20_mask(sample: bytes) -> bytes:
-            # The sample has block counter and nonce in the order that `cryptography` expects (RFC 9001 §5.4.4).
+            # The sample contains block counter and nonce in the order that `cryptography` expects (RFC 9001 §5.4.4).
             return Cipher(algorithms.ChaCha20(key, sample), None).encryptor().update(bytes(5))
 
         return chacha20_mask
@@ -172,7 +172,8 @@ def _header_protection(suite: Suite, key: bytes) -> Callable[[bytes], bytes]:
 
 
 def reconstruct(encoded: int, size: int, largest: int) -> int:
-    """The full packet number of `encoded`, `size` bytes long, after `largest` (-1: none yet): RFC 9000 appendix A.3."""
+    """The full packet number of `encoded`, a number of `size` bytes (RFC 9000 appendix A.3). `largest`: the highest
+    packet number so far, or -1."""
     expected = largest + 1
     window = 1 << 8 * size
     number = expected & -window | encoded
@@ -192,14 +193,14 @@ def initial_protection(version: int, dcid: bytes, sender: int) -> Protection:
 
 
 def candidates(secrets: Iterable[bytes], version: int, suite: Suite | None) -> list[Protection]:
-    """The keys that a key log's secrets of one label can give, likeliest first: with every suite of the right hash
-    length and with both versions."""
+    """The possible keys for a key log's secrets of one label: with every suite of the right hash length and with both
+    versions. The most likely keys come first."""
     return [protection for secret in secrets for protection in _candidates(secret, version, suite)]
 
 
 @lru_cache(maxsize=256)
 def _candidates(secret: bytes, version: int, suite: Suite | None) -> tuple[Protection, ...]:
-    """`candidates` of one secret; cached, because both captures of a job need them."""
+    """`candidates` for one secret. They are cached, because both captures of a job need the same keys."""
     suites = [each for each in SUITES.values() if each.hash.length == len(secret)]
     suites.sort(key=lambda each: each is not suite)
     versions = sorted(VERSIONS, key=lambda each: each != version)
@@ -207,7 +208,8 @@ def _candidates(secret: bytes, version: int, suite: Suite | None) -> tuple[Prote
 
 
 def retry_tag_is_valid(version: int, odcid: bytes, packet: bytes) -> bool:
-    """Whether a Retry packet answers an Initial to `odcid` (RFC 9001 §5.8)."""
+    """Whether the integrity tag of a Retry packet belongs to an Initial packet with the destination connection ID
+    `odcid` (RFC 9001 §5.8)."""
     constants = _CONSTANTS[version]
     pseudo_packet = bytes((len(odcid),)) + odcid + packet[:-TAG_LENGTH]
     try:

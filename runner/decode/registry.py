@@ -1,4 +1,4 @@
-"""The connections of a capture, and what they learn from handshake messages and connection ID frames."""
+"""The connections of a capture. Headers, handshake messages and connection ID frames update their state."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class FlowState:
 Failures = dict[tuple[Hashable, ...], Hashable]
 """Side and keys that did not open a packet → the circumstances. In the same circumstances they fail again."""
 
-_NO_FAILURES: Failures = {}  # of most packets: stays empty
+_NO_FAILURES: Failures = {}  # most packets share this dictionary; it stays empty
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +89,8 @@ class Packet:
     """The highest packet number at the last attempt to open the packet as the first of a connection."""
 
     def note(self, keys: tuple[Hashable, ...], circumstances: Hashable) -> bool:
-        """Note an attempt. False: it fails, as it did in the pass before."""
+        """Record an attempt to open the packet. Returns False when the same attempt failed in the pass before, so that
+        it would fail again."""
         if self.failed is _NO_FAILURES:
             self.failed = {keys: circumstances}
         else:
@@ -134,13 +135,14 @@ class Registry:
         return connection
 
     def release(self) -> None:
-        """End the use of this registry: connections and their sides no longer refer to each other. Their memory is then
-        free at once. Python's search for unused cycles would take a quarter of the time of a flood of connections."""
+        """Delete the references from connections to their sides, so that the memory is free at once. The registry can't
+        be used afterwards. For a flood of connections, Python's search for unused cycles would take a quarter of the
+        decoding time."""
         for connection in self.connections:
             del connection.sides
 
     def link(self, state: FlowState, side: Side) -> None:
-        """Note that `side` sends on this flow, and its peer on the reverse flow."""
+        """Record that `side` sends on this flow, and its peer on the reverse flow."""
         for flow, each in ((state, side), (self.reverse(state), side.connection.sides[1 - side.sender])):
             if each in flow.sides:
                 flow.sides.remove(each)
@@ -151,7 +153,7 @@ class Registry:
         self.news = True
 
     def issue(self, cid: bytes, issuer: Side) -> None:
-        """Register a connection ID that `issuer` chose: the other side puts it into its packets."""
+        """Register a connection ID that `issuer` chose. The other side writes it into its packets as destination."""
         user = issuer.connection.sides[1 - issuer.sender]
         if cid:
             self.cids[cid] = user
@@ -162,7 +164,7 @@ class Registry:
             self.short_news = self.short_news or user.has_short_keys
 
     def accept_header(self, side: Side, header: LongHeader) -> None:
-        """Learn from the header of a decrypted packet."""
+        """Update the connection from the header of a decrypted packet."""
         connection = side.connection
         connection.version = header.version
         if connection.original_version is None and side.sender == CLIENT:
@@ -173,8 +175,8 @@ class Registry:
         self.issue(header.scid, side)
 
     def learn(self, side: Side, space: int, events: list[Event], row: int) -> None:
-        """Learn from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`; `row` is the row of the
-        packet."""
+        """Update the connection from the CRYPTO and NEW_CONNECTION_ID frames of one packet of `side`. `row`: the row of
+        the packet."""
         connection = side.connection
         first_flight = False
         for kind, number, payload in events:
@@ -201,7 +203,7 @@ class Registry:
                 side.connection.certificate = True
 
     def _note(self, side: Side, space: int, row: int, kind: int, body: bytes) -> None:
-        """Keep the parts of a TLS message that rules need; `row` is the row of the packet that completed it."""
+        """Keep the parts of a TLS message that rules need. `row`: the row of the packet that completed the message."""
         if len(side.connection.messages) >= _MOST_MESSAGES:
             return
         message: dict[str, Any] = {"sender": side.sender, "space": space, "type": kind, "packet": row}
@@ -250,7 +252,7 @@ class Registry:
         connection.alpn = hello.alpn[0] if hello.alpn else None
         connection.early_data_accepted = hello.early_data
         self._transport_parameters(connection, SERVER, hello.transport_parameters)
-        # The Initial keys are made from these IDs. A capture without the first flight shows them only here.
+        # Initial keys are derived from these IDs. When a capture lacks the first flight, only this message shows them.
         parameters = connection.transport_parameters[SERVER] or {}
         for name in ("retry_source_connection_id", "original_destination_connection_id"):
             cid = parameters.get(name)

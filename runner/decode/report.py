@@ -11,7 +11,7 @@ from runner.decode.trace_checks import unique_bytes_by_stream
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
-    """Counts of a trace as integers, its connections, its invariants; bytes are hexadecimal strings."""
+    """The counts of a trace, its connections and its checks. Bytes become hexadecimal strings."""
     packets = trace.packets
     streams = _streams(trace.stream_frames)
     return {
@@ -38,7 +38,7 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def _streams(frames: pa.Table) -> list[dict[str, int]]:
-    """Distinct bytes of every stream and direction."""
+    """The number of distinct bytes of every stream and direction."""
     return [
         {"connection": connection, "sender": sender, "stream_id": stream, "bytes": unique}
         for (connection, sender, stream), unique in unique_bytes_by_stream(frames).items()

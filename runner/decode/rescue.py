@@ -1,7 +1,7 @@
 """Finds keys for packets of a connection whose handshake is not in the capture: tries all secrets of the key logs.
 
-This happens when a capture starts late or lost the first flight. Then session, direction, suite, version, length of the
-connection ID, key generation and upper bits of the packet number are all unknown.
+A handshake is missing when a capture starts late or lost the first flight. Then session, direction, suite, version,
+length of the connection ID, key generation and upper bits of the packet number are all unknown.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from runner.decode.registry import FlowState, Packet, Registry
 from runner.decode.schema import CLIENT, SERVER
 
 _MAX_CID_LENGTH = 20  # RFC 9000 §17.2
-_FEW_WINDOWS, _MANY_WINDOWS = 2, 256
+_FEW_WINDOWS, _MANY_WINDOWS = 2, 256  # values to try for the upper bits of the packet number
 _ATTEMPTS = 300_000
 """The most attempts per capture, about half a second. Packets that are still unread then are damaged."""
-_FAILURES_PER_FLOW = 24
+_FAILURES_PER_FLOW = 24  # searches without success; afterwards, no packet of the flow is searched
 
 _Target = tuple[Connection | None, bytes, Session, int]
 """connection (None while unknown), client random, secrets, sender"""
 
 
 class Rescue:
-    """The search for one capture. It writes the keys into the registry, which the decoder reads."""
+    """The search in one capture. Keys that are found are written to the registry, and the decoder uses them."""
 
     def __init__(self, data: Data, registry: Registry) -> None:
         self._data = data
@@ -35,7 +35,7 @@ class Rescue:
         self._rings: dict[tuple[bytes, int], list[KeyRing]] = {}
 
     def search(self, packet: Packet, flow: FlowState, time_ns: int) -> bool:
-        """Whether the search found keys for this packet; they belong to a connection on `flow` from now on."""
+        """Search keys for this packet, and assign them to a connection on `flow`. Returns whether keys were found."""
         number = flow.flow.number
         self._attempts -= (len(self._registry.sessions) + len(self._registry.connections)) // 64
         if self._attempts <= 0 or self._failures.get(number, 0) >= _FAILURES_PER_FLOW:
@@ -49,8 +49,8 @@ class Rescue:
         return opened
 
     def _has_another_session(self, packet: Packet, flow: FlowState) -> bool:
-        """Whether the packet belongs to a connection whose ClientHello was read. Secrets of another session that open
-        it have a wrong client random in the key log."""
+        """Whether the packet belongs to a connection whose ClientHello was read. If secrets of another session open
+        such a packet, the key log contains a wrong client random."""
         header, cids = packet.header, self._registry.cids
         known = [cids.get(header.dcid), cids.get(header.scid)] if header is not None else []
         if header is None:
@@ -108,8 +108,8 @@ class Rescue:
         return False
 
     def _long(self, packet: Packet, header: LongHeader, flow: FlowState, time_ns: int) -> bool:
-        """Search for Handshake and 0-RTT packets. Initial packets need the client's first connection ID, which no key
-        log has."""
+        """Search keys for a Handshake or 0-RTT packet. Keys of Initial packets can't be found: they come from the
+        client's first connection ID, which is in no key log."""
         if header.type is PacketType.INITIAL:
             return False
         for target in self._targets(packet, flow):
@@ -130,7 +130,7 @@ class Rescue:
         return protection.open_long(self._data, header.start, header.number_at, header.end, -1) is not None
 
     def _adopt(self, flow: FlowState, target: _Target, time_ns: int, version: int) -> Connection:
-        """The connection of the target, which gets the secrets of its session."""
+        """The connection of the target, with the secrets of the target's session. A missing connection is created."""
         connection, client_random, session, sender = target
         if connection is None:
             connection = self._registry.add_connection(flow, sender, time_ns)

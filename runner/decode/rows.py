@@ -1,4 +1,4 @@
-"""The rows of a capture while it is read, which `tables` makes into columns."""
+"""The rows of a capture while it is read. `tables` converts them to columns."""
 
 from runner.decode.frames import NONE, FrameRows
 from runner.decode.integer_rows import IntegerRows
@@ -27,7 +27,7 @@ _NONE = (NONE,) * 4
 
 
 class Rows:
-    """Packets and frames of a capture. Fields that are unknown hold NONE."""
+    """Packets and frames of a capture. Unknown fields have the value NONE."""
 
     __slots__ = ("_cid_numbers", "cids", "frames", "packets", "supported_versions", "tokens")
 
@@ -46,12 +46,12 @@ class Rows:
         return len(self.packets)
 
     def settle(self) -> None:
-        """Store the rows so far with less memory."""
+        """Move the rows so far to arrays, which need less memory."""
         self.packets.settle()
         self.frames.settle()
 
     def cid(self, cid: bytes) -> int:
-        """The number of a connection ID."""
+        """The position of a connection ID in `cids`. A new ID is appended."""
         number = self._cid_numbers.get(cid)
         if number is None:
             number = self._cid_numbers[cid] = len(self.cids)
@@ -59,8 +59,8 @@ class Rows:
         return number
 
     def add(self, datagram: int, index: int, kind: int, length: int, header: tuple[int, int, int, int] = _NONE) -> int:
-        """Add a packet with only its type and length, and version, connection IDs and token length of its `header`;
-        gives its row number."""
+        """Add a packet that is not decrypted yet, and return its row number. `header`: version, destination and source
+        connection ID, token length."""
         row = len(self.packets)
         version, dcid, scid, token = header
         self.packets.tail += (

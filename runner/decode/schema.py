@@ -120,7 +120,7 @@ FRAMES = pa.schema(
         ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
         *_OF_THE_PACKET,
         ("reset_token", pa.binary()),  # NEW_CONNECTION_ID only
-        ("type_length", pa.int8()),  # bytes of the type, where it has more than needed; else null
+        ("type_length", pa.int8()),  # bytes of the frame type, if it has more bytes than needed; else null
     ]
 )
 
@@ -187,9 +187,9 @@ class CaptureMeta:
 
 @dataclass(frozen=True, slots=True)
 class TraceCheck:
-    """A count that has its expected value in every sound trace. `holds` is None when the evidence is missing.
+    """A count that has its expected value in every complete trace. `holds` is None when the evidence is missing.
 
-    It checks the capture and the decoder; the duties of endpoints are invariants of the judge.
+    Such a check is about the capture and the decoder. The judge has other checks for the rules of endpoints.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The collected rows → the tables of `schema`."""
+"""Converts the collected rows to the tables of `schema`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ _INT16_MAX = np.iinfo(np.int16).max
 
 
 class TableBuilder:
-    """The six tables of one capture, in the order of `schema.TABLES`."""
+    """Builds the six tables of one capture."""
 
     def __init__(self, source: Datagrams, selected: Integers, rows: Rows, connections: Sequence[Connection]) -> None:
         self._source = source
@@ -60,7 +60,7 @@ class TableBuilder:
         )
 
     def build(self) -> dict[str, pa.Table]:
-        """Table name → table."""
+        """Table name → table, in the order of `schema.TABLES`."""
         return {
             "datagrams": self._datagram_table(),
             "packets": self._packet_table(),
@@ -168,7 +168,7 @@ class TableBuilder:
         return _table([*arrays, *self._of_the_packet(packet)], ACK_FRAMES)
 
     def _scaled_delay(self, packet: Integers, raw: Integers) -> Integers:
-        """ACK Delay in µs (RFC 9000 §19.3); the largest int64 where a forged delay would not fit."""
+        """ACK Delays in µs (RFC 9000 §19.3). A forged delay that does not fit becomes the largest int64."""
         exponents = np.full((len(self._connections) + 1, 3), _DEFAULT_ACK_DELAY_EXPONENT, dtype=np.int64)
         for connection in self._connections:
             for sender, parameters in enumerate(connection.transport_parameters):
@@ -179,7 +179,7 @@ class TableBuilder:
         return np.where(raw > _INT64_MAX >> shift, _INT64_MAX, raw << shift)
 
     def _frame_table(self) -> pa.Table:
-        """All frames, with those of the two special tables at their places."""
+        """All frames in order, including the STREAM and ACK frames, which also have their own tables."""
         frames = self._rows.frames
         every = _AllFrames(frames)
         order = every.order
@@ -203,7 +203,7 @@ class TableBuilder:
         return _table([*arrays, *self._of_the_packet(packet), *kept], FRAMES)
 
     def _of_others(self, known: Mapping[int, bytes | int], count: int, order: Integers | None) -> pa.Array:
-        """A column with few values, given by row of `others`, in the order of the frame table."""
+        """A column with few values, in the order of the frame table. `known`: row of `others` → value."""
         kind = pa.int8() if known is self._rows.frames.type_lengths else pa.binary()
         if not known:
             return pa.nulls(count, kind)
@@ -219,7 +219,7 @@ class TableBuilder:
 
 
 class _AllFrames:
-    """The frames of all kinds, in order."""
+    """The frames of all kinds, ordered by packet and by place in the packet."""
 
     def __init__(self, frames: FrameRows) -> None:
         self._parts = (frames.others, frames.streams, frames.acks)
@@ -228,7 +228,8 @@ class _AllFrames:
         self.order = _order_of(self.column(0), self.column(1))
 
     def column(self, number: int) -> Integers:
-        """A column of `others`, which ACK frames share up to their type; NONE elsewhere."""
+        """A column of `others`, for all frames. ACK frames have only the first three columns and STREAM frames the
+        first six; elsewhere the value is NONE."""
         others, streams, acks = self._parts
         parts = [others.column(number)]
         parts.append(streams.column(number) if number < STREAM_COLUMNS else _none(len(streams)))
@@ -242,8 +243,8 @@ def _none(count: int) -> Integers:
 
 
 def _order(frames: IntegerRows) -> Integers | None:
-    """Order by packet, then by place in the packet: frames of packets that waited for keys were written late. None:
-    they are in order."""
+    """The order by packet, then by place in the packet. None when the rows already have this order. Frames of packets
+    that waited for keys were written late."""
     return _order_of(frames.column(0), frames.column(1))
 
 
@@ -263,7 +264,7 @@ def _taken(values: pa.Array, order: Integers | None) -> pa.Array:
 
 
 def _sparse(known: dict[int, bytes], count: int) -> pa.Array:
-    """A column of bytes in which most rows are null. `known`: row → value of the others."""
+    """A column of bytes in which most rows are null. `known`: row → value of the rows that are not null."""
     if not known:
         return pa.nulls(count, pa.binary())
     values: list[bytes | None] = [None] * count
@@ -273,7 +274,8 @@ def _sparse(known: dict[int, bytes], count: int) -> pa.Array:
 
 
 def _frame_index(frame: Integers) -> Integers:
-    """Place in the packet, as the schema has it in 16 bits; only an attacker sends more frames in a packet."""
+    """Places of frames in their packets, limited to the 16 bits of the schema. Only an attacker sends more frames in a
+    packet."""
     return np.minimum(frame, _INT16_MAX)
 
 
@@ -289,7 +291,8 @@ def _coded(codes: Integers, words: pa.Array, index: pa.DataType = _INT8) -> pa.A
 
 
 def _narrowed(values: npt.NDArray[Any], kind: pa.DataType) -> npt.NDArray[Any]:
-    """The values in the type of their column, contiguous. OverflowError when a value does not fit."""
+    """The values in the type of their column, as a contiguous array. Raises OverflowError when a value does not
+    fit."""
     narrowed = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
     if narrowed.dtype != values.dtype and not (narrowed == values).all():
         raise OverflowError(f"a value does not fit into {kind}")

@@ -1,4 +1,4 @@
-"""Checks that hold on every sound trace, and checks between the two traces of a job."""
+"""Checks that hold on every complete trace, and checks between the two traces of a job."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,10 +24,10 @@ def trace_checks(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[TraceCh
 
 
 def _undecrypted(packets: pa.Table) -> int:
-    """Number of unread packets that should have been decrypted.
+    """The number of unread packets that should have been decrypted.
 
-    0-RTT packets don't count: a server that refused them has no secret, and some stacks don't log it. Packets of a
-    version without known keys don't count on a connection that negotiated another version.
+    0-RTT packets don't count: a server that refused them has no secret, and some stacks don't log the secret. Packets
+    of a version without known keys don't count on a connection with Version Negotiation.
     """
     failed = ~packets["decrypted"].to_numpy()
     if not failed.any():
@@ -42,9 +42,9 @@ def _undecrypted(packets: pa.Table) -> int:
 def job_checks(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[TraceCheck]:
     """Checks between the traces of both vantage points of one job.
 
-    `expected_bytes`: sizes of the transferred files. They are compared, sorted, with the bytes that each stream of the
-    server delivered to the client. None: the job has no files, or its stream data is not the plain file as in HTTP/0.9
-    (HTTP/3 adds frames).
+    `expected_bytes`: sizes of the transferred files. Their sum is compared with the server's stream data that arrived
+    at the client, and each size with the final sizes of the server's streams. None: the job has no files, or its stream
+    data is not exactly the files (HTTP/3 adds frames, HTTP/0.9 does not).
     """
     checks = [
         _zero("arrived_at_client_never_sent", _not_contained(client_side, server_side, SERVER)),
@@ -73,8 +73,8 @@ def _take(sizes: list[int], size: int) -> bool:
 
 
 def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
-    """Number of packets of `sender` that are in `arrived`, at the far end of the link, but not in `sent`, at its own
-    end.
+    """The number of packets of `sender` that are in the trace `arrived` but not in the trace `sent`. `arrived` is from
+    the far end of the link, `sent` from the sender's end.
 
     Connection, type and number identify a packet; the client random identifies a connection in both captures.
     """

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from runner.decode.frames import varint
 
-# json.dumps would make a new encoder for every call. No value here contains itself, so that check is off.
+# json.dumps would create a new encoder for every call. The check for cycles is off, because no value contains itself.
 to_json = json.JSONEncoder(sort_keys=True, check_circular=False).encode
 Value = int | str | bool | list[str] | dict[str, str | int]
 
@@ -41,7 +41,7 @@ def _preferred_address(value: bytes) -> Value:
 
 
 def _version_information(value: bytes) -> Value:
-    """RFC 9368 §3: the chosen version, then the available ones."""
+    """The chosen version, then the available versions (RFC 9368 §3)."""
     return [f"0x{int.from_bytes(value[at : at + 4]):08x}" for at in range(0, len(value), 4)]
 
 
@@ -89,7 +89,7 @@ class TransportParameters:
 
 @lru_cache(maxsize=8)
 def parse_transport_parameters(data: bytes) -> TransportParameters:
-    """Read the body of the extension. The same bytes give the same object: don't change it. Never raises."""
+    """Read the body of the extension. The result is cached, so callers must not change it. Never raises."""
     values: dict[str, Value] = {}
     sent: list[list[int | str]] = []
     position, size = 0, len(data)

@@ -1,4 +1,4 @@
-"""Tables → facts → numbers → plot series. Pure functions over the decoder's tables of one or both captures."""
+"""Derives facts, numbers and plot series from the decoder's tables of one or both captures. All functions are pure."""
 
 from runner.trace.bounds import Bound, rate_bound, slow_start_bound
 from runner.trace.establish import facts

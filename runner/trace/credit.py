@@ -12,11 +12,11 @@ _UNIDIRECTIONAL = 2  # bit of a stream ID, RFC 9000 §2.1
 
 
 def credit_excess(scope: Scope) -> CreditExcess | None:
-    """The largest excess of the server over the credit that the client had granted; None without an excess or without a
+    """The largest excess of the server over the credit that the client had granted. None when there is no excess, or no
     capture at the server.
 
-    At the server's vantage point a grant passes before the server has it, and data passes after the server sent it: an
-    excess there is certain.
+    A grant passes the server's vantage point before the server receives the grant. Data passes it after the server sent
+    the data. So an excess at this vantage point is certain.
     """
     vantage = scope.recording.server
     total = integer_parameter(scope.client_parameters, "initial_max_data")
@@ -58,7 +58,7 @@ def _first_limit(scope: Scope, stream: int) -> int:
 
 
 def _granted(scope: Scope, vantage: Vantage, packets: Ints, first: int, *, stream: int | None = None) -> Ints:
-    """Per packet: the limit of a stream, or of the connection, at the time when it was sent."""
+    """Per packet: the limit of a stream, or of the connection, at the time when the packet was sent."""
     frames = vantage.frames
     rows = scope.frames(vantage, CLIENT, "max_data" if stream is None else "max_stream_data")
     if stream is not None:
@@ -78,7 +78,7 @@ def _worse(
     *,
     stream: int | None,
 ) -> CreditExcess | None:
-    """The largest excess of the known one and these."""
+    """The largest excess of these packets, or `known` if that is larger."""
     if not len(sent):
         return known
     at = int(np.argmax(sent - granted))

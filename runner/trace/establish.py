@@ -1,4 +1,4 @@
-"""Recording → facts, each from the vantage point that shows it."""
+"""Establishes the facts of a recording. Each fact comes from the vantage point that shows it."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ from runner.trace.vantage import Recording
 
 
 def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
-    """The facts that both captures of a job establish. Either capture may be missing: facts that need it are then None.
+    """The facts that both captures of a job establish. A capture may be missing; facts that need this capture are None.
 
-    Never raises for tables that keep the schema, whatever the trace contains.
+    Never raises when the tables follow the schema, whatever they contain.
     """
     recording = Recording(client_side, server_side)
     streams = Streams(recording)

@@ -14,14 +14,14 @@ _LEAST_DATAGRAM = 1200  # bytes of UDP payload that every path carries (RFC 9000
 def first_flight(transfer: Transfer) -> FirstFlight | None:
     """The first flight of the first connection with response data, at the server's vantage point.
 
-    It begins when the first request arrives, because the client may acknowledge earlier packets (tickets, connection
-    IDs, settings) together with the request. It ends before the first ACK of one of its packets. None without that
-    capture, or when the capture lacks packets.
+    The flight begins when the first request arrives, because the client may acknowledge earlier packets (tickets,
+    connection IDs, settings) together with the request. It ends before the first ACK for one of its packets arrives.
+    None when the capture at the server is missing or lacks packets.
 
-    RFC 9002 §7.2 recommends 10 · max_datagram_size, at most 14 720 B or twice max_datagram_size if that is more. The
-    flight differs from the window when flow control or the file is smaller than the window; when pacing spreads the
-    flight over more than an RTT; and by bytes of the handshake, which open the window once they are acknowledged, and
-    fill it before.
+    RFC 9002 §7.2 recommends a window of 10 · max_datagram_size, at most 14 720 B or twice max_datagram_size if that is
+    more. The flight differs from the window for three reasons. Flow control or the file may be smaller than the window.
+    Pacing may spread the flight over more than an RTT. Handshake bytes use a part of the window until they are
+    acknowledged, and then they enlarge it.
     """
     server, sent = transfer.recording.server, transfer.sent
     if server is None or sent is None or not transfer.sent_completely:
@@ -55,7 +55,7 @@ def first_flight(transfer: Transfer) -> FirstFlight | None:
 
 
 def _request(server: Vantage, connection: int, default: int) -> int:
-    """When the first request arrived, in ns; `default` when it was never seen."""
+    """The time when the first request arrived, in ns; at most `default`, which is also used without a request."""
     frames = server.stream_frames
     requests = (frames["connection"] == connection) & (frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)
     return min(int(frames["time_ns"][requests].min()), default) if requests.any() else default

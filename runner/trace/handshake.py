@@ -11,17 +11,18 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import APPLICATION, NULL, Vantage
 
 _APPLICATION_ERROR = 0x0C
-_TOKENS_KEPT = 5  # version of the decoder from which on tables have tokens
+_TOKENS_KEPT = 5  # first version of the decoder whose tables contain tokens
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1
 
 
 def completed(scope: Scope) -> bool:
-    """Whether the handshake completed at both ends. Only then does a server send HANDSHAKE_DONE, or acknowledge 1-RTT
-    packets (RFC 9001 §4.1.2, §5.7).
+    """Whether the handshake completed at both ends. A server sends HANDSHAKE_DONE or acknowledges 1-RTT packets only
+    when the handshake is complete (RFC 9001 §4.1.2, §5.7).
 
-    A client that received its data in 0.5-RTT may close before the server sends either. Then the client's Finished (the
-    only message in its Handshake packets without a client certificate) must have reached the server, and the server
-    must not have refused it by a CRYPTO_ERROR (RFC 9001 §4.1.1, §4.8).
+    A client that received its data in 0.5-RTT may close the connection before the server sends HANDSHAKE_DONE or such
+    an ACK. Then a 1-RTT packet and the Finished of the client must have reached the server, and the server must not
+    have refused the Finished with a CRYPTO_ERROR (RFC 9001 §4.1.1, §4.8). Without a client certificate, Finished is the
+    only message in the client's Handshake packets.
     """
     for vantage in scope.recording.vantages:
         if len(scope.frames(vantage, SERVER, "handshake_done")) or _acknowledged(scope, vantage, "1rtt"):
@@ -37,7 +38,7 @@ def completed(scope: Scope) -> bool:
 
 
 def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
-    """True when this capture shows that the server acknowledged a packet of the client of this type."""
+    """True when this capture shows that the server acknowledged a packet of this type from the client."""
     rows = scope.packets(vantage, CLIENT, packet_type)
     numbers = np.sort(vantage.packets["packet_number"][rows])
     numbers = numbers[numbers >= 0]
@@ -54,9 +55,9 @@ def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
 
 
 def early_data_accepted(scope: Scope) -> bool | None:
-    """Whether the server acknowledged a 0-RTT packet; numbers of rejected packets are not used again. Where no 0-RTT
-    packet could be read, the server's EncryptedExtensions decide. None when the client sent none, or the captures don't
-    show it."""
+    """Whether the server acknowledged a 0-RTT packet. The numbers of rejected packets are not used again, so an ACK is
+    clear. When no 0-RTT packet could be read, the server's EncryptedExtensions decide. None when the client sent no
+    0-RTT packet, or when the captures don't show the decision."""
     readable = [
         vantage
         for vantage in scope.recording.vantages
@@ -69,17 +70,17 @@ def early_data_accepted(scope: Scope) -> bool | None:
 
 
 def early_data_unread(scope: Scope) -> int:
-    """0-RTT packets of the client that no key opened."""
+    """The number of 0-RTT packets of the client that could not be decrypted."""
     vantage = scope.best(CLIENT)
     rows = scope.packets(vantage, CLIENT, "0rtt")
     return int((vantage.packets["decrypted"][rows] != 1).sum())
 
 
 def early_requests(scope: Scope, streams: tuple[StreamFacts, ...]) -> int:
-    """Request streams that began in 0-RTT.
+    """The number of request streams that began in 0-RTT.
 
-    Where 0-RTT packets can't be read, an answered request was in one of them when no other packet of the client has its
-    first frame. This needs all 1-RTT packets of the client to be readable.
+    When 0-RTT packets can't be read, a request counts if it was answered and no other packet of the client contains its
+    first frame. This conclusion is drawn only when all 1-RTT packets of the client could be read.
     """
     requests = [stream for stream in streams if stream.stream_id % 4 == 0]
     vantage = scope.best(CLIENT)
@@ -91,7 +92,8 @@ def early_requests(scope: Scope, streams: tuple[StreamFacts, ...]) -> int:
 
 
 def client_1rtt_bytes(scope: Scope) -> int:
-    """Bytes of the client's 1-RTT packets without first byte and connection ID, but with packet numbers."""
+    """The size of all 1-RTT packets of the client in bytes. First bytes and connection IDs don't count; packet numbers
+    count."""
     vantage = scope.best(CLIENT)
     rows = scope.packets(vantage, CLIENT, "1rtt")
     ids = sum(len(vantage.packets.cell("dcid", int(row)) or b"") for row in rows[:1]) * len(rows)
@@ -99,7 +101,7 @@ def client_1rtt_bytes(scope: Scope) -> int:
 
 
 def server_handshake_bytes(scope: Scope) -> int:
-    """Highest end of the server's CRYPTO data in its Handshake packets."""
+    """The highest end offset of the server's CRYPTO data in Handshake packets."""
     vantage = scope.best(SERVER)
     rows = scope.frames(vantage, SERVER, "crypto")
     rows = rows[vantage.packets.named("type", "handshake")[vantage.frames["packet"][rows]]]
@@ -107,7 +109,7 @@ def server_handshake_bytes(scope: Scope) -> int:
 
 
 def confirmed(scope: Scope) -> float | None:
-    """When the first HANDSHAKE_DONE arrived at the client."""
+    """The time when the first HANDSHAKE_DONE arrived at the client; None when it was not seen."""
     client = scope.recording.client
     if client is None:
         return None
@@ -116,8 +118,8 @@ def confirmed(scope: Scope) -> float | None:
 
 
 def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
-    """(token echoed, packet numbers reset) after the first Retry; None without a Retry, or without Initial packets
-    before and after it."""
+    """Whether the client echoed the token of the first Retry, and whether its packet numbers started again. A value is
+    None without a Retry, or without the Initial packets that show it."""
     vantage = scope.best(CLIENT)
     packets = vantage.packets
     around = _around_retry(scope, vantage)
@@ -134,7 +136,8 @@ def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
 
 
 def _same_token(vantage: Vantage, retry: int, answer: int) -> bool:
-    """Whether both packets carry the same token; by its length where the tables don't keep tokens."""
+    """Whether both packets carry the same token. Old tables contain no tokens; then the lengths of the tokens are
+    compared."""
     packets = vantage.packets
     if vantage.trace.meta.decoder_version < _TOKENS_KEPT:
         return bool(packets["token_length"][answer] == packets["token_length"][retry])
@@ -143,8 +146,8 @@ def _same_token(vantage: Vantage, retry: int, answer: int) -> bool:
 
 @dataclass(frozen=True)
 class _AroundRetry:
-    """Rows of the first Retry and of the client's Initial packets before and after it. `answers`: those that answer
-    it."""
+    """Rows of the first Retry, and of the client's Initial packets before and after it. `answers`: the Initial packets
+    that respond to the Retry."""
 
     retry: int
     before: Ints
@@ -160,14 +163,15 @@ def _around_retry(scope: Scope, vantage: Vantage) -> _AroundRetry | None:
     retry = int(retries[0])
     initials = scope.packets(vantage, CLIENT, "initial")
     after = initials[initials > retry]
-    # A client that hasn't read the Retry may send its first flight again: the new destination ID marks an answer.
+    # A client that hasn't read the Retry may send its first flight again. Only answers have the new destination ID.
     source = packets.cell("scid", retry)
     answers = [int(row) for row in after if packets.cell("dcid", int(row)) == source]
     return _AroundRetry(retry=retry, before=initials[initials < retry], after=after, answers=answers)
 
 
 def retry_answer(scope: Scope) -> Place | None:
-    """The client's first Initial packet that answers the Retry, else its first Initial packet after the Retry."""
+    """The client's first Initial packet that responds to the Retry. If there is none, its first Initial packet after
+    the Retry."""
     vantage = scope.best(CLIENT)
     around = _around_retry(scope, vantage)
     rows = [*around.answers, *around.after] if around else []
@@ -175,8 +179,11 @@ def retry_answer(scope: Scope) -> Place | None:
 
 
 def closes(scope: Scope) -> tuple[Close, ...]:
-    """Every different CONNECTION_CLOSE of both sides, in order of time. APPLICATION_ERROR in Initial and Handshake
-    packets is left out when the application's own close is there, too (RFC 9000 §10.2.3)."""
+    """Every different CONNECTION_CLOSE of both endpoints, ordered by time.
+
+    In Initial and Handshake packets, APPLICATION_ERROR stands for the application's own close (RFC 9000 §10.2.3). It is
+    left out when the application's own close was seen, too.
+    """
     first_seen: dict[tuple[str, bool, int, str], tuple[int, Place | None]] = {}
     for sender, role in ROLES.items():
         for vantage in scope.recording.vantages:

@@ -9,12 +9,12 @@ from runner.trace.intervals import Ints
 from runner.trace.scope import Scope
 from runner.trace.vantage import Vantage
 
-_KEPT = 5  # version of the decoder from which on tables have the heads of streams
+_KEPT = 5  # first version of the decoder whose tables contain the heads of streams
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamHead:
-    """The beginning of what one endpoint sent on a stream, at one vantage point."""
+    """The first bytes that one endpoint sent on a stream, at one vantage point."""
 
     stream_id: int
     data: bytes
@@ -24,12 +24,12 @@ class StreamHead:
 
 
 def are_kept(scope: Scope) -> bool:
-    """Whether the tables of all captures have the heads of streams."""
+    """Whether the tables of all captures contain the heads of streams."""
     return all(vantage.trace.meta.decoder_version >= _KEPT for vantage in scope.recording.vantages)
 
 
 def heads(scope: Scope, vantage: Vantage, sender: int) -> Iterator[StreamHead]:
-    """The streams on which `sender` sent data, by ID."""
+    """The heads of the streams on which `sender` sent data, ordered by ID."""
     frames = vantage.stream_frames
     rows = np.flatnonzero(scope.mine(frames, sender))
     rows = rows[np.lexsort((frames["offset"][rows], frames["stream_id"][rows]))]
@@ -41,7 +41,7 @@ def heads(scope: Scope, vantage: Vantage, sender: int) -> Iterator[StreamHead]:
 
 
 def _head(vantage: Vantage, rows: Ints) -> bytes:
-    """The bytes from the beginning of a stream up to the first gap. `rows`: its frames, by offset."""
+    """The bytes from the beginning of a stream up to the first gap. `rows`: the stream's frames, ordered by offset."""
     head = b""
     for row in rows:
         offset = int(vantage.stream_frames["offset"][row])

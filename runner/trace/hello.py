@@ -11,13 +11,16 @@ from runner.trace.vantage import NULL, Vantage
 _HEADER = 4  # bytes of a handshake message: type and length
 _NOT_ELICITING = ("ack", "padding", "connection_close", "application_close")  # frames, RFC 9002 §2
 # Packets sent within this time belong to one flight: no stack begins with such a short probe time-out. RFC 9002 §6.2.2
-# has 999 ms; the shortest seen is 300 ms.
+# recommends 999 ms; the shortest time-out in our captures was 300 ms.
 _AT_ONCE = 0.05
 
 
 def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
-    """Every Version Negotiation packet as the server sent it, with the client's packet that it answers: the last packet
-    whose connection IDs it echoes, else the client's last packet before it (RFC 9000 §17.2.1)."""
+    """Every Version Negotiation packet of the server, with the client's packet that it answers (RFC 9000 §17.2.1).
+
+    The answered packet is the last packet whose connection IDs are echoed. If there is none, it is the client's last
+    packet before the Version Negotiation packet.
+    """
     vantage = scope.best(SERVER)
     packets = vantage.packets
     offers = np.flatnonzero(scope.mine(packets, CLIENT) & (packets["version"] != NULL))
@@ -60,8 +63,8 @@ def probe(scope: Scope) -> Probe | None:
 
 
 def client_hello(scope: Scope) -> ClientHello | None:
-    """The first ClientHello, by the length in its header (RFC 8446 §4). After a HelloRetryRequest a second ClientHello
-    follows in the same stream. None when no ClientHello could be read."""
+    """The first ClientHello; None when no ClientHello could be read. The length in its header (RFC 8446 §4) shows where
+    it ends: after a HelloRetryRequest, a second ClientHello follows in the same stream."""
     vantage = scope.best(CLIENT)
     frames = vantage.frames
     rows = _crypto(scope, vantage)
@@ -81,7 +84,7 @@ def client_hello(scope: Scope) -> ClientHello | None:
 
 
 def _arrived(scope: Scope, size: int) -> bool | None:
-    """Whether the first `length` bytes of the message reached the server's vantage point in readable packets."""
+    """Whether the first `size` bytes of the message reached the server's vantage point in readable packets."""
     server = scope.recording.server
     if server is None:
         return None
@@ -99,7 +102,8 @@ def _crypto(scope: Scope, vantage: Vantage) -> Ints:
 
 
 def _size(vantage: Vantage, rows: Ints) -> int:
-    """Bytes of the first message of the stream; the bytes that are there when its header can't be read."""
+    """The size of the first message of the stream in bytes. When its header can't be read, the size of the captured
+    data."""
     for row in rows[vantage.frames["offset"][rows] == 0]:
         header = vantage.frames.cell("payload", int(row)) or b""
         if len(header) >= _HEADER:
@@ -108,7 +112,7 @@ def _size(vantage: Vantage, rows: Ints) -> int:
 
 
 def _out_of_order(scope: Scope, client: Vantage, packets: Ints) -> bool | None:
-    """Whether the first of these packets to arrive at the server is not the first that the client sent."""
+    """Whether another of these packets arrived at the server before the packet that the client sent first."""
     server = scope.recording.server
     if server is None or client is server or not len(packets):
         return None

@@ -26,7 +26,7 @@ def _sent(scope: Scope, sender: int) -> list[Http3Stream]:
     for stream in heads(scope, vantage, sender):
         stream_id, head = stream.stream_id, stream.data
         if stream_id & _UNIDIRECTIONAL and (sender == SERVER) != bool(stream_id & _BY_SERVER):
-            continue  # the sender must not use this stream; another rule reports that
+            continue  # the sender must not use this stream; another rule reports this
         if head:
             kind, frames_at = _varint(head, 0) if stream_id & _UNIDIRECTIONAL else (None, 0)
             streams.append(

@@ -1,7 +1,7 @@
-"""Arithmetic on byte ranges [start, end): which bytes of a sequence of ranges are new, repeated, or repeated
+"""Arithmetic on byte ranges [start, end): finds bytes of a sequence of ranges that are new, repeated, or repeated
 needlessly.
 
-Ranges are two int64 arrays of equal length, in order of time. Empty ranges cover nothing.
+Ranges are given as two int64 arrays of equal length, ordered by time. Empty ranges cover nothing.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Pieces:
-    """The ranges cut at every border of any range: afterwards two pieces are either equal or disjoint."""
+    """The ranges after all of them were cut at the borders of all ranges. Two pieces are either equal or disjoint."""
 
     ranges: int
     pieces: int
@@ -27,16 +27,16 @@ class Pieces:
     """Per cut: bytes."""
 
     def sum(self, chosen: Bools) -> Ints:
-        """Bytes per range of the `chosen` cuts."""
+        """Per range: the bytes of its `chosen` cuts."""
         return np.bincount(self.owner[chosen], weights=self.size[chosen], minlength=self.ranges).astype(np.int64)
 
     def first(self, chosen: Bools | None = None) -> Ints:
-        """Per cut: the first range, of those in `chosen` cuts, that covers the same piece; `ranges` when none does."""
+        """Per cut: the first range that covers the same piece; `ranges` when no range does. With `chosen`, only ranges
+        of these cuts count."""
         owner, piece = (self.owner, self.piece) if chosen is None else (self.owner[chosen], self.piece[chosen])
         first = np.full(self.pieces, self.ranges, dtype=np.int64)
-        first[piece[::-1]] = owner[
-            ::-1
-        ]  # for several values with one index, NumPy keeps the last one, which is the earliest range here
+        # For a repeated index, NumPy keeps the last value. In reversed order, this is the earliest range.
+        first[piece[::-1]] = owner[::-1]
         return first[self.piece]
 
 
@@ -59,9 +59,10 @@ def new_bytes(starts: Ints, ends: Ints) -> Ints:
 
 
 def resent_bytes(starts: Ints, ends: Ints, arrived: Bools) -> tuple[Ints, Ints]:
-    """Bytes of each range that an earlier range covers, and how many of them needlessly.
+    """Per range: the bytes that an earlier range covers, and the bytes that were repeated needlessly.
 
-    A repeated byte is needless, or spurious, when an earlier copy of it `arrived`, even if the sender couldn't know.
+    A repeated byte is needless (spurious) when an earlier copy arrived, even if the sender couldn't know this.
+    `arrived`: whether each range arrived.
     """
     pieces = cut(starts, ends)
     repeated = pieces.first() < pieces.owner

@@ -10,7 +10,7 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import NULL, Vantage
 
 _REQUESTS = 5  # landmarks of one kind that are shown
-_SHOWN = 100  # packets to look at; many of them may be in one datagram
+_SHOWN = 100  # most packets whose datagrams are listed; one datagram may contain many of them
 
 
 def landmarks(scope: Scope) -> Landmarks:
@@ -51,7 +51,7 @@ def _client_hellos(scope: Scope, vantage: Vantage) -> Ints:
 
 
 def _server_hellos(scope: Scope, vantage: Vantage) -> Ints:
-    """Initial packets of the server with more than ACKs."""
+    """Initial packets of the server with CRYPTO data."""
     initial = scope.packets(vantage, SERVER, "initial")
     crypto = vantage.frames["packet"][scope.frames(vantage, SERVER, "crypto")]
     return initial[np.isin(initial, crypto)]
@@ -82,11 +82,13 @@ def _frameless(scope: Scope, sender: int) -> tuple[Place, ...]:
 
 
 def _reused_numbers(scope: Scope, sender: int) -> tuple[Place, ...]:
-    """The first packet of `sender` with a number that it had used in the same space, and the first use of that number.
+    """The first packet number that `sender` used twice in a packet number space: the place of the first packet with
+    this number, and the place of the second. Empty when there is none.
 
-    Only the sender's own capture counts: a link may deliver a packet twice. A packet with CONNECTION_CLOSE may be sent
-    again unchanged (RFC 9000 §10.2.1). A server that gave up a handshake and begins another one with a late ClientHello
-    starts its numbers again, with another source connection ID.
+    Only the capture at the sender's end counts, because a link may deliver a packet twice. Packets with
+    CONNECTION_CLOSE may be sent again unchanged (RFC 9000 §10.2.1), so they don't count. A server may give up a
+    handshake and begin a new handshake when a late ClientHello arrives. Then its numbers start again, with another
+    source connection ID.
     """
     vantage = scope.recording.near(sender)
     if vantage is None:

@@ -1,4 +1,4 @@
-"""Recording → the numbers of one iteration, by the formulas of `runner.model.numbers`."""
+"""Computes the numbers of one iteration from its recording, by the formulas of `runner.model.numbers`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -29,7 +29,8 @@ def sample(
 ) -> Sample:
     """The numbers of one iteration; a number that these captures can't give is None.
 
-    `file_sizes` in bytes; several files count together, from the start of the first connection to the end of the last.
+    `file_sizes` in bytes. Several files count as one transfer, from the start of the first connection to the end of the
+    last connection.
     """
     transfer = Transfer(Recording(client_side, server_side))
     recording = transfer.recording
@@ -77,9 +78,10 @@ def sample(
 
 
 def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
-    """When the first and the last 1-RTT packet of the server passed the client's vantage point.
+    """The times when the first and the last 1-RTT packet of the server passed the client's vantage point.
 
-    Every packet with a short header counts, also without stream data and unreadable, as in the public interop runner.
+    Every packet with a short header counts, even when it has no stream data or can't be read. The public interop runner
+    counts the same packets.
     """
     client = recording.client
     if client is None:
@@ -91,7 +93,7 @@ def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
 
 
 def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
-    """A sample of older definitions with today's goodput and the numbers that depend on it."""
+    """A sample with older definitions, after goodput and the numbers that depend on it were computed again."""
     first, last = _server_1rtt(Recording(client_side, None))
     if old.goodput is None:  # an incomplete transfer has no goodput by any definition
         return replace(old, definitions=DEFINITIONS, last_server_1rtt=last)
@@ -114,10 +116,11 @@ def _earliest(times: Iterable[float | None]) -> float | None:
 
 
 def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | None, float | None, bool]:
-    """(first new byte, last new byte, whether all files arrived whole) at the client's vantage point.
+    """The times of the first and the last new byte at the client's vantage point, and whether all files arrived
+    completely.
 
-    The files are the longest streams that arrived without a gap up to their FIN; a browser also requests other objects.
-    Over HTTP/3 the streams are longer than the files by the framing (RFC 9114 §7.1).
+    The files are the longest streams that arrived without a gap up to their FIN, because a browser also requests other
+    objects. Over HTTP/3, the streams also contain the framing (RFC 9114 §7.1), so they are longer than the files.
     """
     received, size = transfer.received, transfer.layout.size
     if received is None:
@@ -137,7 +140,7 @@ def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | N
 
 
 def _steady_goodput(transfer: Transfer) -> float | None:
-    """bit/s between the moments when 50 % and 95 % of the response's bytes had arrived."""
+    """The goodput in bit/s between the times when 50 % and 95 % of the response's bytes had arrived."""
     received = transfer.received
     if received is None:
         return None
@@ -150,8 +153,8 @@ def _steady_goodput(transfer: Transfer) -> float | None:
 def _slow_start(
     file_size: int, forward: LinkParameters, return_: LinkParameters, rtt_min: float | None, window: int | None
 ) -> float | None:
-    """The efficiency of the slow-start bound. For a real link, which has no configured delay, with the smallest
-    measured RTT."""
+    """The efficiency of the slow-start bound. A real link has no configured delay, so its smallest measured RTT is
+    used."""
     rtt = forward.delay + return_.delay or rtt_min
     if not window or rtt is None or file_size <= 0:
         return None
@@ -169,7 +172,7 @@ def _sent(transfer: Transfer) -> tuple[int | None, int | None, int | None, int |
 
 
 def _return_data_rate(recording: Recording, begin: float | None, end: float | None) -> float | None:
-    """bit/s of IP packets that the client sent during the goodput's interval."""
+    """The data rate, in bit/s, of the IP packets that the client sent between `begin` and `end`."""
     if recording.client is None or recording.origin_ns is None or begin is None or end is None or end <= begin:
         return None
     datagrams = recording.client.datagrams
@@ -179,8 +182,9 @@ def _return_data_rate(recording: Recording, begin: float | None, end: float | No
 
 
 def _ack_ratio(transfer: Transfer) -> float | None:
-    """Packets with an ACK of application data that the client sent, per packet with response data that reached it
-    before it closed the connection. Later packets are not acknowledged (RFC 9000 §10.2)."""
+    """The number of the client's packets with an ACK of application data, divided by the number of packets with
+    response data that reached the client before it closed the connection. Later packets are not acknowledged (RFC 9000
+    §10.2)."""
     client, received = transfer.recording.client, transfer.received
     if client is None or received is None:
         return None
@@ -202,8 +206,8 @@ def _data_packets(transfer: Transfer) -> int | None:
 
 
 def _lost_packets(transfer: Transfer) -> int | None:
-    """Packets of the server that the client's capture lacks. Packets that may have arrived after the client's last
-    datagram don't count."""
+    """The number of the server's packets that are not in the client's capture. Packets that may have arrived after the
+    last datagram of this capture don't count."""
     recording = transfer.recording
     client, server, arrival = recording.client, recording.server, recording.arrival
     if client is None or server is None or arrival is None or not transfer.sent_completely:
@@ -211,7 +215,7 @@ def _lost_packets(transfer: Transfer) -> int | None:
     sent = (server.packets["sender"] == SERVER) & (server.packet_key != NULL)
     delays = one_way_delays(recording)
     if len(delays):
-        # The clocks of both captures may differ. The fastest packet has the smallest difference of times.
+        # The clocks of both captures may differ. The smallest difference of times belongs to the fastest packet.
         end = client.datagrams["time_ns"].max() - round(1e9 * delays.min())
         sent &= server.packet_time <= end
     return int((arrival[sent] == NULL).sum())

@@ -20,9 +20,9 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Landmarks:
-    """The places of the steps of a connection, for findings that point at them. Empty or None: not seen.
+    """The places of the steps of a connection, so that findings can point at them. Empty or None: not seen.
 
-    Packets of an endpoint are shown at its own vantage point when there is a capture.
+    A packet's place is in the capture at its sender's end, if this capture exists.
     """
 
     client_first: Place | None = None
@@ -92,7 +92,7 @@ class SentLength:
 
 @dataclass(frozen=True, kw_only=True)
 class Close:
-    """A CONNECTION_CLOSE (RFC 9000 §19.19); copies of it count once."""
+    """A CONNECTION_CLOSE (RFC 9000 §19.19). Several copies count as one."""
 
     sender: str
     """client or server."""
@@ -106,7 +106,8 @@ class Close:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFacts:
-    """One stream. Bytes count once, where they arrive when there is a capture, else where they are sent."""
+    """One stream. Repeated bytes count once. They are counted in the capture of their receiver; if this capture is
+    missing, in the capture of their sender."""
 
     stream_id: int
     client_bytes: int
@@ -149,7 +150,7 @@ class EcnCounts:
 
     @property
     def ect(self) -> int:
-        """Packets of an ECN-capable transport as they were sent: ECT(0) and ECT(1)."""
+        """Packets with the codepoint ECT(0) or ECT(1)."""
         return self.ect0 + self.ect1
 
 
@@ -173,7 +174,8 @@ class EcnFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Path:
-    """A pair of addresses of the connection, as seen at the server's vantage point (else at the client's)."""
+    """A pair of addresses of the connection, as seen at the server's vantage point. Without a capture there, as seen at
+    the client's vantage point."""
 
     client: str
     server: str
@@ -216,8 +218,8 @@ class Challenge:
 
 @dataclass(frozen=True, kw_only=True)
 class Amplification:
-    """UDP payload of both ends before the server had validated the client's address (RFC 9000 §8.1), at the moment of
-    the largest excess."""
+    """The bytes of UDP payload that the server had received and sent before it validated the client's address (RFC 9000
+    §8.1), at the time of the largest excess."""
 
     received: int
     sent: int
@@ -234,7 +236,7 @@ class Amplification:
 
 @dataclass(frozen=True, kw_only=True)
 class CreditExcess:
-    """Response data above the credit that the client had granted (RFC 9000 §4.1), at the moment of the largest
+    """Response data above the credit that the client had granted (RFC 9000 §4.1), at the time of the largest
     excess."""
 
     stream_id: int | None
@@ -253,7 +255,7 @@ class CreditExcess:
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadPackets:
-    """Protected packets of one sender and one type that no key opened, on one connection."""
+    """Protected packets that could not be decrypted, of one type and one sender on one connection."""
 
     connection: int | None
     """Position in `TraceFacts.connections`; None: the connection is unknown."""
@@ -290,7 +292,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class Http3Stream:
-    """One stream of HTTP/3 as one endpoint sent it (RFC 9114 §6), as far as the tables keep its bytes."""
+    """The data that one endpoint sent on an HTTP/3 stream (RFC 9114 §6), as far as the tables keep its bytes."""
 
     sender: str
     """client or server."""

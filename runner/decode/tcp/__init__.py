@@ -1,9 +1,11 @@
-"""Captures of TCP connections with TLS 1.3 → the tables of `runner.decode.schema`, the same as for QUIC.
+"""Decodes captures of TCP connections with TLS 1.3 to the tables of `runner.decode.schema`, which QUIC uses, too.
 
-A segment is a packet; its number counts the segments of its sender in the order of sending. The handshakes of TCP and
-TLS have the types `initial` and `handshake`, the rest `1rtt`. Stream 0 of the server is the response: the TLS
-records from its first header to its last byte of content. Cumulative and selective acknowledgements are ACK frames with
-the packets that they acknowledge for the first time. The receive window is `max_data`.
+A segment becomes a packet. Its packet number counts the segments of the sender in the order of sending. Segments of the
+TCP handshake and unprotected TLS records have the type `initial`, protected records of the TLS handshake have the type
+`handshake`, and later records `1rtt`. Segments of the server after the response have the type `unknown`. Stream 0 of
+the server is the response: the TLS records from its first header to its last byte of content. Cumulative and selective
+acknowledgements become ACK frames with the packets that they acknowledge for the first time. The receive window becomes
+`max_data`.
 """
 
 from runner.decode.tcp.decode import cached_decode_tcp, decode_tcp

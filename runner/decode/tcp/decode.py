@@ -1,4 +1,4 @@
-"""Two captures of a job over TCP with their key logs → two traces."""
+"""Decodes the two captures of a job over TCP, with their key logs, to two traces."""
 
 import hashlib
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ class _Capture:
 def decode_tcp(
     client: Path, server: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None
 ) -> tuple[Trace, Trace]:
-    """The traces at the client's and at the server's side.
+    """The traces at the client and at the server.
 
-    Both captures are read together, because a segment has no number of its own: only the comparison identifies it.
-    Raises CaptureError when a file is no capture.
+    Both captures are read together: segments carry no packet numbers, so only a comparison of the captures identifies
+    them. Raises CaptureError when a file is no capture.
     """
     captures = _Capture(client), _Capture(server)
     sessions = read_key_logs(key_logs, [text for capture in captures for text in capture.secrets])
@@ -64,14 +64,14 @@ def cached_decode_tcp(
     *,
     kernel_drops: int | None = None,
 ) -> tuple[Trace, Trace]:
-    """The traces in `folders` when this decoder made them from exactly these files; else decode them and save the
-    traces."""
+    """The traces in `folders`, if this decoder version made them from exactly these files. Otherwise the files are
+    decoded and the traces are saved in `folders`."""
     key = pair_key(captures, key_logs, kernel_drops)
     if all(stored_key(folder) == key for folder in folders):
         try:
             return load_tables(folders[0]), load_tables(folders[1])
         except CaptureError:
-            pass  # a damaged cache is replaced, as an old one is
+            pass  # a damaged cache is replaced
     traces = decode_tcp(*captures, key_logs, kernel_drops=kernel_drops)
     for trace, folder in zip(traces, folders, strict=True):
         save_tables(trace, folder, key=key)
@@ -82,8 +82,8 @@ Pair = tuple[TcpConnection | None, TcpConnection | None]
 
 
 def _pairs(clients: Sequence[TcpConnection], servers: Sequence[TcpConnection]) -> list[Pair]:
-    """The connections of both captures in pairs: by equal initial sequence numbers; the others, behind a proxy, in
-    order."""
+    """The connections of both captures in pairs. First come pairs with equal initial sequence numbers. Connections that
+    a proxy split have no equal numbers; they are paired in their order."""
     left = list(servers)
     pairs: list[Pair] = []
     alone = []
@@ -102,14 +102,15 @@ def _pairs(clients: Sequence[TcpConnection], servers: Sequence[TcpConnection]) -
 
 
 def _is_same(first: TcpConnection, second: TcpConnection) -> bool:
-    """Whether the initial sequence numbers that both captures have are equal: a SYN-ACK may have been lost on its
-    way."""
+    """Whether the initial sequence numbers that are in both captures are equal. One capture may lack a number, because
+    a SYN-ACK was lost on the link."""
     both = [(mine, its) for mine, its in zip(first.initial, second.initial, strict=True) if None not in (mine, its)]
     return bool(both) and all(mine == its for mine, its in both)
 
 
 def _stream(pair: Pair, captures: tuple[_Capture, _Capture], sender: int) -> bytes:
-    """The stream of one endpoint, from the capture at its own end, unless the other capture has more of it."""
+    """The stream of one endpoint, from the capture that contains more of it; if equal, from the capture at its own
+    end."""
     order = (sender, 1 - sender)
     rows = [
         connection.stream(sender, captures[side].file.data) for side in order if (connection := pair[side]) is not None
@@ -118,7 +119,7 @@ def _stream(pair: Pair, captures: tuple[_Capture, _Capture], sender: int) -> byt
 
 
 def _response_last(view: Numbered, tls: TlsConnection) -> int:
-    """Number of the server's last segment with a byte of the response; -1 without any."""
+    """The number of the server's last segment with a byte of the response; -1 when there is none."""
     if tls.response is None:
         return -1
     start, end = tls.response

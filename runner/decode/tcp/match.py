@@ -1,4 +1,4 @@
-"""The same connection in two captures: identifies segments, numbers them, and assigns acknowledgements to them."""
+"""Compares a connection in two captures: identifies segments, numbers them, and assigns acknowledgements to them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -33,10 +33,11 @@ class Numbered:
 
 
 def number_segments(client: TcpConnection | None, server: TcpConnection | None) -> tuple[Numbered | None, ...]:
-    """Both views of one connection, with equal numbers for equal segments. The capture at the sender gives the order.
+    """Both views of one connection, with equal numbers for equal segments. The numbers follow the order in the capture
+    at the sender.
 
-    Behind a proxy the two views are different connections. Then no segment is the same, and each view has its own
-    numbers.
+    When a proxy splits a connection, the two views show different connections. Then no segments are equal, and each
+    view has its own numbers.
     """
     views = [Numbered(end, [0] * len(end.segments)) if end is not None else None for end in (client, server)]
     for sender in (CLIENT, SERVER):
@@ -62,8 +63,8 @@ def _sent_by(connection: TcpConnection, sender: int) -> list[int]:
 
 
 def _acknowledge(views: Sequence[Numbered | None]) -> None:
-    """Assign acknowledgements, in the capture at the client: it shows which of two transmissions had arrived (RFC
-    6298)."""
+    """Assign acknowledgements to segments. The capture at the client is used, because it shows which of two
+    transmissions had arrived (RFC 6298)."""
     at_client, at_server = views
     source = at_client or at_server
     if source is None:

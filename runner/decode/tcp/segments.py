@@ -1,4 +1,5 @@
-"""TCP connections of one capture, their segments in stream offsets (RFC 9293, RFC 2018, RFC 7323)."""
+"""Reads the TCP connections of one capture. The positions of segments become stream offsets (RFC 9293, RFC 2018, RFC
+7323)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -72,10 +73,10 @@ class TcpConnection:
 
 
 def read_connections(packets: Iterable[Packet], data: Data) -> list[TcpConnection]:
-    """The connections of a capture, to port 443 or with TLS at their beginning, in order of their first SYN. `data`:
-    the file.
+    """The connections of a capture to port 443, and other connections that begin with TLS, in the order of their first
+    SYN. `data`: the bytes of the file.
 
-    Segments of a connection without a captured SYN or SYN-ACK are left out.
+    Connections without a captured SYN or SYN-ACK are left out.
     """
     connections: list[TcpConnection] = []
     open_: dict[Addresses, TcpConnection] = {}
@@ -147,12 +148,12 @@ def _take(connection: TcpConnection, packet: Packet, sender: int, data: Data) ->
 
 
 def _distance(sequence: int, initial: int) -> int:
-    """Offset of a sequence number, which wraps (RFC 9293 §3.4), in a stream of less than 2 GiB."""
+    """The stream offset of a sequence number. Sequence numbers wrap (RFC 9293 §3.4); a stream has less than 2 GiB."""
     return (sequence - initial - 1 + _HALF) % (1 << 32) - _HALF
 
 
 def _options(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and value of the options (RFC 9293 §3.1); options after a malformed one are left out."""
+    """Kind and value of the options (RFC 9293 §3.1). Options after a malformed option are left out."""
     at = 0
     while at < len(data) and data[at]:
         if data[at] == 1:

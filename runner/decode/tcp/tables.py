@@ -1,4 +1,4 @@
-"""Numbered segments and their TLS → the tables of one capture."""
+"""Converts numbered segments and their TLS records to the tables of one capture."""
 
 import ipaddress
 import json
@@ -15,13 +15,13 @@ from runner.decode.tcp.segments import Segment
 from runner.decode.tcp.tls import TlsConnection
 
 _SYN, _RST = 0x02, 0x04
-_STREAM = 0  # the only stream; as a number of RFC 9000 §2.1 it is a request stream
+_STREAM = 0  # ID of the only stream; by RFC 9000 §2.1, it means a request stream
 _BEYOND = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A connection with the data of both captures."""
+    """A connection, with the data from both captures."""
 
     view: Numbered
     tls: TlsConnection
@@ -32,7 +32,7 @@ class Exchange:
 
 @dataclass
 class TcpTableBuilder:
-    """The rows of one capture, packet by packet."""
+    """Collects the rows of one capture, packet by packet."""
 
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
 
@@ -51,7 +51,7 @@ class TcpTableBuilder:
         return {name: pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in self._rows.items()}
 
     def _add(self, owner: int, exchange: Exchange, at: int, widest: int) -> int:
-        """Add one segment. `widest`: the client's highest limit so far; gives the new one."""
+        """Add one segment. `widest`: the client's highest limit so far. Returns the new highest limit."""
         segment, number = exchange.view.connection.segments[at], exchange.view.numbers[at]
         row = len(self._rows["packets"])
         common = {"packet": row, "connection": owner, "sender": segment.sender, "time_ns": segment.packet.time_ns}
@@ -85,7 +85,8 @@ class TcpTableBuilder:
         return widest
 
     def _add_bytes(self, exchange: Exchange, segment: Segment, number: int, common: dict[str, Any]) -> None:
-        """Add the frames of a segment: bytes of request or response, other bytes, or none."""
+        """Add the frames of a segment: `stream` for bytes of the request or response, `crypto` for other bytes, `syn`
+        or `ack` for a segment without bytes, and `handshake_done` after the server's first record."""
         span = exchange.tls.response if segment.sender == SERVER else exchange.tls.request
         start, end = span or (0, 0)
         low, high = max(segment.offset, start), min(segment.end, end)
@@ -109,8 +110,8 @@ class TcpTableBuilder:
 def _type(exchange: Exchange, segment: Segment, number: int) -> tuple[str, bool]:
     """The type of the packet, and whether its content was decrypted.
 
-    Segments of the server after the response that repeat none of it are not `1rtt`: they are alerts and FINs that
-    answer the client's end, a round trip later.
+    Server segments after the last segment with response bytes have the type `unknown`. They are alerts and FINs that
+    respond to the client's end, one round trip later.
     """
     side = exchange.tls.sides[segment.sender]
     behind = segment.end if segment.packet.payload else segment.offset
@@ -128,7 +129,7 @@ def _type(exchange: Exchange, segment: Segment, number: int) -> tuple[str, bool]
 
 
 def _limit(exchange: Exchange, segment: Segment) -> int | None:
-    """The offset of the response up to which the client's window accepts bytes; None before it is known."""
+    """The offset in the response up to which the client's window accepts bytes; None when it is not known yet."""
     if segment.acknowledged is None or segment.window is None or exchange.tls.response is None:
         return None
     return max(0, segment.acknowledged + segment.window - exchange.tls.response[0])

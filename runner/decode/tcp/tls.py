@@ -1,4 +1,4 @@
-"""TLS 1.3 over TCP (RFC 8446 §5): agreed parameters, ends of the handshakes, position of the response."""
+"""Reads TLS 1.3 over TCP (RFC 8446 §5): agreed parameters, end of the handshake, position of the response."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,13 +31,14 @@ class Record:
     start: int
     end: int
     type: int
-    body: bytes  # the content as sent; of a decrypted record its plaintext
+    body: bytes  # the content; the plaintext if the record was decrypted
     opened: bool = False
 
 
 @dataclass(slots=True)
 class Side:
-    """The TLS of one endpoint. Offsets in its stream; None: not seen, or not decrypted."""
+    """The TLS records of one endpoint. Offsets count from the beginning of its stream. None: not seen, or not
+    decrypted."""
 
     hello_end: int = 0
     """Offset after the last unprotected record (hellos)."""
@@ -50,13 +51,13 @@ class Side:
 
     @property
     def first(self) -> Record | None:
-        """The first record under application keys."""
+        """The first record that is protected with application keys."""
         return self.application[0] if self.application else None
 
 
 @dataclass(slots=True)
 class TlsConnection:
-    """The TLS of a connection, as far as hellos and secrets are there."""
+    """The TLS data of a connection, as far as the hello messages and the secrets are known."""
 
     client_hello: Hello | None = None
     client_hellos: int = 0
@@ -75,7 +76,7 @@ class TlsConnection:
 
 
 def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> TlsConnection:
-    """The TLS of two streams, as far as they reach. Never raises."""
+    """Read the TLS data of both streams of a connection, as far as they were captured. Never raises."""
     tls = TlsConnection()
     hellos = list(_plain(client, tls.sides[CLIENT]))
     tls.client_hellos = sum(kind == Message.CLIENT_HELLO for kind, _ in hellos)
@@ -99,7 +100,7 @@ def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> Tl
 
 
 def _records(stream: bytes, start: int = 0) -> Iterator[Record]:
-    """The whole records from an offset on, up to the first bytes that are no record."""
+    """The complete records from an offset on, up to the first bytes that are not a complete record."""
     while start + _HEADER <= len(stream):
         length = int.from_bytes(stream[start + 3 : start + 5])
         end = start + _HEADER + length
@@ -122,8 +123,8 @@ def _plain(stream: bytes, side: Side) -> Iterator[tuple[int, bytes]]:
 
 
 def _open(stream: bytes, side: Side, suite: Suite | None, session: Session, sender: int) -> Iterator[tuple[int, bytes]]:
-    """Decrypt the protected records; gives the handshake messages. Each endpoint has two secrets, one after the
-    other."""
+    """Decrypt the protected records, and return the handshake messages. Each endpoint uses one secret for its handshake
+    and another secret afterwards."""
     messages, offset = CryptoStream(), 0
     keys = _Keys(suite, session.get(HANDSHAKE[sender], ()))
     for record in _records(stream, side.hello_end):
@@ -148,14 +149,14 @@ def _open(stream: bytes, side: Side, suite: Suite | None, session: Session, send
 
 
 class _Keys:
-    """The keys of one sender. Key logs may disagree; the first record shows the right secret."""
+    """The keys of one sender. When key logs contain several secrets, the first record shows the right secret."""
 
     def __init__(self, suite: Suite | None, secrets: tuple[bytes, ...]) -> None:
         self._candidates = [RecordProtection(suite, secret) for secret in secrets] if suite is not None else []
         self._sequence = 0
 
     def open(self, record: Record, stream: bytes) -> Record | None:
-        """The record with its inner type (RFC 8446 §5.2); None when no key opens it."""
+        """The decrypted record with its inner type (RFC 8446 §5.2); None when no keys fit."""
         header = stream[record.start : record.start + _HEADER]
         for protection in self._candidates:
             try:
@@ -168,7 +169,7 @@ class _Keys:
         return None
 
     def update(self) -> None:
-        """Go to the next generation (RFC 8446 §7.2)."""
+        """Use the next generation of keys (RFC 8446 §7.2)."""
         self._candidates = [protection.next_generation() for protection in self._candidates]
         self._sequence = 0
 
@@ -199,7 +200,8 @@ def _find_response(tls: TlsConnection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Http2Frame:
-    """A frame of HTTP/2: its type, the records with its first and its last byte, bytes of content in DATA."""
+    """A frame of HTTP/2: its type, the records with its first and its last byte, and the size of its content in bytes.
+    The size is meaningful only for DATA frames."""
 
     type: int
     first: Record
@@ -208,7 +210,8 @@ class _Http2Frame:
 
 
 def _http2_frames(records: list[Record]) -> Iterator[_Http2Frame]:
-    """The whole frames in the records of a server (RFC 9113 §4.1), which sends no preface."""
+    """The complete frames in the records of a server (RFC 9113 §4.1). A server sends no bytes before its first
+    frame."""
     joined = b"".join(record.body for record in records)
     ends, total = [], 0
     for record in records:
