@@ -1,4 +1,4 @@
-"""AL: the return link alone loses a fifth of its packets, in bursts: ACKs say everything again (RFC 9000 §13.2.3)."""
+"""AL: only the return link loses packets (20 %, in bursts). Later ACKs repeat lost ACK ranges (RFC 9000 §13.2.3)."""
 
 from runner.model.run import Kind
 from runner.units import MIB

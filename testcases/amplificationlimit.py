@@ -18,12 +18,12 @@ CODES = {
 }
 
 _CHAIN = 7500  # bytes, as in the public runner
-_DATAGRAM = 1500  # bytes: a sender with less left has reached its limit
+_DATAGRAM = 1500  # bytes: a sender that may send fewer bytes has reached its limit, because no full datagram fits
 
 
 def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
-    """The server sent the whole chain of /certs (docs/contract.md, Files). A shorter chain, as in old runs, stays below
-    the limit."""
+    """The server sent the whole chain of /certs (docs/contract.md). A shorter chain, as in old runs, stays below the
+    limit."""
     least = case.case.chain_bytes
     for number, connection in enumerate(case.facts.connections):
         if connection.handshake_completed and connection.server_handshake_bytes < least:
@@ -39,7 +39,8 @@ def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
-    """The server came near the limit. A server that always sends far less can't break it."""
+    """The server reached the limit, except for less than a datagram. Other servers are unsupported: without reaching
+    the limit, they can't show that they keep it."""
     for number, connection in enumerate(case.facts.connections):
         sent = connection.amplification
         if connection.server_handshake_bytes < case.case.chain_bytes or sent is None or sent.headroom is None:
@@ -58,7 +59,7 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def keeps_the_limit(case: CaseEvidence) -> Iterator[Finding]:
-    """Before validation, the server never had sent more than 3 times the bytes that it had received."""
+    """Before validation, the server never sent more than 3 times the bytes that it had received until then."""
     for number, connection in enumerate(case.facts.connections):
         amplification = connection.amplification
         if amplification is None or not amplification.excess:

@@ -1,4 +1,4 @@
-"""ASTRA: 10 MiB over a geostationary Astra access: 20/2 Mbit/s advertised. A real link: `--link`."""
+"""ASTRA: 10 MiB over a geostationary Astra access: 20/2 Mbit/s advertised. It needs a real link (`--link`)."""
 
 from testcases.links import ASTRA
 from testcases.measurements import measurement

@@ -26,15 +26,15 @@ class CaseEvidence:
     evidence: Evidence
     case: CaseRecord
     truth: LinkTruth | None
-    protocol: str  # ALPN that the endpoints were told to speak
+    protocol: str  # ALPN of the protocol that the job uses
 
 
 SHOWN_PACKETS = 5
-_SHARED = 3  # times the time-out of a transfer that has the link for itself
+_SHARED = 3  # a transfer beside another flow gets this multiple of its time-out
 
 
 def proven(finding: Finding, *places: Place | None) -> Finding:
-    """`finding` with its proof: at most SHOWN_PACKETS of `places`, all from the vantage point of the first."""
+    """`finding` with its proof: at most SHOWN_PACKETS of `places`, all from the vantage point of the first place."""
     known = [place for place in dict.fromkeys(places) if place is not None]
     chosen = [place for place in known if place.vantage == known[0].vantage][:SHOWN_PACKETS]
     times = [place.time for place in chosen if place.time is not None]
@@ -81,8 +81,8 @@ class Case:
 
     Four kinds of checks run in the order of their tuples, and all findings are kept:
 
-    - `preconditions`: the link did what the case is about, such as a loss that hit. A finding makes the job an error.
-    - `capabilities`: the pair can do what the case is about. A finding makes the job unsupported.
+    - `preconditions`: the link's impairment affected this connection. A finding makes the job an error.
+    - `capabilities`: the pair can do what the case tests. A finding makes the job unsupported.
     - `checks`: the verdict. A finding makes the job fail. Over TCP, `over_tcp` replaces them.
     - `notes`: remarks that break no MUST of an RFC and no rule of the contract. They never change the verdict.
 
@@ -104,26 +104,26 @@ class Case:
     preconditions: tuple[Check, ...] = ()
     capabilities: tuple[Check, ...] = ()
     over_tcp: tuple[Check, ...] = ()
-    may_miss: frozenset[str] = frozenset({"0rtt"})  # types of packets that a verdict does not need to decrypt
-    exercises: tuple[str, ...] = ()  # prefixes of rule ids: a broken rule with such a prefix fails the case
+    may_miss: frozenset[str] = frozenset({"0rtt"})  # types of packets that need not be decrypted for a verdict
+    exercises: tuple[str, ...] = ()  # prefixes of rule ids: the case fails when a rule with such a prefix is broken
     notes: tuple[Check, ...] = ()
     protocols: tuple[str, ...] = (HTTP09,)  # ALPNs, preferred first; a job uses the first that both ends speak
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46
     name_length: int = 16  # characters of a file name
     chain_length: int = 1  # certificates in the server's chain
-    chain_bytes: int = 0  # least size of that chain
+    chain_bytes: int = 0  # smallest allowed size of the server's chain
     client: ClientKind = ClientKind.STACK
     encrypted: bool = True  # TLS end to end: an eavesdropper sees addresses, ports and the server name only
     origins: int = 1  # number of origins that serve the objects of a page
-    sizes: tuple[int, ...] = ()  # of the single file; each size is a case of its own. Empty: `files` counts
+    sizes: tuple[int, ...] = ()  # sizes of the single file; each size makes its own case. Empty: `files` counts
     sweep: tuple[int, ...] = ()  # sizes of `--size all`
-    slowest: int = 0  # bit/s: longer files get more time at this rate; 0: `timeout` grows with the size
+    slowest: int = 0  # bit/s: the time-out grows by the file's time at this rate; 0: it grows with the file size
     declared: str = ""  # name of the declaration from which `sized`, `warmed` or `accompanied` made this case
-    warm: bool = False  # the client loads the same once before; only the second time counts
+    warm: bool = False  # the client loads everything twice; only the second time counts
     beside: str = ""  # the flow beside (runner/model/beside.py): `tcp-cubic`, …; empty: the link has no other flow
 
     def sized(self, size: int) -> "Case":
-        """The same case with one file of `size` bytes; the case's name says the size."""
+        """The same case with one file of `size` bytes; the size is part of the case's name."""
         text = f"{size}B" if size % 1000 else f"{size // 1000}kB"  # no rounding: two sizes never share a name
         return replace(
             self,
@@ -137,7 +137,7 @@ class Case:
         )
 
     def warmed(self) -> "Case":
-        """The same case, which loads everything twice and counts the second time."""
+        """The same case with everything loaded twice; only the second time counts."""
         return replace(
             self,
             name=f"{self.name}+warm",
@@ -162,17 +162,17 @@ class Case:
 
     @property
     def needs_a_name(self) -> bool:
-        """Whether it runs only when it is named: it needs a real link, or a second flow."""
+        """True when the case runs only if `--case` names it, because it needs a real link or a second flow."""
         return self.is_real or bool(self.beside)
 
     @property
     def is_real(self) -> bool:
-        """True when the case runs over real links only."""
+        """True when the case runs only over real links."""
         return isinstance(self.link, AdvertisedLink)
 
     @property
     def is_clean(self) -> bool:
-        """True when the link impairs no packet on purpose. Then `--link` may replace the link."""
+        """True when the case's link has no impairments. Then `--link` may replace the link."""
         return self.link.is_clean and not self.preconditions
 
     def checks_over(self, protocol: str) -> tuple[Check, ...]:
@@ -212,4 +212,4 @@ class Case:
         )
 
 
-MEASURED_FILE = 10 * MIB  # as in every measurement of the public runner and of the thesis (docs/references.md)
+MEASURED_FILE = 10 * MIB  # the size in every measurement of the public runner and of the thesis (docs/references.md)

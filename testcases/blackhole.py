@@ -1,4 +1,4 @@
-"""B: the path carries nothing for 2 s in mid-transfer."""
+"""B: during the transfer, the path carries nothing for 2 s."""
 
 from runner.model.run import Kind
 from runner.units import MIB

@@ -1,4 +1,4 @@
-"""C20: the client offers TLS_CHACHA20_POLY1305_SHA256 alone, and it is what both then use."""
+"""C20: the client offers only TLS_CHACHA20_POLY1305_SHA256, and the server chooses this suite."""
 
 from collections.abc import Iterator
 
@@ -15,16 +15,17 @@ CODES = {
 }
 
 _CHACHA20 = 0x1303
-_SIGNALLING = 0x00FF  # TLS_EMPTY_RENEGOTIATION_INFO_SCSV, no suite: OpenSSL and its forks always add it (RFC 5746 §3.3)
+# TLS_EMPTY_RENEGOTIATION_INFO_SCSV is not a cipher suite: OpenSSL and its forks always add it (RFC 5746 §3.3).
+_SIGNALLING = 0x00FF
 
 
 def _is_grease(suite: int) -> bool:
-    """Whether the value is reserved to keep servers tolerant (RFC 8701 §2)."""
+    """True when the value is reserved for GREASE, which keeps servers tolerant of unknown values (RFC 8701 §2)."""
     return suite & 0x0F0F == 0x0A0A and suite >> 8 == suite & 0xFF
 
 
 def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
-    """Every offered suite is read, and the negotiated one (RFC 8446 §B.4)."""
+    """The client offers no other suite, and the server chooses this suite (RFC 8446 §B.4)."""
     for connection in case.facts.connections:
         offered = [suite for suite in connection.offered_suites if suite != _SIGNALLING and not _is_grease(suite)]
         if offered != [_CHACHA20]:

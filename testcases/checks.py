@@ -175,7 +175,7 @@ def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
 
 _H3_NO_ERROR = 0x100
 _APPLICATION_ERROR = 0x0C
-_CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts, so TLS had the message
+_CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts. They show that TLS got the message
 
 
 @reads("initial")
@@ -232,7 +232,8 @@ def close_code_of_http09(case: CaseEvidence) -> Iterator[Finding]:
 def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
     """No endpoint used a packet number twice in one space (RFC 9000 §12.3)."""
     for number, connection in enumerate(case.facts.connections):
-        if connection.landmarks.reused_numbers and not connection.packet_number_reset:  # `retry` tells that
+        # The case `retry` reports a packet number that was reset after Retry.
+        if connection.landmarks.reused_numbers and not connection.packet_number_reset:
             first = connection.landmarks.reused_numbers[0]
             finding = Finding(
                 code="packet-number-reused",
@@ -270,7 +271,8 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
 
 @reads("initial")
 def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
-    """No endpoint sent a packet with an empty payload. A receiver must close the connection then (RFC 9000 §12.4)."""
+    """No endpoint sent a packet without frames. A receiver of such a packet must close the connection (RFC 9000
+    §12.4)."""
     for number, connection in enumerate(case.facts.connections):
         places = connection.landmarks.frameless
         if places:
@@ -287,8 +289,8 @@ def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
 
 # COMMON: checks of every test case. ONE_CONNECTION: checks of cases that use a single connection.
 COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_frames)
-# A server may send Retry (RFC 9000 §8.1.2), for example when a ClientHello takes two datagrams. The contract forbids it
-# in `handshake` only.
+# A server may send Retry (RFC 9000 §8.1.2), for example when a ClientHello takes two datagrams. The contract forbids
+# Retry only in `handshake`.
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
 
 # Checks of jobs over TCP. The kernel's TCP itself is not judged.
@@ -297,5 +299,6 @@ OVER_TCP = (files_are_equal, alpn_as_asked, a_connection_completed)
 # Notes of every case.
 NOTES = (close_code_of_http09,)
 
-# Checks that need Initial packets only, whose keys are public (RFC 9001 §5.2). They explain failures without a key log.
+# Checks that need only Initial packets. The keys of these packets are public (RFC 9001 §5.2), so these checks explain
+# failures without a key log.
 OPEN = (closes_cleanly, packets_have_frames, hellos_are_answered)

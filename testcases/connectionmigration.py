@@ -17,12 +17,12 @@ CODES = {
     "no-migration": "The client stayed on its path.",
 }
 
-# A path with a shorter life may have carried no challenge, or lost it, without a fault of an endpoint.
+# On a path with a shorter life, a missing challenge or a lost challenge is not the fault of an endpoint.
 _SETTLED_RTTS = 3
 
 
 def moves(case: CaseEvidence) -> Iterator[Finding]:
-    """The client uses a second path. A client that stays is unsupported, not failed: moving to a preferred address is a
+    """The client uses a second path. Otherwise the case is unsupported, not failed: moving to a preferred address is a
     SHOULD (RFC 9000 §9.6.1), and the client's TESTCASE, `transfer`, can't request a migration."""
     if all(len(connection.paths) < 2 for connection in case.facts.connections):
         offered = any("preferred_address" in connection.server_parameters for connection in case.facts.connections)
@@ -41,7 +41,7 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def is_validated(case: CaseEvidence) -> Iterator[Finding]:
-    """The second path is validated, with connection IDs that the first one never saw."""
+    """The second path is validated, and uses other connection IDs than the first path."""
     settled = _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
     for connection in case.facts.connections:
         if len(connection.paths) > 1:
@@ -50,8 +50,8 @@ def is_validated(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _validated(connection: ConnectionFacts, settled: float) -> Iterator[Finding]:
-    """The server challenges a client that moved (RFC 9000 §9.3), the client challenges the server's preferred address
-    (§9.6.1). The server need not challenge a path that the client left at once or only probed."""
+    """The server challenges a client that moved (RFC 9000 §9.3), and the client challenges the server's preferred
+    address (§9.6.1). The server need not challenge a path that the client left at once or only probed."""
     first = connection.paths[0]
     for path in connection.paths[1:]:
         here = [
@@ -121,7 +121,8 @@ def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
 
 
 def _moved(role: str, first: Path, path: Path) -> bool:
-    """True when `role` uses another address on purpose: the client by its move, both by the preferred address."""
+    """True when `role` must use other connection IDs on `path`: the client on every further path, the server only when
+    the path leads to its preferred address."""
     return role == "client" or first.server != path.server
 
 

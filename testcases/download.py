@@ -1,4 +1,5 @@
-"""Download over HTTP/1.1 in the clear, as the QPEP paper's iperf3 did (2021, figure 5: 0.5 to 10 MB by 250 kB)."""
+"""Download over HTTP/1.1 without TLS, for comparison with iperf3 in the QPEP paper (2021, figure 5: 0.5 to 10 MB in
+steps of 250 kB)."""
 
 from testcases.loads import KB, download
 

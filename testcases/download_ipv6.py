@@ -1,4 +1,4 @@
-"""The same download over IPv6: whether a middlebox carries it, and as fast."""
+"""Download over IPv6 and HTTP/1.1 without TLS: does a middlebox carry IPv6, and as fast as IPv4?"""
 
 from testcases.loads import KB, download
 

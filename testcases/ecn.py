@@ -14,7 +14,7 @@ CODES = {
     "ecn-counts-wrong": "ECN counts do not match the packets that arrived.",
 }
 
-_CLEARLY = 3  # packets: the last packets of a connection may stay without an ACK
+_CLEARLY = 3  # packets with CE after which a report is required; the last packets of a connection may get no ACK
 
 
 def marks_are_sent_and_reported(case: CaseEvidence) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""EUTELSAT: 10 MiB over a geostationary Eutelsat access: 50/5 Mbit/s advertised. A real link: `--link`."""
+"""EUTELSAT: 10 MiB over a geostationary Eutelsat access: 50/5 Mbit/s advertised. It needs a real link (`--link`)."""
 
 from testcases.links import EUTELSAT
 from testcases.measurements import measurement

@@ -1,4 +1,4 @@
-"""Preconditions: the link did to this connection what the case is about. Otherwise the job can't be judged."""
+"""Preconditions: the link's impairment affected this connection. Otherwise the job can't be judged."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Hit:
     least: int = 1
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
-        """A finding for each direction in which the impairment missed."""
+        """A finding for each direction in which the impairment affected too few packets."""
         for name, wanted, way in self._ways(case.truth):
             count = getattr(way, self.counter) if way is not None else 0
             if wanted and count < self.least:
@@ -43,7 +43,7 @@ def rebound(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def missed(expected: str, actual: str) -> Finding:
-    """The finding that the link's impairment did not reach the connection."""
+    """The finding that the link's impairment did not affect the connection."""
     return Finding(
         code=MISSED,
         requirement="The link does to this connection what the case is about.",

@@ -1,4 +1,4 @@
-"""6: everything over IPv6."""
+"""6: all packets use IPv6."""
 
 from collections.abc import Iterator
 

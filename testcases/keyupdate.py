@@ -13,9 +13,9 @@ CODES = {"server-began-update": "The server began every key update."}
 
 
 def client_began(case: CaseEvidence) -> Iterator[Finding]:
-    """The client began an update. Every client must follow an update of the server (RFC 9001 §6.2), so key phase 1 from
-    both, which satisfies the public runner, does not show that the client can update its keys. A server that updates
-    first may have left the client no reason to: unsupported."""
+    """The client began an update. Otherwise the case is unsupported: when the server updates its keys first, the client
+    must follow (RFC 9001 §6.2) and may have no reason for an update of its own. The public runner accepts key phase 1
+    from both endpoints, but this does not show that the client can begin an update."""
     for connection in case.facts.connections:
         if connection.client_key_updates and not connection.key_updates_begun_by_client:
             finding = Finding(

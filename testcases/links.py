@@ -1,6 +1,7 @@
-"""The built-in links, one declaration each. `--link` takes their names. Delays are one-way; `forward` is the download.
+"""The built-in links, one declaration each. `--link` takes their names. Delays are one-way; `forward` is the direction
+of the download.
 
-The README of this folder explains the sources. Users declare links of the same form in emulated-links.json.
+docs/references.md lists the sources. Users declare links of the same form in emulated-links.json.
 """
 
 from dataclasses import replace
@@ -49,7 +50,7 @@ def _advertised(name: str, *, forward_rate: int, return_rate: int, source: str) 
     return AdvertisedLink(name=name, forward_rate=forward_rate, return_rate=return_rate, source=source)
 
 
-# links.json has an entry of the same name with the terminal's host and the tariff.
+# For each of these links, links.json can have an entry of the same name, with the terminal's host and the tariff.
 ASTRA = _advertised("ASTRA", forward_rate=20_000_000, return_rate=2_000_000, source="thesis, table 4.4")
 EUTELSAT = _advertised("EUTELSAT", forward_rate=50_000_000, return_rate=5_000_000, source="thesis, table 4.4")
 STARLINK = _advertised("STARLINK", forward_rate=150_000_000, return_rate=150_000_000, source="thesis, section 2.1.1.1")
@@ -75,7 +76,8 @@ def _impaired(
     )
 
 
-# The public runner anchors its outage and rebindings to the simulator's start, independently of the endpoints.
+# In the public runner, the times of outage and rebindings count from the simulator's start. Here they count from the
+# first 1-RTT packet, so that they always affect the transfer.
 BLACKHOLE = _impaired(
     "outage",
     path=PathImpairments(outage=Outage(start=1.0, duration=2.0)),
@@ -144,9 +146,9 @@ def _steady(name: str, *, delay: float) -> Link:
     return _grounded(name, delay=delay, forward=NO_LINK_IMPAIRMENTS, return_=NO_LINK_IMPAIRMENTS)
 
 
-# One-way delay in seconds of each satellite in turn, within the range of Iridium that the QPEP paper used.
+# One-way delays in seconds of successive satellites, within the range of Iridium that the QPEP paper used.
 _ORBIT = (0.025, 0.050, 0.090, 0.140, 0.100, 0.060, 0.030, 0.075)
-_STAYS = 5.0  # s per satellite. The paper's 30 s are longer than most transfers, which would then see no change
+_STAYS = 5.0  # s per satellite. With the paper's 30 s, most transfers would end before the first change
 
 
 def _changing(rate: int) -> LinkImpairments:

@@ -1,4 +1,4 @@
-"""Cases whose client is curl or a browser and whose server is `origin`, as the papers on PEPs measured them.
+"""Cases whose client is curl or a browser and whose server is `origin`, as in the papers on PEPs.
 
 The default link is `geo`: a geostationary satellite and a ground segment behind its gateway.
 """
@@ -10,7 +10,7 @@ from testcases.links import GEO
 
 KB = 1_000  # bytes; the papers use decimal sizes
 _LEAST_TIMEOUT = 60.0  # s
-_SLOWEST = 200_000  # bit/s that a transfer must reach within its time-out
+_SLOWEST = 200_000  # bit/s: the time-out is long enough for a transfer at this rate
 _PAGE_TIMEOUT = 120.0  # s
 
 

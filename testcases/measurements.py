@@ -18,12 +18,12 @@ def measurement(
     size: int = MEASURED_FILE,
     beside: str = "",
 ) -> Case:
-    """A transfer of `size` bytes over `link`, several iterations, `beside` another flow or alone.
+    """A transfer of `size` bytes over `link`, in several iterations; `beside`: the second flow, empty for none.
 
-    It is sent as `transfer`, so that no image can special-case it.
+    TESTCASE is `transfer`, so that no image can treat a measurement in a special way.
 
-    A pair that shares only HTTP/3 is measured over that, sent as `http3`; one of TCP over HTTP/2 or HTTP/1.1, sent as
-    `h2` or `h1`. Its result says so.
+    A pair whose only common protocol is HTTP/3 is measured over HTTP/3, with the TESTCASE `http3`. A pair of stacks
+    over TCP is measured over HTTP/2 or HTTP/1.1, with the TESTCASE `h2` or `h1`. The result names the protocol.
     """
     return Case(
         name=name,

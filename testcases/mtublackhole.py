@@ -17,11 +17,11 @@ CODES = {
 }
 
 _FALLEN = 1280  # bytes of an IP packet that still passes
-_USED = 10  # packets: more than probes, so the server really uses the larger size
+_USED = 10  # packets: more than the probes of path MTU discovery, so the server really uses the larger size
 
 
 def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
-    """The server uses packets of more than 1280 B. The fall does not concern a server that never does."""
+    """The server uses packets of more than 1280 B. Otherwise the fall of the MTU does not affect it."""
     longer = sum(_longer(connection) for connection in case.facts.connections)
     if longer < _USED:
         sent = [item for connection in case.facts.connections for item in connection.server_lengths.items()]
@@ -38,7 +38,8 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def shrinks(case: CaseEvidence) -> Iterator[Finding]:
-    """When files are missing: the server returned to packets that pass."""
+    """When files are missing, a server that sent packets of more than 1280 B is at fault: it did not return to smaller
+    packets."""
     if all(file.equal for file in case.evidence.files):
         return
     for connection in case.facts.connections:

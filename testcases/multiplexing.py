@@ -13,12 +13,12 @@ CODES = {
     "stream-limit-not-met": "The first limit of streams covered all files.",
 }
 
-_MOST_AT_FIRST = 1000  # what the public runner allows
+_MOST_AT_FIRST = 1000  # highest first limit that the public runner allows
 _FILES = 1999
 
 
 def limit_is_met(case: CaseEvidence) -> Iterator[Finding]:
-    """The server's first limit is smaller than the number of requests; otherwise there is nothing to raise."""
+    """The server's first limit is smaller than the number of requests; otherwise the server need not raise it."""
     for connection in case.facts.connections:
         first, requests = connection.initial_max_streams_bidi, len(case.case.file_sizes)
         if first is not None and first >= requests:
@@ -34,7 +34,7 @@ def limit_is_met(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
-    """MAX_STREAMS raised the server's first limit as far as the requests went (RFC 9000 §4.6)."""
+    """MAX_STREAMS raised the server's first limit to at least the number of requests (RFC 9000 §4.6)."""
     for connection in case.facts.connections:
         first, last = connection.initial_max_streams_bidi, connection.max_streams_bidi
         if last is None or last < len(connection.request_streams) or last <= (first or 0):
@@ -50,7 +50,8 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def limit_is_high(case: CaseEvidence) -> Iterator[Finding]:
-    """A note: the public runner fails a server whose first limit is above 1000. No RFC does, nor the contract."""
+    """A note: in the public runner, a server fails when its first limit is above 1000. No RFC and no rule of the
+    contract forbids this."""
     for connection in case.facts.connections:
         first = connection.initial_max_streams_bidi
         if first is not None and first > _MOST_AT_FIRST:

@@ -1,4 +1,4 @@
-"""Page load over HTTP/1.1 in the clear (QUIC-PEP paper 2022, table II; QPEP paper 2021, figure 7)."""
+"""Page load over HTTP/1.1 without TLS (QUIC-PEP paper 2022, table II; QPEP paper 2021, figure 7)."""
 
 from testcases.loads import page
 

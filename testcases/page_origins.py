@@ -1,4 +1,4 @@
-"""Page load from many origins over TLS, as today's pages are spread (QPEP paper 2021, figure 6: the Alexa list)."""
+"""Page load from many origins over TLS, as in most pages today (QPEP paper 2021, figure 6: the Alexa list)."""
 
 from testcases.loads import page
 

@@ -1,8 +1,8 @@
 """PQ: a ClientHello with a post-quantum key share needs two datagrams, which may arrive in any order.
 
 X25519MLKEM768 makes a ClientHello about 1.5 kB long (draft-ietf-tls-ecdhe-mlkem). A server assembles it from CRYPTO
-frames of several Initial packets in any order (RFC 9000 §7, §7.5). It may answer a part without the beginning with
-Retry, so that it keeps no state (RFC 9000 §8.1.2).
+frames of several Initial packets in any order (RFC 9000 §7, §7.5). When a later part arrives first, the server may
+answer it with Retry, so that the server need not store this part (RFC 9000 §8.1.2).
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ CODES = {
     "client-hello-small": "The client's first flight fits into one datagram.",
 }
 
-_CONNECTIONS = 20  # the link swaps the two parts in about a quarter of them
+_CONNECTIONS = 20  # in about a quarter of these connections the link swaps the two parts
 
 
 def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
-    """A ClientHello of the client takes more than one datagram. A client with small ones is unsupported."""
+    """At least one ClientHello takes more than one datagram. Otherwise the case is unsupported."""
     hellos = [connection.client_hello for connection in case.facts.connections if connection.client_hello is not None]
     if not any(hello.datagrams > 1 for hello in hellos):
         largest = max((hello.bytes for hello in hellos), default=0)

@@ -1,4 +1,4 @@
-"""BA: a NAT gives the client another address in mid-transfer."""
+"""BA: during the transfer, a NAT gives the client another address."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from testcases.rebinding import rebinding
 
 
 def address_changed(case: CaseEvidence) -> Iterator[Finding]:
-    """The server saw more than one address, not ports alone."""
+    """The server saw the client at more than one IP address, not only at more than one port."""
     hosts = {path.client.rpartition(":")[0] for connection in case.facts.connections for path in connection.paths}
     if len(hosts) < 2:
         yield hits.missed("the server sees two addresses of the client", ", ".join(sorted(hosts)))

@@ -11,7 +11,7 @@ from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
 
-# A path with a shorter life may have carried no challenge, or lost it, without a fault of an endpoint.
+# On a path with a shorter life, a missing challenge or a lost challenge is not the fault of an endpoint.
 _SETTLED_RTTS = 3
 
 
@@ -93,7 +93,7 @@ def _on(challenge: Challenge, path: Path) -> bool:
 
 
 def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:
-    """The server's capture shows every mapping that the NAT recorded. Otherwise the recording can't be judged."""
+    """The server's capture shows every mapping of the NAT that packets used. Otherwise the capture can't be judged."""
     seen = {path.client for connection in case.facts.connections for path in connection.paths}
     used = {mapping.outer for mapping in (case.truth.mappings if case.truth else ()) if mapping.packets}
     if not used <= seen:

@@ -1,4 +1,4 @@
-"""BP: a NAT gives the client another port in mid-transfer."""
+"""BP: during the transfer, a NAT gives the client another port."""
 
 from testcases.links import REBIND_PORT
 from testcases.rebinding import rebinding

@@ -1,4 +1,4 @@
-"""RO: one packet in twenty arrives 10 ms late, behind eight others at full rate (RFC 9002 §6.1)."""
+"""RO: 5 % of the packets are 10 ms late; on a full link, eight later packets overtake each of them (RFC 9002 §6.1)."""
 
 from runner.model.run import Kind
 from runner.units import MIB

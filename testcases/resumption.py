@@ -1,4 +1,4 @@
-"""R: the second connection resumes the first one's session (RFC 8446 §2.2)."""
+"""R: the second connection resumes the session of the first connection (RFC 8446 §2.2)."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ CODES = {
 
 
 def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
-    """The first connection has a Certificate, the second a pre-shared key and none."""
+    """The first connection has a Certificate; the second connection has a pre-shared key and no Certificate."""
     done = [connection for connection in case.facts.connections if connection.handshake_completed]
     if done and not done[0].certificate_sent:
         finding = Finding(

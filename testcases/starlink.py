@@ -1,4 +1,4 @@
-"""STARLINK: 10 MiB over a Starlink access: 150/150 Mbit/s advertised. A real link: `--link`."""
+"""STARLINK: 10 MiB over a Starlink access: 150/150 Mbit/s advertised. It needs a real link (`--link`)."""
 
 from testcases.links import STARLINK
 from testcases.measurements import measurement

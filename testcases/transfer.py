@@ -18,8 +18,8 @@ CODES = {
 
 
 def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
-    """A note: the three streams were not open at the same time. The contract requires "multiple streams", but no number
-    and no common start."""
+    """A note: the three streams were not open at the same time. The contract requires "multiple streams", but it does
+    not say how many, and not at the same time."""
     most = max((connection.max_concurrent_streams for connection in case.facts.connections), default=0)
     if most < len(case.case.file_sizes):
         finding = Finding(

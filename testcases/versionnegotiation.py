@@ -28,7 +28,7 @@ _REQUIRED = 0x00000001
 
 @reads("initial")
 def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
-    """The client offers an unknown version, and Version Negotiation answers it."""
+    """The client offers an unknown version, and the server answers with Version Negotiation."""
     answered = [connection for connection in case.facts.connections if connection.version_negotiations]
     if not answered:
         yield from _unanswered(case.facts.connections[0])

@@ -18,8 +18,8 @@ _NAME_LENGTH = 250  # so that the requests are too large for one packet
 
 
 def early_data_can_be_judged(case: CaseEvidence) -> Iterator[Finding]:
-    """0-RTT packets could be decrypted, or other packets decide: most requests were answered although no other packet
-    carries them, or the server refused 0-RTT. Go's TLS logs no CLIENT_EARLY_TRAFFIC_SECRET."""
+    """0-RTT packets could be decrypted, or other packets are enough for a verdict: most requests were answered although
+    no other packet carries them, or the server refused 0-RTT. Go's TLS does not log CLIENT_EARLY_TRAFFIC_SECRET."""
     unread = sum(connection.early_data_unread for connection in case.facts.connections)
     refused = any(
         connection.early_data_accepted is False for connection in case.facts.connections if connection.early_data_unread
@@ -37,13 +37,13 @@ def early_data_can_be_judged(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _early(case: CaseEvidence) -> tuple[int, int]:
-    """Number of requests that went in 0-RTT, and number of requests that could."""
+    """Number of requests that were sent in 0-RTT, and number of requests that can be sent in 0-RTT."""
     early = sum(connection.early_data_requests for connection in case.facts.connections)
     return early, len(case.case.file_sizes) - 1
 
 
 def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
-    """More than half of the requests after the first began in 0-RTT packets, and the server accepted them.
+    """More than half of the requests after the first began in 0-RTT packets, and the server accepted these packets.
 
     STREAM bytes are counted, not padding or PMTU probes. Half is enough: the initial congestion window (10 packets) and
     the remembered stream limit may hold back the rest.
