@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the link program against what it promises, in network namespaces of its own.
+"""Checks that the link program keeps its promises (sim/README.md), in network namespaces of its own.
 
 Needs root, iproute2, nsenter, ethtool and tcpdump; with --image also Docker and the image bentpipe/base:trixie.
 
     check.py --program sim/build/bentpipe-link          the program on this machine
     check.py --image bentpipe/sim:2                     the container, as the runner starts it
 
-Prints one line per check and ends with 1 when one failed.
+Prints one line per finding. Exit code 1 when a finding failed.
 """
 
 import argparse
@@ -46,7 +46,7 @@ send(socket.AF_INET6, [(41, 59, bytes([0, 0, 1, 4, 0, 0, 0, 0]))], 6)
 
 
 def check_isolation(lane: Lane) -> list[Finding]:
-    """What is for the simulator's own kernel must not cross, and the gateway must be found by ARP and ND alone."""
+    """Packets for the simulator's own kernel don't cross the link. ARP and neighbour discovery find the gateway."""
     link = lane.link(document())
     connect = "import socket, sys; socket.create_connection((sys.argv[1], 57832), 3).close()"
     addresses = ("193.167.0.2", "193.167.100.2", "fd00:cafe:cafe:0::2", "fd00:cafe:cafe:100::2")
@@ -86,7 +86,8 @@ def check_isolation(lane: Lane) -> list[Finding]:
 
 
 def check_delay(lane: Lane) -> list[Finding]:
-    """Round-trip time against propagation plus serialisation, both families, and what tcpdump sees beside the link."""
+    """The round-trip time is propagation plus serialisation, for IPv4 and IPv6. tcpdump beside the link sees the
+    packets, too."""
     link = lane.link(document())
     captures = [
         subprocess.Popen(
@@ -126,7 +127,7 @@ def check_delay(lane: Lane) -> list[Finding]:
 
 
 def check_unchanged(lane: Lane) -> list[Finding]:
-    """What leaves the client arrives at the server byte by byte, Ethernet header included."""
+    """Frames of the client arrive at the server with the same bytes, Ethernet header included."""
     link = lane.link(document(**SHORT))
     dump = ("tcpdump", "-Z", "root", "-n", "-t", "-xx", "--immediate-mode", "-U", "-i", "eth0")
     wanted = "udp or ip6 proto 44 or ip6 proto 60 or ip[6:2] & 0x1fff != 0"
@@ -155,7 +156,8 @@ def check_unchanged(lane: Lane) -> list[Finding]:
 
 
 def check_rate(lane: Lane) -> list[Finding]:
-    """Received rate and drops of a small queue at 1.3 times the data rate, both directions and both families."""
+    """The received rate and the drops of a small queue are right at 1.3 times the data rate, in both directions and for
+    IPv4 and IPv6."""
     found = []
     for name, to, rate, count in (
         ("forward, IPv4", CLIENT_V4, 20e6, 13_000),
@@ -184,7 +186,8 @@ def check_rate(lane: Lane) -> list[Finding]:
 
 
 def check_loss(lane: Lane) -> list[Finding]:
-    """1 % configured over 100 000 small packets: the 99 % interval; queue, socket and model are counted apart."""
+    """With a loss of 1 %, the losses of 100 000 small packets are in the 99 % interval. Losses in the queue, the socket
+    and the model are counted separately."""
     count, fraction = 100_000, 0.01
     link = lane.link(document(forward={"loss": fraction}))
     got = flow(lane, to=CLIENT_V4, rate=6e6, ip_length=100, count=count)
@@ -223,7 +226,8 @@ def check_loss_protocol(lane: Lane) -> list[Finding]:
 
 
 def check_seed(lane: Lane) -> list[Finding]:
-    """The same seed drops the same packets, another seed others; pings in between change nothing; directions differ."""
+    """The same seed drops the same packets, and another seed drops other packets. Pings at the same time change
+    nothing. The two directions lose different packets."""
     patterns = []
     for seed, pings in ((7, 0), (7, 3), (8, 0)):
         lossy = {"data_rate": 20_000_000, "delay": 0.01, "loss": 0.02}
@@ -270,7 +274,7 @@ def check_packet_log(lane: Lane) -> list[Finding]:
 
 
 def check_stop(lane: Lane) -> list[Finding]:
-    """SIGTERM in the middle of traffic: quick, and what is still on the way is counted."""
+    """On SIGTERM during traffic the program ends quickly, and the packets in flight are counted."""
     link = lane.link(document())
     sizes = ("--ip-length", "1500", "--count", "2500")
     receiving = lane.start_traffic("client", "receive", "--port", "4000", "--idle", "1")
@@ -295,7 +299,8 @@ def check_stop(lane: Lane) -> list[Finding]:
 
 
 def check_refusals(lane: Lane) -> list[Finding]:
-    """A bad document and a forwarding kernel end with 2 and one sentence; offloads left on are counted."""
+    """With a bad document or a forwarding kernel, the program ends with 2 and one sentence. Packets of an endpoint with
+    offloads on are counted."""
     link = lane.link(document(**SHORT))
     lane.offload("client", on=True)
     flow(lane, to=SERVER_V4, rate=1e6, ip_length=200, count=50)
@@ -339,7 +344,7 @@ CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
 
 
 def main() -> int:
-    """Runs the checks that were asked for, each on the same lane with a new link."""
+    """Runs the selected checks, all in the same lane, each with a new link."""
     parser = argparse.ArgumentParser(description="Checks the link program in network namespaces of its own.")
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--program", type=Path, help="the program on this machine")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Datagrams whose every byte is known, so that a receiver sees what a link did to each. Standard library; prints JSON.
+"""Sends datagrams whose bytes are all known, so that a receiver finds every change. Standard library; prints JSON.
 
 Run it inside the network namespaces of the endpoints, receiver first:
 
@@ -21,7 +21,7 @@ RECEIVE_BUFFER_BYTES = 32 << 20
 
 
 def payload(first: int, number: int, sent_ns: int, length: int) -> bytes:
-    """`length` bytes that follow from the front: every change of one of them is seen."""
+    """The payload: `length` bytes that are calculated from the front, so that the receiver finds every changed byte."""
     front = FRONT.pack(first, number, sent_ns)
     return front + bytes(itertools.islice(itertools.cycle(front), length - len(front)))
 
@@ -39,7 +39,8 @@ def ecn_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def receive(port: int, timeout: float, idle: float, echo: bool, ipv6: bool) -> dict[str, Any]:
-    """Every datagram that came: number, whether it is intact, source, length, ECN, delay in s; answers when asked."""
+    """Receives datagrams. Returns for each: number, whether it is intact, source, length, ECN, delay in s. `echo`: send
+    each datagram back."""
     found: list[list[Any]] = []
     with socket.socket(family_of(ipv6), socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -63,7 +64,7 @@ def receive(port: int, timeout: float, idle: float, echo: bool, ipv6: bool) -> d
 
 
 def send(*, to: str, port: int, count: int, interval: float, length: int, first: int, ecn: int) -> dict[str, Any]:
-    """Sends numbered datagrams from one socket and counts what is echoed until 1 s after the last."""
+    """Sends numbered datagrams from one socket, and counts the echoes that arrive until 1 s after the last datagram."""
     ipv6 = ":" in to
     echoed = []
     with socket.socket(family_of(ipv6), socket.SOCK_DGRAM) as sock:
@@ -79,7 +80,7 @@ def send(*, to: str, port: int, count: int, interval: float, length: int, first:
 
 
 def _drain(sock: socket.socket, until: float) -> list[int]:
-    """The numbers of what arrives before `until`."""
+    """The numbers of the datagrams that arrive before `until`."""
     numbers = []
     while (left := until - time.monotonic()) > 0:
         sock.settimeout(left)
@@ -91,7 +92,7 @@ def _drain(sock: socket.socket, until: float) -> list[int]:
 
 
 def main() -> None:
-    """Parses the command line and prints what was measured."""
+    """Parses the command line and prints the measured values."""
     parser = argparse.ArgumentParser(description="Numbered datagrams of known content.")
     modes = parser.add_subparsers(dest="mode", required=True)
     receiving = modes.add_parser("receive")

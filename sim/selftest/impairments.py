@@ -1,4 +1,4 @@
-"""Checks of what the link does to packets when it is asked to: kinds of loss, corruption, outage, NAT, order, ECN."""
+"""Checks of the link's impairments: kinds of loss, corruption, outage, NAT, order, ECN."""
 
 import itertools
 import subprocess
@@ -18,7 +18,8 @@ CE = 3
 def short(
     *, forward: dict[str, Any] | None = None, return_: dict[str, Any] | None = None, loss: float = 0.0, **both: object
 ) -> dict[str, Any]:
-    """A link of 20 Mbit/s and 10 ms both ways with impairments of its directions and of `both`; `loss` is forward."""
+    """A link with 20 Mbit/s and 10 ms in each direction. `forward`, `return_`, `both`: impairments; `loss`: of the
+    forward direction."""
     plain = {"data_rate": 20_000_000, "delay": 0.01}
     return document(
         forward={**plain, "loss": loss, "impairments": forward or {}},
@@ -29,7 +30,8 @@ def short(
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """One flow of datagrams: what arrived in the order of arrival, which numbers came back, and the link's truth."""
+    """One flow of datagrams: the arrived datagrams in the order of arrival, the numbers of the echoes that came back,
+    and the link's truth."""
 
     sent: int
     numbers: list[int]
@@ -47,7 +49,7 @@ class Flow:
 
 
 def flow(lane: Lane, link: dict[str, Any], *, to: str, echo: bool = False, **sending: object) -> Flow:
-    """Runs the link for one flow to the client or to the server. `sending`: options of `datagrams.py send`."""
+    """Runs a link with one flow to the client or to the server. `sending`: options of `datagrams.py send`."""
     receiver, sender = ("client", "server") if to in (CLIENT_V4, CLIENT_V6) else ("server", "client")
     options = [word for name, value in sending.items() for word in (f"--{name}", str(value))]
     flags = (["--echo"] if echo else []) + (["--ipv6"] if ":" in to else [])
@@ -73,7 +75,7 @@ def flow(lane: Lane, link: dict[str, Any], *, to: str, echo: bool = False, **sen
 
 
 def _wait_for_port(lane: Lane, end: str) -> None:
-    """Returns when somebody listens on UDP port 4000."""
+    """Waits until a receiver listens on UDP port 4000."""
     deadline = time.monotonic() + 20.0
     while time.monotonic() < deadline:
         if ":0FA0 " in lane.inside(end, "cat", "/proc/net/udp", "/proc/net/udp6"):
@@ -89,12 +91,12 @@ def longest_run(numbers: list[int]) -> int:
 
 
 def check_corruption(lane: Lane) -> list[Finding]:
-    """30 % corrupted, at most 3 in a row, and every one of them is delivered with a right checksum."""
+    """30 % of the packets are corrupted, at most 3 in a row, and all of them are delivered with a right checksum."""
     found = []
     asked = {"corruption": 0.3, "burst": 3}
     for to, way, link in ((CLIENT_V4, "forward", short(forward=asked)), (SERVER_V6, "return", short(return_=asked))):
         got = flow(lane, link, to=to, count=1000, length=333)
-        # By their place: the number itself may be what was changed. The order is kept.
+        # Packets are identified by their place, because corruption may have changed the number. The order is kept.
         broken = [place for place, intact in enumerate(got.intact) if not intact]
         told = got.truth[way]["corrupted"]
         found.append(
@@ -112,7 +114,7 @@ def check_corruption(lane: Lane) -> list[Finding]:
 
 
 def check_losses(lane: Lane) -> list[Finding]:
-    """A list, a limit of bursts, and two states: which packets are lost."""
+    """The right packets are lost with a loss list, with a limit of bursts, and with the two states."""
     listed = flow(lane, short(return_={"loss_list": [[2, 7], [10, 10]]}), to=SERVER_V4, count=20)
     limited = flow(lane, short(loss=0.5, forward={"burst": 3}), to=CLIENT_V6, count=1000)
     states = short(forward={"gilbert_elliott": [0.05, 0.5]})
@@ -143,7 +145,8 @@ def _runs(numbers: list[int]) -> int:
 
 
 def check_outage(lane: Lane) -> list[Finding]:
-    """No packet passes for 0.6 s, 0.5 s after the first short header; without a short header, all pass."""
+    """No packet passes for 0.6 s, from 0.5 s after the first short header on. Without a short header all packets
+    pass."""
     found = []
     for name, first, expected in (
         ("after a 1-RTT packet", "0x40", 60),
@@ -166,7 +169,7 @@ def check_outage(lane: Lane) -> list[Finding]:
 
 
 def check_mtu_fall(lane: Lane) -> list[Finding]:
-    """Packets above the new MTU vanish, as long ones do and short ones don't."""
+    """Packets longer than the new MTU are dropped; other packets are not."""
     sizes = {1200: 0, 1300: 150}
     found = []
     for length, expected in sizes.items():
@@ -184,7 +187,7 @@ def check_mtu_fall(lane: Lane) -> list[Finding]:
 
 
 def check_rebinding(lane: Lane) -> list[Finding]:
-    """The server sees new ports, or new addresses, and everything that it answers reaches the client."""
+    """The server sees new ports, or new addresses, and all its answers reach the client."""
     found = []
     for what, to in (("port", SERVER_V4), ("port", SERVER_V6), ("address", SERVER_V4), ("address", SERVER_V6)):
         link = short(rebinding={"what": what, "first": 0.3, "every": 0.5})
@@ -205,7 +208,7 @@ def check_rebinding(lane: Lane) -> list[Finding]:
 
 
 def check_order(lane: Lane) -> list[Finding]:
-    """Jitter keeps the order unless packets may overtake; packets that are held back are overtaken."""
+    """Jitter keeps the order unless `overtaking` is true. Other packets overtake packets that are held back."""
     steady = flow(lane, short(forward={"jitter": 0.05}), to=CLIENT_V4, count=300)
     loose = flow(lane, short(forward={"jitter": 0.05}, overtaking=True), to=CLIENT_V4, count=300)
     held = flow(lane, short(forward={"reorder": 0.1, "reorder_delay": 0.03}), to=CLIENT_V4, count=500)
@@ -231,7 +234,7 @@ def check_order(lane: Lane) -> list[Finding]:
 
 
 def check_marking(lane: Lane) -> list[Finding]:
-    """A queue of 10 or more marks packets that are ECT, and no others."""
+    """A queue with 10 or more packets marks ECT packets, and no other packets."""
     found = []
     for name, to, ecn in (("ECT(0)", CLIENT_V4, 2), ("ECT(0) on IPv6", CLIENT_V6, 2), ("not ECT", CLIENT_V4, 0)):
         link = document(
@@ -248,7 +251,7 @@ def check_marking(lane: Lane) -> list[Finding]:
 
 
 def check_changes(lane: Lane) -> list[Finding]:
-    """Delay, data rate and loss become others at their times; a shorter delay overtakes nobody."""
+    """Delay, data rate and loss change at their times. When the delay becomes shorter, no packet overtakes another."""
     steps = [
         {"time": when, "delay": delay, "data_rate": 20_000_000, "loss": loss}
         for when, delay, loss in ((0.5, 0.06, 0.0), (1.0, 0.01, 0.0), (1.5, 0.01, 1.0))

@@ -1,10 +1,10 @@
-"""A lane for tests of the link: client, simulator and server as network namespaces, wired as the runner wires them.
+"""A lane for tests of the link: client, simulator and server are network namespaces, connected as the runner does it.
 
     client eth0 ------ eth0 simulator eth1 ------ eth0 server
     193.167.0.100   193.167.0.2  193.167.100.2   193.167.100.100
 
-The simulator's eth0 has the server's MAC address and its eth1 the client's, so the client's frame to its gateway is
-already right on the server's side. There is no way out of the three namespaces. Needs root.
+The simulator's eth0 has the server's MAC address and its eth1 the client's. A frame of the client to its gateway
+therefore already has the right address on the server's side. The three namespaces have no other connection. Needs root.
 """
 
 import json
@@ -26,7 +26,7 @@ READY_TIMEOUT = 10.0  # s
 
 
 def run(*command: str) -> str:
-    """Runs a command to its end and returns what it printed; raises with its error text."""
+    """Runs a command to its end and returns its output. Raises an exception with its error text when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -34,7 +34,7 @@ def run(*command: str) -> str:
 
 
 class Lane:
-    """Three namespaces and their wiring; with `image`, those of holder containers, and the link is a container."""
+    """Three namespaces and their wiring. With `image` they belong to holder containers, and the link is a container."""
 
     def __init__(self, *, folder: Path, program: Path | None = None, image: str | None = None) -> None:
         self.folder = folder
@@ -120,29 +120,30 @@ class Lane:
         return run(*self.enter(end, *command))
 
     def traffic(self, end: str, *arguments: str) -> dict[str, Any]:
-        """Runs traffic.py at an end and returns what it measured."""
+        """Runs traffic.py at an end and returns its result."""
         result: dict[str, Any] = json.loads(self.inside(end, sys.executable, str(TRAFFIC), *arguments))
         return result
 
     def start_traffic(self, end: str, *arguments: str) -> subprocess.Popen[str]:
-        """Starts traffic.py at an end; its result comes by `finish`."""
+        """Starts traffic.py at an end. `finish` returns its result."""
         command = self.enter(end, sys.executable, str(TRAFFIC), *arguments)
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def link(self, document: dict[str, Any]) -> "RunningLink":
-        """Starts the link program on eth0 and eth1 and waits until it is open. `document`: all but ends and files."""
+        """Starts the link program on eth0 and eth1 and waits until the link is open. `document`: without the ends and
+        files."""
         return RunningLink(self, document)
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Waits for a started traffic.py and returns what it measured."""
+    """Waits for a started traffic.py and returns its result."""
     output, _ = process.communicate(timeout=120)
     result: dict[str, Any] = json.loads(output)
     return result
 
 
 class RunningLink:
-    """The link program, running; `stop` ends it and reads its truth."""
+    """A running link program. `stop` ends it and reads its truth."""
 
     def __init__(self, lane: Lane, document: dict[str, Any]) -> None:
         self._lane = lane
@@ -185,7 +186,7 @@ class RunningLink:
         raise RuntimeError("the link did not open within 10 s")
 
     def cpu_s(self) -> float:
-        """Processor time used so far, user and system, s."""
+        """CPU time used so far in seconds, user and system."""
         pid = str(self._process.pid)
         if self._lane.image is not None:
             pid = run("docker", "inspect", "-f", "{{.State.Pid}}", self._container).strip()

@@ -1,4 +1,4 @@
-"""What the checks share: the link's document, one flow of UDP, and readers of what the link wrote down."""
+"""Functions that the checks share: the link's document, a flow of UDP, and readers of the link's files."""
 
 import struct
 import time
@@ -15,7 +15,7 @@ DROP_LOSS, DELIVER = 2, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One promise and what was measured."""
+    """One promise of the link program, and the measured result."""
 
     name: str
     passed: bool
@@ -26,7 +26,8 @@ Fields = dict[str, Any]
 
 
 def document(*, forward: Fields | None = None, return_: Fields | None = None, **fields: object) -> Fields:
-    """A link's document: 20/2 Mbit/s, 300 ms each way, a queue that never overflows; and what is to be otherwise."""
+    """A link's document: 20/2 Mbit/s, 300 ms in each direction, a queue that never overflows. The arguments replace
+    fields of it."""
     plain = {"delay": 0.3, "queue_packets": 100_000}
     return {
         "forward": {"data_rate": 20_000_000, **plain, **(forward or {})},
@@ -37,14 +38,14 @@ def document(*, forward: Fields | None = None, return_: Fields | None = None, **
 
 
 def balanced(counts: dict[str, Any]) -> bool:
-    """Whether each packet that came in is accounted for."""
+    """Whether the counts account for each packet that came in."""
     dropped = sum(count for name, count in counts.items() if name.startswith("dropped_"))
     gone = counts["packets_out"] + counts["send_errors"] + dropped
     return bool(counts["packets_in"] == gone + counts["in_flight"])
 
 
 def flow(lane: Lane, *, to: str, rate: float, ip_length: int, count: int, timeout: float = 20.0) -> dict[str, Any]:
-    """Sends UDP to the client (forward) or to the server (return) and returns what the receiver measured."""
+    """Sends UDP to the client (forward) or to the server (return) and returns the receiver's result."""
     receiver, sender = ("client", "server") if to in (CLIENT_V4, CLIENT_V6) else ("server", "client")
     family = ("--ipv6",) if ":" in to else ()
     receiving = lane.start_traffic(receiver, "receive", "--port", "4000", "--timeout", str(timeout), *family)
@@ -55,7 +56,8 @@ def flow(lane: Lane, *, to: str, rate: float, ip_length: int, count: int, timeou
 
 
 def drops(path: Path) -> list[tuple[int, int]]:
-    """Direction and order number (among all that left the channel) of each lost packet in a packet log."""
+    """Direction and number of each packet that the loss model lost, from a packet log. Numbers count the packets of the
+    direction that left the channel."""
     data = path.read_bytes()
     seen = [0, 0]
     lost = []

@@ -38,7 +38,7 @@ def ip_header_length(family: int) -> int:
 
 
 def arrival_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Time at which the kernel received a packet, ns since 1970; now, when the kernel gave none."""
+    """Time at which the kernel received a packet, in ns since 1970; the current time when the kernel gave no time."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
             seconds, nanoseconds = TIMESPEC.unpack(data[: TIMESPEC.size])
@@ -66,7 +66,8 @@ def send(to: str, port: int, rate: float, ip_length: int, count: int) -> dict[st
 
 
 def collect(sock: socket.socket, timeout: float, idle: float) -> list[tuple[int, int, int, int]]:
-    """Receives until nothing came for `idle` s, at first `timeout` s: (number, sent ns, arrived ns, payload bytes)."""
+    """Receives until no datagram came for `idle` s (before the first datagram: `timeout` s). Returns for each datagram:
+    number, time of sending in ns, time of arrival in ns, payload bytes."""
     packets = []
     sock.settimeout(timeout)
     try:
@@ -82,10 +83,11 @@ def collect(sock: socket.socket, timeout: float, idle: float) -> list[tuple[int,
 
 
 def receive(port: int, timeout: float, idle: float, family: int) -> dict[str, Any]:
-    """Receives what `send` sent and says what arrived, how fast and what is missing.
+    """Receives the datagrams of `send`. Returns how many arrived, their rate, and the missing numbers.
 
-    The rate counts IP bytes between the first and the last arrival; `missing` lists the numbers below the largest one
-    that never came; delays are arrival minus sending, right only when both ends share a clock.
+    The rate counts IP bytes between the first and the last arrival. `missing` lists the numbers below the largest
+    received number that never arrived. Delays are time of arrival minus time of sending; they are right only when both
+    ends share a clock.
     """
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -159,7 +161,8 @@ def await_reply(sock: socket.socket, family: int, identifier: int, number: int, 
 
 
 def ping(to: str, count: int, interval: float, timeout: float) -> dict[str, Any]:
-    """Round-trip times by ICMP echo, 84 bytes IPv4 or 104 bytes IPv6, one after the other. Needs NET_RAW."""
+    """Measures round-trip times by ICMP echo, one echo after another. Packets have 84 bytes (IPv4) or 104 bytes (IPv6).
+    Needs NET_RAW."""
     family = family_of(to)
     protocol = socket.IPPROTO_ICMP if family == socket.AF_INET else socket.IPPROTO_ICMPV6
     identifier = os.getpid() & 0xFFFF

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures a lane's link from inside, without any right that a stack's endpoint doesn't have.
+"""Measures a lane's link from inside, with only the rights of a stack's endpoint.
 
-`measure.py server` echoes UDP on port 443 and sends a flow to whoever asks for one. `measure.py client` takes a JSON
-object in CLIENT_PARAMS, with `echoes`, `rate` (bit/s of IP bytes), `ip_length` (bytes) and `count` (packets of the
-flow), and writes `rtt_samples_s` and `flow` (what `traffic.receive` returns) to /logs/measured.json.
+`measure.py server` echoes UDP on port 443 and sends a flow to each client that requests a flow. `measure.py client`
+takes a JSON object in CLIENT_PARAMS, with `echoes`, `rate` (bit/s of IP bytes), `ip_length` (bytes) and `count`
+(packets of the flow). It writes `rtt_samples_s` and `flow` (the result of `traffic.receive`) to /logs/measured.json.
 """
 
 import json
@@ -24,13 +24,14 @@ FLOW_PORT = 4000
 MEASURED = Path("/logs/measured.json")
 ECHO, FLOW = b"echo", b"flow"
 ECHO_PAYLOAD = 56  # bytes of UDP payload
-STAMPS = struct.Struct(">QQ")  # when an echo came to the server and left it, ns since 1970
+STAMPS = struct.Struct(">QQ")  # when an echo arrived at the server and when it left, ns since 1970
 INTERVAL = 0.05  # s between an echo and the next
-ATTEMPTS = 3  # of asking for a flow: the link may lose what asks
+ATTEMPTS = 3  # requests for a flow, because the link may lose a request
 
 
 def serve() -> None:
-    """Echo, and answer each request for a flow once, until SIGTERM, which the first process of a container ignores."""
+    """Echo, and answer each request for a flow once. Ends with SIGTERM, which needs a handler in the first process of a
+    container."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     answered = set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -48,10 +49,10 @@ def serve() -> None:
 
 
 def round_trips(sock: socket.socket, count: int) -> list[float]:
-    """Times of `count` echoes of 84 bytes of IP on the path, s. Echoes that don't come back within 2 s are left out.
+    """Times in s of `count` echoes; each has 84 bytes of IP. Echoes that don't come back within 2 s are left out.
 
-    Arrivals are stamped by the kernel and the time that the server held an echo is subtracted, so that a measuring
-    endpoint that had to wait for a CPU doesn't count as a late link.
+    The kernel gives the times of arrival, and the time that an echo spent at the server is subtracted. So the result
+    doesn't include the time for which a measuring endpoint had to wait for a CPU.
     """
     samples = []
     sock.settimeout(2.0)
@@ -73,7 +74,7 @@ def round_trips(sock: socket.socket, count: int) -> list[float]:
 
 
 def ask(parameters: dict[str, Any]) -> None:
-    """Measure round trips, then one flow from the server, and write both down."""
+    """Measure round trips, then one flow from the server, and write both results to a file."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(SERVER)
         samples = round_trips(sock, parameters["echoes"])
