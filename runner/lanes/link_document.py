@@ -24,9 +24,9 @@ def link_document(
 ) -> dict[str, Any]:
     """The document for a simulator whose eth0 leads to the client and whose eth1 leads to the server.
 
-    `lose_all`: losses affect packets of every protocol, not only UDP. `flood`: when one side sends more bytes than this,
-    counted as in a capture, the link carries nothing more. Directions and impairments are written with the field names
-    of their dataclasses, so that each of them has the same name everywhere.
+    `lose_all`: losses affect packets of every protocol, not only UDP. `flood`: bytes, counted as in a capture; when one
+    side sends more, the link carries nothing more. Directions and impairments are written with the field names of their
+    dataclasses, so that each of them has the same name everywhere.
     """
     return {
         "left": {"interface": "eth0", "foreign": RIGHT_NETS},

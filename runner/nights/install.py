@@ -19,7 +19,8 @@ def unit_names(night: Night) -> tuple[str, str]:
 
 def service(night: Night, path: Path) -> str:
     """The service. Lanes need root's rights over namespaces and Docker; all other rights are taken away.
-    `KillMode=mixed` sends SIGTERM to the night alone, which then ends its run; everything else is killed with it.
+    `KillMode=mixed` sends SIGTERM only to the process of the night, which then ends its run. Remaining processes are
+    killed afterwards.
     """
     return f"""[Unit]
 Description=bentpipe: the night {night.name}
@@ -49,7 +50,7 @@ SystemCallArchitectures=native
 
 
 def timer(night: Night) -> str:
-    """The timer. `Persistent` starts a night later when the host was off at its time."""
+    """The timer. When the host was off at the time of a night, `Persistent` starts the night later."""
     return f"""[Unit]
 Description=bentpipe: begins the night {night.name}
 

@@ -1,4 +1,5 @@
-"""Keeps the disk within its budget: the oldest run loses its captures first, then its other evidence. Results stay."""
+"""Keeps the disk within its budget: the oldest run loses its captures first, then its other evidence. Results stay as
+long as the run."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -74,7 +75,7 @@ def _locked(path: Path, remove: Callable[[RunFolder], None]) -> int:
 
 def _jobs(folder: RunFolder) -> Iterator[Job]:
     for job in folder.results():
-        with suppress(UsageError):  # bentpipe makes no links, so such a folder is not changed
+        with suppress(UsageError):  # a folder with symbolic links is not changed: bentpipe makes no links
             folder.own(job)
             yield job
 

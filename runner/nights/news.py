@@ -1,4 +1,5 @@
-"""The news of a night, at most ten lines a run: whether it can be trusted, and changes since the night before."""
+"""The news of a night, at most ten lines for each run: whether its results can be trusted, and changes since the night
+before."""
 
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from runner.errors import UsageError
 from runner.store import RunFolder
 
 _MOST = 10  # lines
-_MOST_RUNS = 20  # earlier runs from which the deviation between runs is estimated
+_MOST_RUNS = 20  # most earlier runs from which the deviation between runs is estimated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""One night, stage by stage: images, runs, disk, site, publication, news. Every stage is a record on disk."""
+"""One night, stage by stage: images, runs, disk, site, publication, news. The result of
+every stage is stored on disk."""
 
 import os
 import signal
@@ -23,7 +24,7 @@ from runner.nights.tell import tell
 from runner.store import RunFolder
 from runner.units import format_size
 
-_RESUMABLE = 24 * 3600  # seconds after its beginning for which a killed night is resumed
+_RESUMABLE = 24 * 3600  # seconds after its beginning in which a killed night can be resumed
 _PATIENCE = 180  # seconds that a run has to store its jobs after Ctrl-C
 # setpriv(1) of util-linux: the command gets SIGINT when the night's own process is killed.
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "INT")
@@ -31,7 +32,7 @@ _DIES_WITH_US = ("setpriv", "--pdeathsig", "INT")
 
 @dataclass
 class NightWork:
-    """The work of one night. `logs`: the folder of runs; `say`: gets a sentence for each stage."""
+    """The work of one night. `logs`: the folder of runs; `say` is called with a sentence for each stage."""
 
     night: Night
     logs: Path
@@ -113,7 +114,7 @@ class NightWork:
         return self._command(["run", "--run", name, *run.arguments, *reuse, "--yes"], log, end)
 
     def _earlier(self, run: NightRun, stamp: str) -> list[RunFolder]:
-        """The same run in earlier nights, the newest first."""
+        """The same run in earlier nights, the newest night first."""
         records = load_records(night_folder(self.logs, self.night.name))
         stamps = [record.stamp for record in records if record.stamp < stamp]
         return [folder for earlier in stamps if (folder := self._open(run, earlier)) is not None]
@@ -182,7 +183,7 @@ class NightWork:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> int:
-    """End the command like Ctrl-C, so that it stores its jobs; kill it when it does not end."""
+    """End the command in the same way as Ctrl-C, so that it stores its jobs. Kill it when it does not end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
         try:

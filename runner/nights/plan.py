@@ -27,8 +27,9 @@ Nights = Annotated[Whole, Field(ge=1, le=10_000, description="nights")]
 
 
 class _Run(BaseModel):
-    """One run of each night. `options`: those of `./bentpipe run`, as on its command line. `only_changed`: cells whose
-    images, case and link are those of the night before keep that night's results and don't run again. `on`: workers."""
+    """One run of each night. `options`: the options of `./bentpipe run`, as on its command line. `only_changed`: cells
+    whose images, case and link have not changed take over the results of the night before and don't run again. `on`:
+    the scheduler of workers."""
 
     model_config = ConfigDict(extra="forbid")
     name: str
@@ -49,7 +50,7 @@ class _Keep(BaseModel):
     """How long evidence is kept. Results and `run.json` stay as long as the run.
 
     `captures`: nights for which captures are kept. `evidence`: nights for which all other files of jobs are kept.
-    `runs`: nights for which a run is kept at all. `disk`: bytes that all runs of this night may take together.
+    `runs`: nights for which results are kept. `disk`: bytes that the runs of all nights together may take.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +61,7 @@ class _Keep(BaseModel):
 
 
 class _Tell(BaseModel):
-    """A recipient of news: the URL of a webhook, or a mail address. `when`: always, or only about changes."""
+    """A recipient of news: the URL of a webhook, or a mail address. `when`: always, or only when something changed."""
 
     model_config = ConfigDict(extra="forbid")
     webhook: str | None = None
@@ -89,7 +90,7 @@ class NightRun:
 
     name: str
     arguments: tuple[str, ...]
-    only_changed: bool = False  # results of the night before are taken over where nothing changed
+    only_changed: bool = False  # cells without a change take over the results of the night before
 
 
 @dataclass(frozen=True, kw_only=True)

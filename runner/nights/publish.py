@@ -14,8 +14,9 @@ _AUTHOR = ("-c", "user.name=bentpipe", "-c", "user.email=bentpipe@localhost")
 def publish(site: Path, target: str, *, work: Path) -> None:
     """Copy the finished site to `target`.
 
-    `target`: a folder (`/var/www/bentpipe`); `HOST:PATH` for rsync; `git+URL#BRANCH`, whose branch gets one commit that
-    replaces the last; any other URL goes to fsspec (`s3://BUCKET/PATH`). `work`: a folder for temporary files.
+    `target`: a folder (`/var/www/bentpipe`); `HOST:PATH` for rsync; `git+URL#BRANCH`: the branch gets one commit,
+    which replaces the last commit; any other URL goes to fsspec (`s3://BUCKET/PATH`). `work`: a folder for temporary
+    files.
     Raises SetupError with one sentence.
     """
     if target.startswith(_GIT):
@@ -29,7 +30,7 @@ def publish(site: Path, target: str, *, work: Path) -> None:
 
 
 def _to_folder(site: Path, target: Path) -> None:
-    """Copy the site beside the old one, then exchange both: a reader sees the old or the new site."""
+    """Copy the site next to the old site, then exchange both folders: a reader never sees half of a site."""
     fresh, old = target.with_name(target.name + ".new"), target.with_name(target.name + ".old")
     if target.exists() and not (target / ".bentpipe-site").is_file() and any(target.iterdir()):
         raise SetupError(f"{target} holds something else than a site of bentpipe: publish to another folder.")
@@ -69,7 +70,7 @@ def _to_branch(site: Path, target: str, work: Path) -> None:
 
 def _to_url(site: Path, target: str) -> None:
     try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra: most users publish to a folder
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - optional: most users publish to a folder
     except ImportError as error:
         raise SetupError(
             f"publish: {target} needs fsspec: run .venv/bin/pip install fsspec (and s3fs, adlfs …)."
@@ -77,7 +78,7 @@ def _to_url(site: Path, target: str) -> None:
     try:
         system, path = url_to_fs(target)
         system.put(f"{site}/", f"{path.rstrip('/')}/", recursive=True)
-    except Exception as error:  # each kind of file system raises errors of its own
+    except Exception as error:  # each kind of file system raises its own errors
         raise SetupError(f"The site can't be published to {target}: {_first(error)}.") from error
 
 

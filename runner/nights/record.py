@@ -19,7 +19,7 @@ def night_folder(logs: Path, name: str) -> Path:
 
 
 def save_record(folder: Path, record: NightRecord) -> None:
-    """Write the record. When the process is killed meanwhile, the old or the new record is there."""
+    """Write the record. When the process is killed meanwhile, either the old or the new record exists."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / f"{record.stamp}.json", to_json(record, _RECORD))
 
@@ -36,6 +36,7 @@ def load_records(folder: Path) -> list[NightRecord]:
 
 
 def newest_records(logs: Path) -> dict[str, NightRecord]:
-    """The newest record of each night that has one, by the night's name. Raises UsageError as `load_records`."""
+    """The newest record of each night, by the night's name; nights without records are left out. Raises UsageError as
+    `load_records` does."""
     nights = {path.name: load_records(path) for path in sorted((logs / _FOLDER).glob("*/"))}
     return {name: records[0] for name, records in nights.items() if records}

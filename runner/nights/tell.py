@@ -1,4 +1,4 @@
-"""Tells people what changed: a webhook gets JSON, a mail address gets text through this host's sendmail."""
+"""Sends the news to people: a webhook gets JSON, a mail address gets text through this host's sendmail."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def tell(recipient: Recipient, *, title: str, lines: Sequence[str]) -> None:
 
 
 def _post(url: str, title: str, lines: Sequence[str]) -> None:
-    """`text` is what Slack, Mattermost and others show; `title` and `lines` are for programs."""
+    """Post JSON to a webhook. Slack, Mattermost and others show `text`; `title` and `lines` are for programs."""
     body = json.dumps({"text": "\n".join((title, *lines)), "title": title, "lines": list(lines)}).encode()
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
     try:

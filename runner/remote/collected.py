@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from runner.errors import HostRefusedError, LaneError
 from runner.units import MIB, format_size
 
-MOST_OF_JOB = 2048 * MIB  # bytes of one job; 100 MB with four captures take a fifth of it
-MOST_OF_RUN = 100 * 1024 * MIB  # bytes of one call
+MOST_OF_JOB = 2048 * MIB  # most bytes of one job; a transfer of 100 MB with four captures needs a fifth of it
+MOST_OF_RUN = 100 * 1024 * MIB  # most bytes of one call
 
 
 class Collected:

@@ -1,4 +1,5 @@
-"""Decides whether a link was up before, during and after a transfer, and compares the clocks. Pure."""
+"""Decides whether a link was up before, during and after a transfer, and compares the clocks. No input or
+output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +9,14 @@ from runner.model.real_link import Clock, Probing
 from runner.remote.probes import Exchange, clock, probing
 
 _OUTAGE = 3.0  # seconds without any answer that count as an outage
-_OUTAGE_RTTS = 4  # the same in RTTs; the longer of both counts
+_OUTAGE_RTTS = 4  # RTTs without any answer that count as an outage; the longer of both times counts
 _BAD_BASELINE = 0.2  # share of probes that may be lost while nothing else is on the link
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The link in each phase of a job, and the clocks. `problem`: why the link did not carry the job; empty when it
-    did."""
+    """The link in each phase of a job, and the clocks. `problem`: why the link did not work; empty when it
+    worked."""
 
     before: Probing
     during: Probing | None
@@ -25,7 +26,8 @@ class Conditions:
 
 
 def judge(exchanges: Sequence[Exchange], client: State | None) -> Conditions:
-    """`client`: its container's state, with times of the same clock as the probes; None: it never ran."""
+    """Judge the link from the probes. `client`: the state of the client's container, with times of the same clock as
+    the probes; None when the client never ran."""
     end = float("inf")
     started = client.started if client is not None and client.started is not None else end
     ended = client.ended if client is not None and client.ended is not None else end

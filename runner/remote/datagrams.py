@@ -11,7 +11,7 @@ _LARGEST_FRAME = 2048  # bytes; no path of the internet carries more than 1500 B
 
 
 def require_datagrams(path: Path, *, where: str, interface: str) -> None:
-    """Raises LaneError `offload` when a frame of the capture holds several datagrams: its sizes and times are wrong."""
+    """Raises LaneError `offload` when a frame of the capture has several datagrams: then sizes and times are wrong."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             return

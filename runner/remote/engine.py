@@ -28,16 +28,17 @@ _PAUSE_SECONDS = 1.0
 _CALL_SECONDS = 60
 _CONFLICT = 409
 _BLOCK = 1 << 20
-LARGEST_ARCHIVE = CAPTURE_LIMIT  # bytes of a folder or file that are copied from another host
-_HEADERS = 8 * MIB  # bytes of the headers of an archive, about 1.5 KiB for each file
+LARGEST_ARCHIVE = CAPTURE_LIMIT  # most bytes of a folder or file that are copied from another host
+_HEADERS = 8 * MIB  # most bytes of the headers of an archive, about 1.5 KiB for each file
 
 Value = TypeVar("Value")
 
 
 class RemoteEngine(Engine):
-    """Construct with `open`. Each call is repeated until the host has not answered for a minute."""
+    """Construct with `open`. A call is repeated when the connection is lost, until the host has not answered for a
+    minute."""
 
-    longest_look = 20.0  # SSH may cross the link
+    longest_look = 20.0  # longer than in lanes, because SSH may use the link
 
     def __init__(self, client: docker.DockerClient, labels: Mapping[str, str], tunnel: Tunnel) -> None:
         super().__init__(client, labels, url=tunnel.url, call_seconds=_CALL_SECONDS)
@@ -45,7 +46,7 @@ class RemoteEngine(Engine):
 
     @classmethod
     def open(cls, host: RemoteHost, labels: Mapping[str, str]) -> "RemoteEngine":
-        """Connect to the engine of `host`. Raises SetupError with what is wrong, and the fix."""
+        """Connect to the engine of `host`. Raises SetupError with the problem and the fix."""
         connection = Connection(host)
         connection.connect()
         tunnel = Tunnel(connection, patience=_PATIENCE_SECONDS)
@@ -67,9 +68,9 @@ class RemoteEngine(Engine):
         return self.tunnel.connection.host.name
 
     def require_welcome(self, stop: threading.Event, say: Callable[[str], None]) -> None:
-        """Wait until the engine answers, for example after an upgrade of Docker there, as long as lanes wait for this
-        host's engine. Raises HostRefusedError when the host refuses the login or does not come back. `say` gets a
-        sentence when the host is away.
+        """Wait until the engine answers, for example after an upgrade of Docker on its host. The longest wait is the
+        same as the wait of lanes for the engine of this host. Raises HostRefusedError when the host refuses the login
+        or does not come back. `say` is called with a sentence when the host doesn't answer.
         """
         deadline, reported = time.monotonic() + PATIENCE_SECONDS, False
         while True:
@@ -96,7 +97,8 @@ class RemoteEngine(Engine):
         self.tunnel.close()
 
     def _patiently(self, call: Callable[[], Value]) -> Value:
-        """Repeat a call until the host answers. Raises the engine's LaneError, or LaneError `host-lost`."""
+        """Repeat a call until the host answers, for a minute at most. Raises the engine's LaneError, or LaneError
+        `host-lost`."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -111,7 +113,7 @@ class RemoteEngine(Engine):
                 time.sleep(_PAUSE_SECONDS if failure is not None else 0.0)
 
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Make a container. It may exist already, when the answer to an earlier try was lost."""
+        """Create a container. It may already exist, because the answer to an earlier try may have been lost."""
 
         def make() -> str:
             try:
@@ -171,7 +173,7 @@ class RemoteEngine(Engine):
 
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:
         """A folder of a container as tar. It is fetched completely before the first block, so that it can be fetched
-        again. It is cut off at `limit` bytes of files, or at LARGEST_ARCHIVE; its reader reports the missing rest.
+        again. It ends at `limit` bytes of files, or at LARGEST_ARCHIVE; the reader then reports that a part is missing.
         """
         largest = (LARGEST_ARCHIVE if limit is None else limit) + _HEADERS
         with TemporaryFile() as file:

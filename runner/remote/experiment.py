@@ -1,4 +1,4 @@
-"""One job over a real link, from the watchdogs to the evidence. The evidence is written whatever happens."""
+"""One job over a real link, from the watchdogs to the evidence. The evidence is written in any case."""
 
 import re
 import secrets
@@ -42,18 +42,18 @@ from runner.units import MIB
 
 CLIENT_START = "client start"  # from this stage on, files may cross the link
 BASELINE_SECONDS = 3.0  # seconds of probes before and after the transfer, when nothing else is on the link
-LINK_PATIENCE_SECONDS = 30.0  # seconds that a link gets to come up before the transfer
+LINK_PATIENCE_SECONDS = 30.0  # seconds in which a link must come up before the transfer
 LIFE_MARGIN = 150.0  # seconds after a job's time-out until the watchdogs end it
-_CLIENT_AFTER_SERVER = 6.0  # seconds that a client gets to end after its server has died
+_CLIENT_AFTER_SERVER = 6.0  # seconds in which a client must end after the end of its server
 _RECENT_PROBES = 15
 _BEAT_SECONDS = 20.0
 _LISTEN_LOOK_SECONDS = 0.25
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
-_PROBES = 16 * MIB  # bytes of the file with the probes' times
+_PROBES = 16 * MIB  # most bytes of the file with the probes' times
 
 
 class RealExperiment(Experiment):
-    """A job while it runs. `run` is called once; `discard` removes what is left on the hosts."""
+    """A job while it runs. `run` is called once; `discard` removes everything that is left on the hosts."""
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class RealExperiment(Experiment):
         host: str,
         prefix: str,
     ) -> None:
-        """`box_keys`: /keys of the boxes, by name. `host`: the name by which the case asks for the server."""
+        """`box_keys`: the files of the boxes' /keys, by name. `host`: the host name of the server in the case's
+        URLs."""
         boxes = self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
         super().__init__(job, served=served, pool=pool, bell=bell, others=tuple(boxes.values()))
@@ -126,7 +127,7 @@ class RealExperiment(Experiment):
                 station.beat(number)
 
     def discard(self) -> None:
-        """Remove everything of this job from both hosts. Raises LaneError when one can't be reached."""
+        """Remove everything of this job from both hosts. Raises LaneError when a host can't be reached."""
         self._over.set()
         try:
             together(self._pool, *(station.discard for station in self._stations))
@@ -170,7 +171,7 @@ class RealExperiment(Experiment):
             self._require_link()
 
     def _require_link(self) -> None:
-        """Wait a while for a link that is down. Raises LaneError `link` when it doesn't come up."""
+        """Wait up to LINK_PATIENCE_SECONDS for a link that is down. Raises LaneError `link` when it doesn't come up."""
         deadline = time.monotonic() + LINK_PATIENCE_SECONDS
         while True:
             self._copy_probes()
@@ -224,7 +225,7 @@ class RealExperiment(Experiment):
         return self._server_ready
 
     def _wait_until_ready(self) -> bool:
-        """True when the server answers, or listens on TCP, in its own network in time."""
+        """True when the server answers over QUIC, or listens on TCP, within SERVER_READY_SECONDS."""
         station, port = self._at_server, self._job.server_port
         if not isinstance(station, RoutedStation):
             return station.wait_until_ready(self._link.udp_port, self._to.address, timeout=SERVER_READY_SECONDS)
@@ -325,7 +326,7 @@ class RealExperiment(Experiment):
         )
 
     def _filter(self) -> str:
-        """The capture filter for the link. Without a box, and with a box that only forwards, TCP is captured, too."""
+        """The capture filter for the link. With a middlebox or over TCP, TCP packets are captured, too."""
         return f"{'' if self._routed else 'udp '}port {self._link.udp_port}"
 
     def _interfaces(self) -> dict[str, str]:

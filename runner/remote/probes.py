@@ -1,5 +1,5 @@
 """Computes the link's condition in each phase of a job, and the offset of the clocks, from the record of the probes.
-Pure."""
+No input or output."""
 
 import itertools
 import statistics
@@ -10,12 +10,12 @@ import numpy as np
 
 from runner.model.real_link import Clock, Probing, RealLink
 
-PROBE_BYTES = 94 + 28  # bytes of a probe and of its answer as IPv4 packets; IPv6 takes 20 more
+PROBE_BYTES = 94 + 28  # bytes of a probe as an IPv4 packet, and of its answer; an IPv6 packet has 20 more
 _PROBES_PER_SECOND = 5.0
 _PROBE_SHARE = 0.01  # largest share of the return link's data rate for probes
-# A probe that was sent within this number of median RTTs before the end may lack its answer without a loss.
+# A probe without an answer is not counted as lost if it was sent within this number of median RTTs before the end.
 _UNDER_WAY = 1.5
-_LEAST_SPAN = 20.0  # seconds between first and last exchange; with less, drift can't be told from noise
+_LEAST_SPAN = 20.0  # seconds between first and last exchange; with less, drift can't be distinguished from noise
 _NEAR_LEAST = 0.02  # share of the least RTT by which an undisturbed exchange may be slower
 _LEAST_EXCHANGES = 3
 
@@ -68,7 +68,7 @@ def parse(text: str) -> list[Exchange]:
 
 
 def settled(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """The exchanges without those at the end whose answers were still under way when the probe ended."""
+    """The exchanges, without unanswered probes at the end whose answers may still have been on the link."""
     rtts = [rtt for exchange in exchanges if (rtt := exchange.rtt) is not None]
     if not rtts:
         return list(exchanges)
@@ -96,7 +96,8 @@ def probing(exchanges: Iterable[Exchange], begin: float, end: float) -> Probing:
 
 
 def clock(exchanges: Sequence[Exchange]) -> Clock | None:
-    """The client's clock compared with the server's, from the exchanges with the least RTT; None without any."""
+    """The client's clock compared with the server's, from the exchanges with the least RTT; None without an
+    answered probe."""
     known = [
         (exchange, rtt, offset)
         for exchange in exchanges
@@ -117,6 +118,6 @@ def clock(exchanges: Sequence[Exchange]) -> Clock | None:
         drift = float(np.polyfit(times - at, offsets, 1)[0])
     rest = offsets - drift * (times - at)
     middle = float(np.median(rest))
-    # A delay in queues may be in one direction alone; then half of it is in the offset.
+    # A queue may delay only one direction; then half of this delay is in the offset.
     uncertainty = float(np.median(np.abs(rest - middle)) + np.median(slower) / 2)
     return Clock(offset=middle, drift=drift, at=at, uncertainty=uncertainty, bound=least / 2, exchanges=len(near))

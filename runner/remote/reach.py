@@ -1,4 +1,4 @@
-"""Finds an address of the server's host that the client's host reaches over the link: each one is probed."""
+"""Finds an address of the server's host that the client's host reaches over the link: all addresses are probed."""
 
 import ipaddress
 import re
@@ -15,7 +15,7 @@ from runner.model.real_link import RealLink
 from runner.remote.station import SCRIPTS
 
 LEAST_PAYLOAD = 1200  # bytes of UDP that the path must carry both ways, RFC 9000 §14
-_ANSWER_LIFE = 120  # s
+_ANSWER_LIFE = 120  # seconds
 _FIND_LIFE = 60
 _SECONDS = 40.0
 _TRIES = 3
@@ -36,7 +36,7 @@ class Candidate:
     payload: int = 0  # the largest answered payload
     source: str = ""  # source address of the answer
     client: str = ""  # the client's address as the server sees it
-    local: str = ""  # the same address as the client's host has it: there is a NAT when the two differ
+    local: str = ""  # the client's address on its own host; if it differs from `client`, there is a NAT
     server_interface: str = ""  # the interface over which the server's host answers
 
     @property
@@ -73,14 +73,14 @@ class Reach:
     known: tuple[Candidate, ...]
 
     def of(self, host: str) -> Candidate:
-        """The address of a case's host. Raises LaneError `no-address` when the case needs IPv6 and the link has
-        none."""
+        """The address for the host name of a case. Raises LaneError `no-address` when the case needs IPv6 and the link
+        has no IPv6."""
         if host == "server6" and 6 not in self.chosen:
             raise LaneError("no-address", "The case asks for IPv6, and the link has none.")
         return self.chosen.get(6 if host == "server6" else 4) or next(iter(self.chosen.values()))
 
     def hosts(self) -> tuple[str, ...]:
-        """Host names of endpoints, `name:address`: those of lanes whose address family the link has."""
+        """Host names for endpoints, `name:address`: the host names of lanes for each address family of the link."""
         hosts = []
         for family, candidate in sorted(self.chosen.items()):
             hosts += [f"server{family}:{candidate.address}", f"server46:{candidate.address}"]
@@ -143,8 +143,8 @@ def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) ->
 
 
 def _lies_elsewhere(address: str) -> bool:
-    """True when the address according to SSH can be one of the server's host. Through a tunnel, it is the tunnel's
-    end."""
+    """True when the address according to SSH can be an address of the server's host. Through a tunnel, SSH shows the
+    end of the tunnel instead."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:  # an empty text, or output of the login shell
@@ -165,8 +165,8 @@ def _routes(client: Engine, name: str, candidates: Iterable[str]) -> dict[str, R
 
 
 def _output(engine: Engine, container: str, *command: str) -> str:
-    """The output of a command. It is repeated without output, because the engine may lose that of a very short
-    command."""
+    """The output of a command. A command without output is repeated, because the engine may lose the output of a very
+    short command."""
     text = ""
     for _ in range(_TRIES):
         text = text or engine.execute(container, list(command))[1]

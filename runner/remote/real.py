@@ -41,10 +41,10 @@ from runner.units import format_size
 
 Say = Callable[[str], None]
 _OVERHEAD = 1.15  # bytes on the link per byte of file: headers, ACKs, a few retransmissions
-FIND_BYTES = 60_000  # label of containers of the search for an address
+FIND_BYTES = 60_000  # bytes that are charged to the link for the search for an address
 _SSH_OVERHEAD = 1.05  # bytes of IP packets per byte that SSH carries: headers, ACKs
-_COPIES_OVER_SSH = 2  # copies of a job's bytes: the client's capture and its downloads; a remote server adds one
-_LOGS_OVER_SSH = 2_000_000  # bytes of logs and of calls of the engine
+_COPIES_OVER_SSH = 2  # copies of a job's bytes: client's capture and downloads; a remote server adds its capture
+_LOGS_OVER_SSH = 2_000_000  # bytes of logs and of calls to the engine
 
 
 @dataclass(kw_only=True)
@@ -86,7 +86,7 @@ class RealLinks(Deployment):
         now: Callable[[], datetime] = datetime.now,
     ) -> Iterator["RealLinks"]:
         """Connect to the hosts, remove leftovers of killed runners there, send missing images, find addresses. Raises
-        SetupError that says what is wrong with a host and how to fix it. Removes everything at the end.
+        SetupError with the problem of a host and the fix. Removes everything at the end.
         """
         opened = cls(run, Ledger(ledger), now)
         opened._say = say
@@ -133,7 +133,7 @@ class RealLinks(Deployment):
         """The address of the server for a link's jobs."""
         say(f"{link.name}: looking for an address of the server that {link.client.name} reaches")
         client, server = engines[Role.CLIENT], engines[Role.SERVER]
-        # This finds a public address of the server's host that none of its interfaces has.
+        # The address according to SSH may be a public address that no interface of the server's host has.
         if isinstance(server, RemoteEngine):
             seen_as = server.tunnel.connection.peer_address()
         else:
@@ -169,7 +169,7 @@ class RealLinks(Deployment):
         say: Say,
         report: Report,
     ) -> None:
-        """Send the tools and the images of all stacks in this role on this link to the host."""
+        """Bring the image of the tools, and the images of stacks and boxes for this role on this link, to the host."""
         jobs = [job for job in self._run.order if self._link_of(job) == link.name]
         names = {job.client if role is Role.CLIENT else job.server for job in jobs}
         box = Box.TERMINAL if role is Role.CLIENT else Box.GATEWAY
@@ -206,7 +206,7 @@ class RealLinks(Deployment):
         return record.name if record is not None else ""
 
     def lane_of(self, job: Job) -> int:
-        """The lane of the job's link: each link has its own."""
+        """The lane of the job's link: each link has its own lane."""
         return list(self._links).index(self._link_of(job))
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt is the same
@@ -230,10 +230,10 @@ class RealLinks(Deployment):
         return evidence
 
     def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
-        """Run a job without a look at the budget, and remove it from its hosts."""
+        """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
         case = self._run.case(job)
         spec = lane_job(self._run, job, folder)
-        if not needs_routers(spec):  # the server then has a port of the host
+        if not needs_routers(spec):  # then the server uses a port of its host
             spec = lane_job(self._run, job, folder, port=opened.link.udp_port)
         experiment = RealExperiment(
             spec,
@@ -251,7 +251,7 @@ class RealLinks(Deployment):
         try:
             return experiment.run()
         finally:
-            # The watchdog of a host that can't be reached removes it later; the job's result counts.
+            # When a host can't be reached, its watchdog removes the rest of the job later. The job's result counts.
             with suppress(LaneError):
                 experiment.discard()
 

@@ -26,19 +26,19 @@ from runner.model.topology import CLIENT, SERVER
 from runner.remote.collected import CollectedOfJob
 from runner.remote.station import LOG, QUIET, SIDE_RIGHTS, Station
 
-_CUBIC = "cubic"  # whatever the host's default is
+_CUBIC = "cubic"  # the same on all hosts: their defaults may differ
 _WIRINGS = 5000  # numbers of the cable's interfaces, above those that Docker uses
-_BOX_LOGS = "/box"  # where the side container sees the box's /logs
+_BOX_LOGS = "/box"  # path of the box's /logs in the side container
 _OFFLOADS = "tx off tso off gso off gro off"
-_WIRED_SECONDS = 60.0  # takes a second on an idle host
+_WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an idle host
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """The way of the traffic from router to router. `gateway`: the address of the server's host. `terminal`: the
     client's address as the server's host sees it. `port`: the TCP and UDP port of the server's host. `server_port`: the
-    port on which the server listens in its own network. `forwards`: no box takes the traffic, so the routers translate
-    the server's address.
+    port on which the server listens in its own network. `forwards`: True when no box takes the traffic; then the
+    routers translate the server's address.
     """
 
     gateway: str
@@ -84,7 +84,8 @@ class RoutedStation(Station):
         return ("box", *super()._parts(), "plumber", "router", "inner")
 
     def open_network(self, *, life: float, token: str) -> None:
-        """Make and wire both networks, with the capture at the endpoint. Raises LaneError."""
+        """Make and connect the networks of endpoint and router, and start the capture at the endpoint. Raises
+        LaneError."""
         arguments = (str(round(life)), token)
         self._inner = self._tools(
             "inner",
@@ -140,7 +141,7 @@ class RoutedStation(Station):
         udp_port: int = 0,  # noqa: ARG002 - the router publishes the port
         quota: int,
     ) -> None:
-        """Make the endpoint's container in its own network, not started. `quota`: bytes for all of its volumes."""
+        """Create the endpoint's container in its own network, without starting it. `quota`: bytes of its volumes."""
         assert self._inner is not None, "open_network() comes first"
         host = {"network_mode": f"container:{self._inner.container}", "log_config": LOG}
         spec = self.endpoint.container((*super().volumes, *volumes), quota=quota, host=host)
@@ -148,7 +149,8 @@ class RoutedStation(Station):
         self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
     def create_box(self, files: Mapping[str, bytes], *, quota: int) -> None:
-        """Make the box, if any, with `files` such as its keys. It is not started."""
+        """Create the container of the box, if there is a box, without starting it. `files`: files of the box, such as
+        its keys."""
         if self.box is None or self._router is None:
             return
         host = {"network_mode": f"container:{self._router.container}", "log_config": LOG}
@@ -157,14 +159,14 @@ class RoutedStation(Station):
         self.box.join(self.engine, Watched(self.engine, container, self._bell))
 
     def box_ready(self) -> bool:
-        """True when the box has reported that it carries traffic, or when there is no box; waits for a second at
+        """True when the box has reported that it forwards traffic, or when there is no box; waits for a second at
         most."""
         if self.box is None or self.side is None:
             return True
         return self.engine.execute(self.side.container, look_for(f"{_BOX_LOGS}/ready"))[0] == 0
 
     def box_output(self) -> str:
-        """The output of the box, as far as its log reaches back."""
+        """The output of the box that its log still has."""
         return self._output_of(self.box) if self.box is not None else ""
 
     def box_logs(self, *, limit: int) -> Iterator[bytes]:
@@ -178,7 +180,7 @@ class RoutedStation(Station):
         return self._collected.counted(self.engine.archive(self._inner.container, "/side/capture.pcap", limit=limit))
 
     def stop_side(self) -> str:
-        """End all captures and the probe. Returns what they printed."""
+        """End all captures and the probe. Returns their output."""
         printed = super().stop_side()
         if self._inner is None:
             return printed
@@ -189,7 +191,7 @@ class RoutedStation(Station):
         return self._inner
 
     def listens(self, port: int) -> bool:
-        """Whether the endpoint accepts TCP on `port`."""
+        """True when the endpoint accepts TCP on `port`."""
         assert self._inner is not None, "open_network() comes first"
         table = self.engine.execute(self._inner.container, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1]
         return accepts(table, port)
@@ -223,7 +225,7 @@ def wiring(place: Box, inner: int, router: int, way: Way) -> str:
             f"address=$({inside} ip -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')",
             f"peer=$({inside} ip -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')",
             'ours=$(ip -o link | sed -n "s/^$peer: \\([^@:]*\\).*/\\1/p")',
-            # At both ends of Docker's cable, so that captures show the packets of the link.
+            # Offloads are off at both ends of Docker's cable, so that captures show the packets of the link.
             f"ethtool -K $ours {_OFFLOADS}",
             f"{inside} ip link set eth0 down",
             f"{inside} ip link set eth0 name sat0",
@@ -238,8 +240,9 @@ def wiring(place: Box, inner: int, router: int, way: Way) -> str:
 
 
 def _crossing(place: Box, way: Way) -> str:
-    """Shell commands that make the router translate and forward traffic without a box."""
-    if not way.forwards:  # the blackhole route keeps packets from bypassing the box in the clear
+    """Shell commands for the router. Without a box that takes the traffic, the router translates addresses and forwards
+    the traffic; otherwise it drops traffic that would bypass the box."""
+    if not way.forwards:  # no packet may bypass the box without encryption
         return f"ip route add blackhole {SERVER_NETWORK4 if place is Box.TERMINAL else CLIENT_NETWORK4}"
     ports = "meta l4proto { tcp, udp } th dport"
     if place is Box.TERMINAL:

@@ -1,7 +1,8 @@
 """Brings images to a host that lacks them: the host pulls them from a registry, or gets the missing layers over SSH.
 
-An archive of `docker save` may lack the layers that the other engine has: `docker load` looks each one up by its chain
-of layers first, and opens its file only when it isn't there (moby, image/tarexport/load.go).
+An archive may leave out layers that the other engine has: `docker load` first looks for each layer in the engine, by
+the chain of this layer and all lower layers, and opens the layer's file only when the engine doesn't have it (moby,
+image/tarexport/load.go).
 """
 
 import tarfile
@@ -21,7 +22,7 @@ from runner.images import archives
 from runner.images.archives import Layers
 from runner.remote.engine import RemoteEngine
 
-Report = Callable[[str, int, int], None]  # called with image, bytes sent so far and bytes in all
+Report = Callable[[str, int, int], None]  # called with the image, the bytes sent so far and all bytes to send
 _CALL_SECONDS = 3600
 _TRIES = 3  # tries, each of which may wait a minute for the host
 _SENT_AT_ONCE = 1 << 16
@@ -63,7 +64,7 @@ class Shipping:
         return lacking
 
     def _has(self, remote: docker.DockerClient, image: str) -> bool:
-        """True when the host has the image. When it has another name there, it is tagged."""
+        """True when the host has the image. When the host has it under another name, it is tagged."""
         local = self._local.images.get(image)
         try:
             if archives.content(remote.images.get(image)) == archives.content(local):
@@ -73,8 +74,8 @@ class Shipping:
         return archives.tag(remote, image, local.id or "")
 
     def pull(self, image: str) -> bool:
-        """Have the host pull exactly this image from its registry. False when there is no registry, or the host can't
-        reach it."""
+        """Let the host pull exactly this image from its registry. Returns False when the image has no registry, or when
+        the pull fails."""
         local = self._local.images.get(image)
         with closing(_client(self._engine)) as remote:
             for digest in local.attrs.get("RepoDigests") or ():
@@ -88,8 +89,8 @@ class Shipping:
 
     @contextmanager
     def packed(self, image: str) -> Iterator[Parcel]:
-        """The part of an image that the host lacks, in a temporary file. Raises SetupError when there is no space for
-        it."""
+        """The part of an image that the host lacks, in a temporary file. Raises SetupError when the disk has no space
+        for it."""
         layers = archives.layers(self._local.images.get(image).attrs)
         present = archives.present(layers, self._chains())
         with TemporaryFile() as file:
@@ -114,7 +115,8 @@ class Shipping:
             self._there |= archives.prefixes(layers)
 
     def send(self, parcel: Parcel, *, report: Report) -> None:
-        """Send a parcel; start it again when SSH dropped. Raises SetupError when the host can't get the image."""
+        """Send a parcel, and begin again when the SSH connection was lost. Raises SetupError when the host can't get
+        the image."""
         connection = self._engine.tunnel.connection
         for left in reversed(range(_TRIES)):
             connects = connection.connects
@@ -134,7 +136,7 @@ class Shipping:
         self._note(parcel.layers)
 
     def _load(self, parcel: Parcel, report: Report, *, again: bool) -> None:
-        """One try. Raises SetupError when the host then has an image with other content."""
+        """Try once to send a parcel. Raises SetupError when the host then has an image with other content."""
         with closing(_client(self._engine)) as remote:
             if again and self._has(remote, parcel.image):
                 return  # the image has arrived and only the answer was lost

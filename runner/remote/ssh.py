@@ -1,7 +1,7 @@
 """One SSH connection to a host. Its key is known beforehand, no agent or port is forwarded, and every wait has a limit.
 
-The engine's socket there is reached through `direct-streamlocal` channels, which need no process on the other side and
-are not counted by sshd's MaxSessions (OpenSSH PROTOCOL, 2.4).
+The engine's socket on the host is reached through `direct-streamlocal` channels. They need no process on the host, and
+sshd's MaxSessions doesn't count them (OpenSSH PROTOCOL, 2.4).
 """
 
 import logging
@@ -22,11 +22,11 @@ from runner.model.real_link import RemoteHost
 CONNECT_SECONDS = 20.0  # seconds each for TCP, banner, key exchange and login
 _CHANNEL_SECONDS = 20.0
 _KEEPALIVE_SECONDS = 5
-_LONGEST_ANSWER = 4096  # bytes of a host's answer
-_DEAD_MILLISECONDS = 20_000  # seconds without an acknowledgment after which the connection counts as lost
+_LONGEST_ANSWER = 4096  # most bytes of a host's answer
+_DEAD_MILLISECONDS = 20_000  # without an acknowledgment, after which the connection counts as lost
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
-# paramiko's threads log tracebacks of lost connections; callers get the same as exceptions.
+# paramiko's threads log tracebacks of lost connections. Callers get these errors as exceptions.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
@@ -36,7 +36,7 @@ class HostLostError(SetupError):
 
 
 class _Transport(paramiko.Transport):
-    """A transport with channels to a Unix socket of the other side, which paramiko (5.1.0, pinned) doesn't offer."""
+    """A transport with channels to a Unix socket of the other host. paramiko (5.1.0, pinned) has no such channels."""
 
     active: bool
     _channels: Any
@@ -109,7 +109,7 @@ class Connection:
         try:
             return transport.open_streamlocal(path, timeout=_CHANNEL_SECONDS)
         except paramiko.ChannelException as error:
-            # OpenSSH 9.2 says "connect failed" whatever the reason.
+            # OpenSSH 9.2 reports "connect failed" for every reason.
             raise HostLostError(
                 f"{host.name}: {path} can't be reached over SSH: start Docker there, put {host.user} into the group "
                 "docker, and let sshd_config have `AllowStreamLocalForwarding yes`, its default."
@@ -118,7 +118,8 @@ class Connection:
             raise HostLostError(f"{host.name}: the SSH connection was lost ({_reason(error)}).") from error
 
     def own_address(self) -> str:
-        """Our address as the host sees it, through any NAT; empty when the host doesn't say."""
+        """The address of this computer as the host sees it, also behind a NAT; empty when the host doesn't report
+        it."""
         try:
             channel = self.connect().open_session(timeout=_CHANNEL_SECONDS)
             channel.settimeout(_CHANNEL_SECONDS)
@@ -126,15 +127,16 @@ class Connection:
             words = _answer(channel).decode(errors="replace").split()
             channel.close()
         except (paramiko.SSHException, OSError, EOFError):
-            return ""  # the login may only forward; the other candidates remain
+            return ""  # the login may allow only forwarding; other candidates remain
         return words[0] if len(words) == 4 else ""
 
     def peer_address(self) -> str:
-        """The host's address that we reach; a name in links.json may have several."""
+        """The address of the host at the other end of the connection; a name in links.json may have several
+        addresses."""
         return str(self.connect().getpeername()[0])
 
     def close(self) -> None:
-        """Close it; later calls are refused."""
+        """Close the connection; later calls are refused."""
         with self._lock:
             self._closed = True
             self._drop()
@@ -175,7 +177,7 @@ class Connection:
         host = self.host
         kind, expected = host.host_key.split()
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = CONNECT_SECONDS
-        # A host may have several keys: ask for the type of the known one.
+        # A host may have several keys: request the type of the known key.
         transport.get_security_options().key_types = _RSA_SIGNATURES if kind == "ssh-rsa" else (kind,)
         try:
             transport.start_client(timeout=CONNECT_SECONDS)

@@ -1,4 +1,4 @@
-"""One job's part on one host of a real link: endpoint, side container, volumes, and their watchdog."""
+"""The part of a job on one host of a real link: endpoint, side container, volumes, and their watchdog."""
 
 import contextlib
 import errno
@@ -22,11 +22,11 @@ CONTRACT_PORT = 443  # the UDP port on which every server listens
 SCRIPTS = Path(__file__).parent / "scripts"
 _SIDE, _WATCHDOG = "/side/side.py", "/watchdog.py"
 _PYTHON = ("/usr/bin/python3", "-ISB")
-LEASE_SECONDS = 90  # seconds without a sign of life from the runner, which may lose a host for a minute and come back
+LEASE_SECONDS = 90  # seconds without a sign of life; the runner may lose the connection to a host for a minute
 _READY_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
-_ENDED = "side ended"  # exit code after SIGTERM
-# Images take the first two addresses of the host for those of a lane, and would change the host's routes.
+_ENDED = "side ended"  # the line that scripts/side.py prints after SIGTERM
+# The script of images would treat the host's first two addresses as addresses of a lane, and change the host's routes.
 SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
 _WATCHDOG_MEMORY, _SIDE_MEMORY = 128 * MIB, 1024 * MIB  # bytes
 LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
@@ -44,7 +44,8 @@ SIDE_RIGHTS: dict[str, Any] = {
 
 
 class Station:
-    """One job's part on one host. Made by `prepare`, removed by `discard`, by its watchdog, or by the next sweep."""
+    """The part of a job on one host. `guard` must be called first. The station is removed by `discard`, by its
+    watchdog, or by the next sweep."""
 
     def __init__(
         self,
@@ -69,16 +70,16 @@ class Station:
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        """/logs, and /downloads of a client; they last as long as the side container."""
+        """/logs and, for a client, /downloads. Their files exist as long as the side container."""
         names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
         return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
 
     def find_images(self) -> None:
-        """Note which images the tags mean on this host. Raises LaneError when one is missing."""
+        """Look up the ids of the images on this host. Raises LaneError when an image is missing."""
         self.endpoint.find(self.engine)
 
     def beat(self, number: int) -> None:
-        """Send the watchdog a sign of life. A failure is ignored, because the next one follows soon."""
+        """Send the watchdog a sign of life. A failure is ignored, because the next sign follows soon."""
         with contextlib.suppress(LaneError):
             Engine.put(self.engine, self._watchdog, "/", {"beat": str(number).encode()})
 
@@ -94,7 +95,8 @@ class Station:
         return ("endpoint", "side")
 
     def guard(self, life: float) -> None:
-        """Start the watchdog. After `life` seconds, or without `beat`, it removes this station and itself."""
+        """Start the watchdog. It removes this station and itself after `life` seconds, or after LEASE_SECONDS without a
+        call of `beat`."""
         watchdog = self._watchdog
         spec = ContainerSpec(
             image=TOOLS,
@@ -121,7 +123,8 @@ class Station:
         return container
 
     def start_side(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
-        """Start capture and probe, with arguments for scripts/side.py; return when both work. Quotas in bytes."""
+        """Start capture and probe, with arguments for scripts/side.py. Returns when both work. Quotas in
+        bytes."""
         for volume in self.volumes:
             self.engine.create_volume(volume.name, role=self.role.value, quota=quotas[volume.path])
         self.side = self._tools("side", arguments, host={**SIDE_RIGHTS, "network_mode": "host"}, volumes=self.volumes)
@@ -177,7 +180,7 @@ class Station:
             return ""
 
     def require_side(self) -> None:
-        """Raises LaneError `side-died` when capture and probe have ended: then the host ended the endpoint, too."""
+        """Raises LaneError `side-died` when capture and probe have ended: the host has then ended the endpoint, too."""
         if self.side is None or self.engine.state(self.side.container).exit_code is not None:
             last_words = self._last_words(self.side) if self.side is not None else ""
             if not last_words or _ENDED in last_words:  # another program killed or ended it
@@ -201,11 +204,11 @@ class Station:
         udp_port: int = CONTRACT_PORT,
         quota: int,
     ) -> None:
-        """Make the endpoint's container, not started. `hosts`: its host names, `name:address`. `quota`: bytes that it
-        may write to its volumes, which count as its memory. A server on another port than the contract's is in Docker's
-        bridge network, which publishes the port.
+        """Create the endpoint's container, without starting it. `hosts`: its host names, `name:address`. `quota`: bytes
+        that it may write to its volumes, which count as its memory. When `udp_port` is not the port of the contract,
+        the server is in Docker's bridge network, which publishes the port.
         """
-        # In the host's namespace it has no rights to change the network.
+        # In the host's network namespace, the endpoint has no rights to change the network.
         host: dict[str, Any] = {
             "network_mode": "host",
             "extra_hosts": [*hosts, "sim:127.0.0.1"],
@@ -223,19 +226,19 @@ class Station:
         self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
     def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
-        """True when the server answers at its own address within `timeout` seconds."""
+        """True when the server answers at `address` and `port` within `timeout` seconds."""
         there = self._ready_from()
         assert there is not None, "start_side() comes first"
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
             command = [*_PYTHON, _SIDE, "ready", str(max(1, round(left))), "00", str(port), address]
-            # Decided by the exit code: the engine may lose the output of a very short command.
+            # The exit code decides, because the engine may lose the output of a very short command.
             if self.engine.execute(there.container, command)[0] == 0:
                 return True
         return False
 
     def _ready_from(self) -> Watched | None:
-        """The container that asks the server whether it is ready."""
+        """The container that sends packets to the server until the server answers."""
         return self.side
 
     def archive(self, path: str, *, limit: int) -> Iterator[bytes]:
@@ -245,14 +248,14 @@ class Station:
         return self._collected.counted(self.engine.archive(self.side.container, path, limit=limit))
 
     def output(self) -> str:
-        """The endpoint's output, as far as its log reaches back."""
+        """The output of the endpoint that its log still has."""
         return self._output_of(self.endpoint)
 
     def _output_of(self, endpoint: Endpoint) -> str:
         return self.engine.printed(endpoint.running.container) if endpoint.running is not None else ""
 
     def discard(self) -> None:
-        """Remove everything, the watchdog last. Raises LaneError when the engine refuses."""
+        """Remove everything; the watchdog is removed last. Raises LaneError when the engine refuses."""
         for container in reversed(self._containers[1:]):
             self.engine.remove(container)
         for volume in self.volumes:

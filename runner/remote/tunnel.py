@@ -1,6 +1,6 @@
 """Offers the Docker Engine of a remote host as a Unix socket of this host, so that Docker clients use it like a local
-engine. Each connection to the socket becomes a channel of one SSH connection. When the SSH connection was lost, the
-next connection to the socket makes it again.
+engine. Each connection to the socket becomes a channel of one SSH connection. When the SSH connection was lost, it is
+made again for the next connection to the socket.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import paramiko
 from runner.errors import SetupError
 from runner.remote.ssh import Connection, HostLostError
 
-_BLOCK = 32 * 1024  # bytes: paramiko sends pieces of this size, and copies the rest each time
+_BLOCK = 32 * 1024  # bytes; paramiko sends pieces of this size, and copies the rest of the data each time
 _RETRY_SECONDS = 1.0
 
 
@@ -30,8 +30,8 @@ class Tunnel:
         self.carried = 0  # bytes, both directions
         self.charged = 0  # bytes that were already charged to the link
         self.failure: SetupError | None = None  # why the last connection failed
-        self._patience = patience  # seconds for which a lost host is tried again
-        self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: access to the engine equals root
+        self._patience = patience  # seconds in which connections to a lost host are tried again
+        self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: access to the engine means root's rights
         self._path = self._folder / "docker.sock"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))
@@ -79,7 +79,8 @@ class Tunnel:
                     far.close()
 
     def _open(self, near: socket.socket) -> paramiko.Channel | None:
-        """A channel to the engine. A lost host is tried again for a while, as long as the caller waits."""
+        """A channel to the engine. When the host is lost, the connection is tried again, at most while the client of
+        the socket waits."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -104,7 +105,7 @@ class Tunnel:
                 with self._lock:
                     self.carried += len(data)
         except (OSError, EOFError, paramiko.SSHException):
-            pass  # a client that waits for an answer sees its end
+            pass  # a client that waits for an answer reads the end of the stream
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             finish()
 

@@ -19,7 +19,7 @@ Links = dict[str, dict[str, int]]  # bytes by link and day
 
 @dataclass
 class Reservation:
-    """Bytes that are charged before they are sent. `used`: the bytes that were really sent; None: unknown, so the
+    """Bytes that are charged before they are sent. `used`: the bytes that were actually sent; None: unknown, so the
     charge stays."""
 
     used: int | None = None
@@ -46,7 +46,7 @@ class Ledger:
 
     @contextmanager
     def _changing(self) -> Iterator[Links]:
-        """The locked record, which is written at the end of the context, but not after an error."""
+        """The record, locked inside the context. At the end of the context it is written, but not after an error."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_name(f".{self._path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -60,7 +60,7 @@ class Ledger:
             _charge(links, link, size, today)
 
     def spent(self, link: str, *, today: date) -> tuple[int, int]:
-        """Bytes of today and of this month."""
+        """The bytes charged today, and the bytes charged in this month."""
         return _spent(self._read(), link, today)
 
     @contextmanager

@@ -16,7 +16,7 @@ _SETTINGS = {
     "distributed.comm.compression": False,  # archives are compressed
     "distributed.comm.timeouts.connect": "10s",
     "distributed.comm.timeouts.tcp": "20s",  # time after which a peer behind a cut network counts as lost
-    "distributed.scheduler.worker-ttl": "300s",  # a busy host is not lost
+    "distributed.scheduler.worker-ttl": "300s",  # a busy host must not count as lost
     "distributed.scheduler.allowed-failures": 0,  # the runner sends lost jobs again, not Dask
     "distributed.scheduler.work-stealing": False,  # the runner chooses the worker, not Dask
     "distributed.scheduler.active-memory-manager.start": False,
@@ -33,9 +33,9 @@ _SETTINGS = {
 
 
 def use_dask(*, verbose: bool = False) -> None:
-    """Configure Dask for this process. Raises SetupError where it is not installed."""
+    """Configure Dask for this process. Raises SetupError when Dask is not installed."""
     try:
-        import dask  # noqa: PLC0415 - an extra: a run on one host needs none of it
+        import dask  # noqa: PLC0415 - optional: a run on one host doesn't need it
         import distributed  # noqa: F401, PLC0415
     except ImportError as error:
         raise SetupError(
@@ -77,7 +77,7 @@ async def schedule(address: Address, invitation: Invitation, *, ready: Any = lam
 
 
 def worker(address: Address, invitation: Invitation, *, lanes: int, name: str, folder: Path) -> Any:
-    """A worker with `lanes` lanes, an async context manager. `folder`: for Dask's files."""
+    """A worker with `lanes` lanes, as an async context manager. `folder`: the folder for Dask's files."""
     from distributed import Worker  # noqa: PLC0415
 
     return Worker(

@@ -1,4 +1,4 @@
-"""A worker's side: runs orders on this host and packs the jobs' folders."""
+"""The part of a worker that runs orders on this host and packs the jobs' folders."""
 
 import hashlib
 import shutil
@@ -30,7 +30,8 @@ _OWNER = "worker"  # label of containers, instead of a run's name
 
 
 class OwnLanes:
-    """Lanes and guests of this host, each made for the first job that needs it, because the runner brings the images.
+    """Lanes and guests of this host. They are opened for the first job that needs them, because the runner must bring
+    the images first.
     Construct with `open`.
     """
 
@@ -49,14 +50,14 @@ class OwnLanes:
     @classmethod
     @contextmanager
     def open(cls, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> Iterator["OwnLanes"]:
-        """Run up to `lanes` jobs at once. Removes leftovers of killed workers at the start and everything of this
-        worker at the end."""
+        """Run up to `lanes` jobs at the same time. Removes leftovers of killed workers at the start and everything of
+        this worker at the end."""
         with ExitStack() as stack:
             yield cls(stack, lanes=lanes, scratch=scratch, say=say)
 
     def deployment(self, run: Run, job: Job) -> Deployment:
-        """The deployment for a job, by the clock of its case. Raises LaneError or SetupError when it can't be
-        opened."""
+        """The deployment for a job: lanes or guests, depending on the clock of its case. Raises LaneError or SetupError
+        when it can't be opened."""
         with self._lock:
             if self._stopped:
                 raise LaneError("stopped", "The worker was stopped before the job began.")
@@ -75,7 +76,7 @@ class OwnLanes:
         return Guests(run, self._guests[setting])
 
     def stop(self) -> None:
-        """Make running jobs end soon, and start no more."""
+        """Make running jobs end soon, and start no more jobs."""
         with self._lock:
             self._stopped = True
             if self._lanes is not None:
@@ -85,8 +86,8 @@ class OwnLanes:
 
 
 class Deployments(Protocol):
-    """Gives each job its deployment: `OwnLanes`, or a replay of recorded jobs. `images`: jobs need images of this
-    host's engine.
+    """Gives each job its deployment: `OwnLanes`, or a replay of recorded jobs. `images`: True when jobs need
+    images of this host's engine.
     """
 
     images: bool
@@ -119,7 +120,7 @@ class Host:
             return self._packed(order, folder)
         except LaneError as error:
             return Parcel(host=self.facts, error=error.record())
-        except Exception as error:  # a bug of bentpipe must cost one job, not the worker
+        except Exception as error:  # a bug of bentpipe must end only one job, not the worker
             return Parcel(
                 host=self.facts, error={"code": "worker-failed", "message": f"{type(error).__name__}: {error}"}
             )
@@ -150,7 +151,7 @@ class Host:
 
 
 def archive_name(key: str) -> str:
-    """The name of an order's archive in a shared folder: its run's name, then its job's."""
+    """The name of an order's archive in a shared folder: the name of the run, then a digest of the rest of the key."""
     run, _, job = key.partition("/")
     return f"{run}-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
 
@@ -164,14 +165,14 @@ def _processor() -> str:
 
 
 def this_host() -> Host:
-    """The host of the worker in whose thread this is called."""
+    """The host of the worker whose thread calls this function."""
     from distributed import get_worker  # noqa: PLC0415 - an extra
 
     host: Host = get_worker().bentpipe
     return host
 
 
-# A runner calls the functions below on a worker by name, because both have the same source.
+# A runner calls the functions below on a worker. Only their names are sent, because both have the same source.
 
 
 def run_order(order: Order) -> Parcel:

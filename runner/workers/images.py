@@ -1,4 +1,4 @@
-"""Brings the images of a run to a worker's engine: by a pull with the digest, or from the runner."""
+"""Brings the images of a run to a worker's engine: the worker pulls them by their digests, or the runner sends them."""
 
 import tempfile
 from collections.abc import Callable, Iterable
@@ -51,7 +51,8 @@ def _required_image(client: docker.DockerClient, name: str, digest: str) -> Want
 
 
 def bring(required: Iterable[Wanted], ask: Ask, *, say: Callable[[str], None]) -> None:
-    """Give a worker the required images that it lacks. `ask(function, …)` calls a function there. Raises SetupError."""
+    """Bring the required images that a worker lacks. `ask(function, …)` calls a function on the worker. Raises
+    SetupError."""
     required = tuple(required)
     for image in ask(lacking, required):
         if image.digest and ask(pull, image):
@@ -85,7 +86,7 @@ def _has(client: docker.DockerClient, image: Wanted) -> bool:
 
 
 def pull(image: Wanted) -> bool:
-    """Pull exactly this image from its registry. False when that fails."""
+    """Pull exactly this image from its registry. Returns False when this fails."""
     repository, _, digest = image.digest.partition("@")
     try:
         with closing(engine.client()) as client:
@@ -97,7 +98,7 @@ def pull(image: Wanted) -> bool:
 
 
 def chains() -> list[archives.Layers]:
-    """The chains of layers that need not be sent."""
+    """The chains of layers of this host's engine, which don't have to be sent."""
     with closing(engine.client()) as client:
         return list(archives.chains(client))
 
@@ -115,7 +116,7 @@ def append(place: str, block: bytes) -> None:
 
 
 def load(place: str, image: Wanted) -> str:
-    """Load the archive into the engine. Returns why the image was not made; empty when it was."""
+    """Load the archive into the engine. Returns the reason of a failure; empty after a success."""
     try:
         with closing(engine.client()) as client, Path(place).open("rb") as file:
             client.images.load(file)

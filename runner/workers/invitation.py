@@ -1,5 +1,4 @@
-"""Invitations of workers: a certificate authority for one campaign, and the line that carries its certificate to
-another host."""
+"""Invitations of workers: the certificates of one campaign, and a line of text that brings them to another host."""
 
 import json
 import os
@@ -30,7 +29,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Raises UsageError unless the text is `tls://HOST[:PORT]`."""
+        """Parse `tls://HOST[:PORT]`. Raises UsageError for any other text."""
         try:
             parts = urlsplit(text)
             port = parts.port or PORT
@@ -47,7 +46,7 @@ class Address:
 
 class Invitation:
     """The certificates of one campaign, in a folder that only its user may read. All members have the same certificate.
-    It lets its holder run any program as the user of any other member.
+    With it, a member can run any program as the user of any other member.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +54,8 @@ class Invitation:
 
     @classmethod
     def make(cls, folder: Path, *, days: float) -> "Invitation":
-        """Make a new authority. Its key is not kept, so nobody can be added later."""
+        """Make a new certificate authority and one certificate. The authority's key is not kept, so no other
+        certificate can be made later."""
         files = {
             name: content.decode() for name, content in mutual_keys([_MEMBER], validity=timedelta(days=days)).items()
         }
@@ -63,7 +63,8 @@ class Invitation:
 
     @classmethod
     def accept(cls, folder: Path, token: str) -> "Invitation":
-        """Store the certificates of an invitation. Raises UsageError when the line is not complete."""
+        """Store the certificates of an invitation. `token`: the line of text. Raises UsageError when it is
+        not complete."""
         try:
             packed = urlsafe_b64decode(token.strip().encode())
             text = zlib.decompressobj().decompress(packed, _LONGEST)
@@ -90,22 +91,22 @@ class Invitation:
 
     @property
     def complete(self) -> bool:
-        """True when all of its files exist."""
+        """True when all files of the invitation exist."""
         return all((self.folder / name).is_file() for name in _FILES)
 
     @property
     def until(self) -> datetime:
-        """The time at which its certificates expire, in local time."""
+        """The time at which the certificates expire, in local time."""
         return datetime.fromtimestamp(float(read_regular(self.folder / _UNTIL, limit=_LONGEST)))
 
     @property
     def valid(self) -> bool:
-        """True when it is complete and has not expired."""
+        """True when the invitation is complete and has not expired."""
         return self.complete and datetime.now() < self.until
 
     @property
     def token(self) -> str:
-        """The whole invitation as one word."""
+        """The whole invitation as one word, to be pasted on another host."""
         files = {name: read_regular(self.folder / name, limit=_LONGEST).decode() for name in _FILES}
         return urlsafe_b64encode(zlib.compress(json.dumps(files).encode(), 9)).decode()
 
@@ -128,7 +129,8 @@ def invitation_folder(logs: Path, address: Address) -> Path:
 
 
 def accepted(logs: Path, address: Address, token: str | None) -> Invitation:
-    """The invitation to `address`, from `token` or stored by an earlier call. Raises UsageError without any."""
+    """The invitation to `address`, from `token` or from an earlier call. Raises UsageError when there is no invitation,
+    or when it has expired."""
     folder = invitation_folder(logs, address)
     kept = Invitation.accept(folder, token) if token else Invitation(folder)
     if kept.complete and not kept.valid:

@@ -1,5 +1,5 @@
-"""Orders for workers, and the archives in which jobs' folders come back. A worker may be faulty or hostile: its archive
-is unpacked with the same care as those of containers, and counts only when it is complete.
+"""Orders for workers, and archives in which workers return the folders of jobs. A worker may be faulty or hostile: its
+archive is unpacked with the same care as the archives of containers, and it is used only when it is complete.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Parcel:
 
 
 def part_of(run: Run, job: Job) -> Run:
-    """The parts of the run that `job` needs: kilobytes, where a whole run may have megabytes."""
+    """The parts of the run that `job` needs. They have kilobytes, but a whole run may have megabytes."""
     names = (job.server, job.client, job.via, *run.case(job).beside_stacks)
     return replace(
         run,
@@ -87,8 +87,8 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(archive: BinaryIO, parcel: Parcel, folder: Path) -> None:
-    """Fill the empty `folder` from an archive. Raises LaneError unless the archive is complete and has only files that
-    a job leaves."""
+    """Fill the empty `folder` from an archive. Raises LaneError unless the archive is complete and contains only files
+    that a job may have."""
     content = archive.read(LARGEST + 1)
     if len(content) != parcel.size or hashlib.sha256(content).hexdigest() != parcel.sha256:
         sentence = f"The archive of a worker has {len(content)} B; its size or checksum is not the announced one."

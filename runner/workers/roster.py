@@ -1,4 +1,5 @@
-"""Lists the workers and chooses one for each job. Pure: it has no network. Its owner's lock makes it thread-safe."""
+"""Lists the workers and chooses a worker for each job. It uses no network. The lock of its owner makes it
+thread-safe."""
 
 import hashlib
 import math
@@ -9,17 +10,17 @@ from enum import StrEnum
 
 from runner.model.job import Job
 
-WINDOW = 1.5  # jobs that a worker has per lane, so that the next job is there when a lane becomes free
-STRIKES = 3  # consecutive disturbed or lost jobs after which a worker is benched
+WINDOW = 1.5  # jobs that a worker has per lane, so that it already has the next job when a lane becomes free
+STRIKES = 3  # consecutive disturbed or lost jobs after which a worker is benched: it gets no jobs for a while
 BENCH_SECONDS = 600.0
 
 
 class Spread(StrEnum):
     """Where the iterations of a matrix cell run."""
 
-    ANY = "any"  # on the worker that has room
-    HOSTS = "hosts"  # on as many hosts as there are
-    PINNED = "pinned"  # all on one host, as long as it is there
+    ANY = "any"  # on any worker that can take a job
+    HOSTS = "hosts"  # on as many hosts as possible
+    PINNED = "pinned"  # all on one host, as long as it takes part
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Roster:
 
     @property
     def window(self) -> int:
-        """How many jobs the workers have at once when all have work."""
+        """The number of jobs that the workers have at the same time when all have work."""
         return sum(math.ceil(WINDOW * member.lanes) for member in self._fit())
 
     def admit(self, member: Member) -> None:
@@ -86,7 +87,7 @@ class Roster:
         if self.spread is Spread.ANY or not hosts:
             return fit
         if self.spread is Spread.PINNED:
-            # The highest hash wins (rendezvous hashing): a host that comes or goes moves no cell between the others.
+            # The highest hash wins (rendezvous hashing): when a host joins or leaves, no cell moves between the others.
             host = max(hosts, key=lambda name: hashlib.sha256(f"{name}/{job.cell}".encode()).digest())
             return [member for member in fit if member.host == host]
         had = self._cells.get(job.cell, {})

@@ -1,4 +1,4 @@
-"""`./bentpipe worker tls://…`: takes part until Ctrl-C, whatever happens to the scheduler or a runner."""
+"""`./bentpipe worker tls://…`: takes part until Ctrl-C, even when the scheduler or a runner ends."""
 
 import asyncio
 import secrets
@@ -25,8 +25,8 @@ OpenHost = Callable[[], AbstractContextManager[Deployments]]
 def take_part(
     address: Address, invitation: Invitation, open_host: OpenHost, *, lanes: int, say: Callable[[str], None]
 ) -> None:
-    """Run jobs of the scheduler at `address` for ever, with `lanes` lanes of the host that `open_host` opens. A session
-    ends with its connection: its running jobs are ended and removed, and another session begins.
+    """Run jobs of the scheduler at `address` for ever, with `lanes` lanes of the host that `open_host` opens. When the
+    connection is lost, the session ends: its running jobs are ended and removed. Then another session begins.
     """
     while True:
         began = time.monotonic()
@@ -41,7 +41,7 @@ def take_part(
 async def _session(
     address: Address, invitation: Invitation, open_host: OpenHost, *, lanes: int, say: Callable[[str], None]
 ) -> str:
-    """Run one session. Returns why it ended."""
+    """Run one session. Returns the reason of its end."""
     name = f"{socket.gethostname()}-{secrets.token_hex(2)}"
     scratch = Path(tempfile.gettempdir()) / "bentpipe-workers"
     remove_abandoned(scratch)
@@ -76,7 +76,8 @@ async def _in_session(
 
 
 async def _work(member: Any, host: Host, address: Address) -> str:
-    """Work until the scheduler is gone, or until no runner waits for the running jobs."""
+    """Work until the connection is lost, or until no runner waits for the running jobs. Returns the reason of the
+    end."""
     looks = 0
     while member.status.name == "running":
         await asyncio.sleep(_LOOK)
@@ -91,7 +92,7 @@ async def _work(member: Any, host: Host, address: Address) -> str:
 
 
 def _is_awaited(member: Any, key: str) -> bool:
-    """True when a runner still waits for one of the orders."""
+    """True when a runner still waits for the order `key`."""
     task = member.state.tasks.get(key)
     return task is not None and task.state not in ("cancelled", "released", "forgotten")
 

@@ -11,12 +11,12 @@ from runner.workers.parcel import LARGEST
 
 def file_system(url: str) -> tuple[Any, str]:
     """The file system and the folder of a URL. Raises SetupError for a URL that can't be used."""
-    from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - optional
 
     try:
         system, folder = url_to_fs(url)
         system.makedirs(folder, exist_ok=True)
-    except Exception as error:  # each kind of file system raises errors of its own
+    except Exception as error:  # each kind of file system raises its own errors
         raise SetupError(f"--store {url} can't be used ({_first(error)}): name a URL that fsspec opens.") from error
     return system, folder.rstrip("/")
 
@@ -49,7 +49,7 @@ def take(url: str, place: str) -> BinaryIO:
 
 
 def clean(url: str, prefix: str) -> None:
-    """Remove archives that earlier calls of a run left."""
+    """Remove archives of earlier calls of a run."""
     system, folder = file_system(url)
     with suppress(Exception):
         for place in system.glob(f"{folder}/{prefix}*"):

@@ -1,4 +1,4 @@
-"""A deployment whose jobs run on workers. Each job is sent until a complete result has arrived."""
+"""A deployment whose jobs run on workers. When a worker is lost, its jobs are sent again, also to other workers."""
 
 import io
 import itertools
@@ -30,12 +30,13 @@ _WAIT = 0.2
 _PATIENCE = 15.0  # seconds for a worker's answer to a query
 _CONNECT_SECONDS = 60.0  # seconds for a scheduler that starts on a busy host
 _IMAGE_SECONDS = 1800.0  # seconds for a worker's engine to pull or load an image
-_ADMISSIONS = 8  # workers that are admitted at once
+_ADMISSIONS = 8  # workers that are admitted in parallel
 _DELIVERIES = 20  # workers that may be lost during one attempt at a job
 
 
 class Workers(Deployment):
-    """A deployment. Construct with `open`; `run` may be called from as many threads as `window` says, and more."""
+    """A deployment. Construct with `open`. `run` may be called from any number of threads, also from more than
+    `window`."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Workers(Deployment):
     ) -> Iterator["Workers"]:
         """Connect to the scheduler at `address`. `url`: a folder that runner and workers share, for archives.
 
-        Raises SetupError when nobody answers there.
+        Raises SetupError when no scheduler answers.
         """
         opened = cls(run, address, invitation, spread=spread, url=url, say=say)
         opened._connect()
@@ -99,7 +100,7 @@ class Workers(Deployment):
 
     @property
     def window(self) -> int:
-        """How many jobs the present workers have at once: 1.5 times their lanes."""
+        """The number of jobs that the present workers have at the same time: 1.5 times their lanes."""
         with self._state:
             return self._roster.window
 
@@ -110,7 +111,7 @@ class Workers(Deployment):
             return tuple(self._roster.members.values())
 
     def learn(self, result: Result) -> None:
-        """Count a result for its worker, which is benched after several consecutive jobs that don't count."""
+        """Count a result for its worker. After several consecutive results that don't count, the worker is benched."""
         first = result.findings[0] if result.findings else None
         fault = result.outcome is Outcome.ERROR and first is not None and another_attempt_helps(first.code)
         self._learn(result.host.get("worker", ""), f"{first.code}: {first.actual}" if fault and first else "")
@@ -125,8 +126,8 @@ class Workers(Deployment):
                 self._ask(address, tell, sentence)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-        """Run `job` on a worker and fill `folder`. Raises LaneError when no worker could run it, or the run was
-        stopped."""
+        """Run `job` on a worker and write its files into `folder`. Raises LaneError when no worker could run it, or
+        when the run was stopped."""
         for _ in range(_DELIVERIES):
             member = self._take(job)
             try:
@@ -191,7 +192,7 @@ class Workers(Deployment):
             raise
 
     def stop(self) -> None:
-        """Give up running jobs: their workers end them."""
+        """Stop waiting for running jobs; their workers then end them."""
         self._stopped.set()
         with self._state:
             self._state.notify_all()
@@ -222,7 +223,7 @@ class Workers(Deployment):
                 if reported:
                     self._say(f"{self._address} answers again. The jobs that were under way run again.")
                 reported = False
-            except Exception:  # Dask's
+            except Exception:  # any error of Dask
                 if not reported:
                     self._say(f"{self._address} does not answer. The run goes on when it does; Ctrl-C ends it.")
                 reported = True
@@ -235,7 +236,7 @@ class Workers(Deployment):
         self._update(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _update(self, addresses: Mapping[str, Any]) -> None:
-        """Admit new workers, and remove those that are gone."""
+        """Admit new workers, and remove workers that have gone."""
         with self._state:
             known = set(self._roster.members)
             for address in known - addresses.keys():
@@ -273,7 +274,7 @@ class Workers(Deployment):
                     self._roster.admit(member)
             if why:
                 self._say(f"{member.name} gets no jobs: {why}.")
-        except Exception:  # an error of Dask: the worker is gone again or not ready; the next update tries again
+        except Exception:  # an error of Dask: the worker has gone or is not ready; the next update tries again
             return
         finally:
             with self._state:
@@ -281,7 +282,7 @@ class Workers(Deployment):
                 self._state.notify_all()
 
     def _bring_images(self, member: Member) -> str:
-        """Bring the images of the run to a worker. Returns why that failed; empty when the worker has them."""
+        """Bring the images of the run to a worker. Returns the reason of a failure; empty when the worker has them."""
         try:
             with self._sending:  # one worker at a time, because the runner's own connection is the bottleneck
                 if self._required is None:
@@ -296,5 +297,6 @@ class Workers(Deployment):
         return ""
 
     def _ask(self, address: str, question: Callable[..., Any], *arguments: object, patience: float = _PATIENCE) -> Any:
-        """The answer of one worker to a query, which its jobs don't delay. `patience` in seconds."""
+        """Call a function on one worker and return its result. The worker's jobs don't delay the call. `patience`: the
+        longest wait, in seconds."""
         return self._client.submit(question, *arguments, workers=[address], pure=False, priority=10).result(patience)

@@ -1,18 +1,18 @@
 """Runs beside an endpoint of a real link: capture, probes, and the ready port for which clients wait.
 
-The runner puts this file into a container of the tools image, where it needs python3-minimal alone.
+The runner puts this file into a container of the tools image. It needs only python3-minimal.
 
     side.py answer  LIFE TOKEN PORT…                           answers probes on UDP ports of all addresses
-    side.py find    LIFE TOKEN PORT ADDRESS…                   says which addresses answer, then ends
+    side.py find    LIFE TOKEN PORT ADDRESS…                   prints which addresses answer, then ends
     side.py ready   LIFE TOKEN PORT ADDRESS                    waits until a QUIC server answers, then ends
     side.py client  LIFE TOKEN PORT INTERFACE FILTER ADDRESS PERIOD
     side.py server  LIFE TOKEN PORT INTERFACE FILTER UDP_PORT
     side.py inner   LIFE TOKEN                                 captures eth0 of a network that is wired later
-    side.py router  LIFE TOKEN                                 accepts on the open port
+    side.py router  LIFE TOKEN                                 accepts connections on the ready port
 
-`client` and `server` capture and probe (or answer) until SIGTERM, `inner` captures until then. They print `side ended`
-and keep their volumes until they are killed. Each mode ends after LIFE seconds at the latest. PORT is the port of the
-probes. FILTER is a filter of tcpdump, as one argument.
+Until SIGTERM, `client` captures and sends probes, `server` captures and answers probes, and `inner` captures. Then they
+print `side ended` and keep their volumes until they are killed. Each mode ends after LIFE seconds at the latest. PORT
+is the port of the probes. FILTER is a filter of tcpdump, as one argument.
 
 A probe is TOKEN (16 bytes), number, time (ns since 1970), and zeros. Its answer has the same length. After the probe's
 fields it has the times of receipt and of sending, and the sender's address, as in NTP (RFC 5905 §8).
@@ -30,7 +30,7 @@ import time
 from types import FrameType
 
 CAPTURE, PROBES = "/side/capture.pcap", "/side/probes.txt"
-READY_PORT = 57832  # TCP: clients wait until `sim` accepts on this port
+READY_PORT = 57832  # TCP: clients wait until `sim` accepts connections on this port
 SIZES = (64, 1200, 1452)  # bytes of UDP payload: small, QUIC's minimum (RFC 9000 §14), a full IPv6 packet
 ROUNDS = 4
 ROUND_SECONDS = 1.0
@@ -173,7 +173,7 @@ def open_gate(address: str) -> socket.socket:
     """Open the port for which clients wait."""
     gate = socket.socket()
     gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a job of another link may have the port on this host
+    gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a job of another link may use the port on this host
     gate.bind((address, READY_PORT))
     gate.listen(16)
     return gate
@@ -189,7 +189,7 @@ def await_network() -> None:
 
 
 class Side:
-    """The capture, and the probes beside it until SIGTERM."""
+    """A capture, with probes at the same time, until SIGTERM."""
 
     def __init__(self, interface: str, capture_filter: str) -> None:
         self.over = False
@@ -198,11 +198,11 @@ class Side:
         self.capture = os.posix_spawnp(command[0], command, os.environ)
 
     def stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is Python's
-        """End the capture, which then prints its statistics; everything else goes on to its end."""
+        """End the probes. Then `hold` ends the capture, which prints its statistics."""
         self.over = True
 
     def hold(self) -> None:
-        """Keep the volumes until this process is killed."""
+        """End the capture, and keep the volumes until this process is killed."""
         os.kill(self.capture, signal.SIGTERM)
         os.waitpid(self.capture, 0)
         print("side ended", flush=True)
@@ -218,8 +218,8 @@ class Side:
                 answer(ready, token)
 
     def probe(self, token: bytes, port: int, address: str, period: float) -> None:
-        """Probe `address` every `period` seconds, and record the times of probes and answers. Accept on the ready
-        port."""
+        """Probe `address` every `period` seconds, and record the times of probes and answers. Accept connections on
+        the ready port."""
         asking = udp(family_of(address))
         asking.connect((address, port))
         gate = open_gate("127.0.0.1")

@@ -1,9 +1,10 @@
-"""Removes what a job left on a host when its runner doesn't, through the engine's socket.
+"""Removes everything that a job left on a host, through the engine's socket, when the runner doesn't remove it.
 
     watchdog.py LIFE LEASE OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
 
-After LIFE seconds, whatever happens; after LEASE seconds in which the file /beat had the same content, for its runner
-is then dead or cut off. After a restart of the engine it is started again, and counts anew.
+It does so after LIFE seconds in any case. It does so earlier when the content of the file /beat has not changed for
+LEASE seconds: then the runner is dead, or has no connection. After a restart of the engine, this program is started
+again, and both times begin again.
 """
 
 import socket
