@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints, exits.
+"""The command line: reads options, calls the other rooms, prints, exits.
 
 Exit codes: 0 success · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
 """

@@ -20,13 +20,13 @@ _MOST_SENTENCES = 10
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # the images that the default test suite needs
 
-# Control characters, characters that reverse the direction of text, and surrogates, which no terminal's encoding has.
-# Images write them into logs, names and readings.
+# Control characters, characters that reverse the direction of text, and surrogates, which no terminal can show. Images
+# can write such characters into logs, names and other values.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class SafeConsole(Console):
-    """Prints text from untrusted files without its control characters; the console's own colours stay."""
+    """Prints text from untrusted files without the text's control characters. The console's own colours stay."""
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         shown = (
@@ -61,8 +61,8 @@ rootless_option = click.option(
 
 
 class Skipped:
-    """Prints a sentence for each unreadable part of a stored run. It prints each sentence once and at most ten, then
-    one sentence about the others."""
+    """Prints a sentence for each unreadable part of a stored run: each sentence once, and at most ten sentences. Then
+    one sentence says that there are more."""
 
     def __init__(self) -> None:
         self._printed: set[str] = set()
@@ -82,7 +82,7 @@ class Skipped:
 def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None] | None = None) -> Path:
     """Draw the site of `folders` into `target`. Returns the path of its first page.
 
-    A run that can't be drawn is left out, and `skip` is called with a sentence; without `skip` it is an error.
+    A run that can't be drawn is left out, and `skip` is called with a sentence. Without `skip`, such a run is an error.
     """
     from runner.render import UndrawableRunError  # noqa: PLC0415 - plotly is slow to import
 

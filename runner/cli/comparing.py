@@ -20,7 +20,7 @@ from runner.judge.renewal import RenewedRun
 from runner.plan.runs import LOGS, run_path
 from runner.store import RunFolder, find_runs
 
-_MOST_OTHERS = 20  # runs; more would hardly improve the estimate
+_MOST_OTHERS = 20  # number of runs; more runs would hardly improve the estimate
 file_type = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -61,8 +61,8 @@ def compare_(
     json_file: Path | None,
     markdown_file: Path | None,
 ) -> None:
-    """Show the statistically significant changes from run A to run B. Without B: the middleboxes of run A, compared
-    with each other.
+    """Show the statistically significant changes from run A to run B. Without B, compare the middleboxes of run A with
+    each other.
 
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
     """
@@ -116,7 +116,7 @@ def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
-    """The newest runs in the same folders that have the conditions of the first run. They show how much runs of the
+    """The newest runs in the same folders with the same conditions as the first run. They show how much runs of the
     same images differ. Unreadable runs are left out."""
     beside = {path.parent for run in runs for path in run.path.resolve().parent.glob("*/run.json")}
     folders = []

@@ -73,7 +73,7 @@ def _all_judged_again(
             return _judged_again(judges, folder, catalog, *item)
         except (UsageError, OSError) as error:
             skipped(str(error))
-        except Exception as error:  # a bug of bentpipe must cost one job, not all
+        except Exception as error:  # a bug of bentpipe must affect only one job
             skipped(f"{item[0]}: the judge failed ({type(error).__name__}: {error}); this is a bug of bentpipe.")
         return None
 
@@ -153,7 +153,7 @@ def show(name: str) -> None:
             "demo/quinn_aioquic/sat/1."
         )
     here = path.absolute()
-    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead outside of it
+    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
     folder = RunFolder.open(here.parents[2], Skipped())
     results = {folder.artifacts(job).folder: result for job, result in folder.results().items()}
     if here not in results:

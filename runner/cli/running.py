@@ -38,8 +38,8 @@ DEMO_CASES = ("handshake", "goodput", "sat")
 
 
 def repetitions(options: MatrixOptions, times: int | None) -> list[MatrixOptions]:
-    """The options of each run that `--repeat-runs` makes. Each run has its own name, and its own seed when the options
-    have one: equal losses would make the runs look more similar than they are."""
+    """The options of each run that `--repeat-runs` makes. Each run has its own name. When the options have a seed, each
+    run also has its own seed, because equal losses would make the runs look more similar than they are."""
     if times is None:
         return [options]
     name = options.name or runs.run_path(None).name
@@ -173,7 +173,10 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
 @cas_option
 @click.pass_obj
 def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_check: bool, **parsed: Any) -> None:
-    """Run the matrix. The same --run resumes an interrupted run, and extends a run by the new selection."""
+    """Run the matrix.
+
+    With the name of an existing run, --run resumes this run when it was interrupted, and adds the newly selected jobs.
+    """
     options = matrix_options(implementations, parsed)
     if repeat_check:
         sys.exit(0 if _run_twice(options, repeat_runs) else 1)
@@ -190,7 +193,7 @@ def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_
 
 
 def _run_twice(options: MatrixOptions, repeat_runs: int | None) -> bool:
-    """Run everything twice with one seed. True when all packets are the same."""
+    """Run everything twice with the same seed. True when all packets are the same."""
     options = replace(options, name=options.name or runs.run_path(None).name, keep_captures="all")
     path = runs.run_path(options.name)
     if clocks.chosen(options.clock, path) == clocks.REAL:

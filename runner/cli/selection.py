@@ -130,7 +130,7 @@ def links_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def matrix_options(implementations: Path, options: dict[str, Any]) -> MatrixOptions:
-    """The parsed options as one value. Raises UsageError for options of older versions."""
+    """The parsed options as a MatrixOptions. Raises UsageError for options of older versions."""
     if options.pop("old_paths"):
         raise UsageError("--path is now called --via, such as --via openvpn,qpep. Write --via none for no middlebox.")
     if options.pop("old_workloads"):

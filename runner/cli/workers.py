@@ -28,7 +28,7 @@ class _WorkerGroup(click.Group):
     """Makes `worker tls://…` a short form of `worker join tls://…`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the name of the command before an address."""
+        """Insert the command's name, `join`, before an address."""
         named = any("://" in argument for argument in args) and args[0] not in self.commands
         return super().parse_args(ctx, ["join", *args] if named else args)
 
@@ -37,7 +37,7 @@ class _WorkerGroup(click.Group):
 def worker() -> None:
     """Run jobs on many hosts (docs/workers.md).
 
-    Call `worker invite` on the host of the runs, and `worker tls://HOST:PORT` on each other host.
+    Call `worker invite` on the host where you start runs, and `worker tls://HOST:PORT` on each worker host.
     """
 
 
@@ -49,10 +49,10 @@ def worker() -> None:
 )
 @click.option("--new", is_flag=True, help="Make new certificates, which end earlier invitations.")
 def invite(host: str | None, port: int, days: float, new: bool) -> None:
-    """Invite workers, and be the scheduler until Ctrl-C.
+    """Invite workers, and run the scheduler until Ctrl-C.
 
     The command prints a line to paste on each worker. A person who has this line can run any program as the user of
-    each worker and of the runner: send it as you would send a password.
+    each worker and of the runner. Send the line only as you would send a password.
     """
     use_dask()
     address = Address.parse(f"tls://{host or socket.getfqdn()}:{port}")
@@ -76,7 +76,10 @@ def invite(host: str | None, port: int, days: float, new: bool) -> None:
 @worker.command("accept")
 @click.argument("address")
 def accept(address: str) -> None:
-    """Store an invitation from the standard input, for `run --on ADDRESS` on this host."""
+    """Read an invitation from the standard input and store it.
+
+    The invitation is in the line that `worker invite` printed. Afterwards `run --on ADDRESS` works on this host.
+    """
     at = Address.parse(address)
     accepted(LOGS, at, _token())
     out.print(f"This host may take part in {at}.")
@@ -87,9 +90,9 @@ def accept(address: str) -> None:
 @click.option("--lanes", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]")
 @yes_option
 def join(address: str, lanes: int | None, yes: bool) -> None:
-    """Run jobs for the runners of the scheduler at ADDRESS (tls://HOST:PORT) until Ctrl-C.
+    """Be a worker: run jobs of the scheduler at ADDRESS (tls://HOST:PORT) until Ctrl-C.
 
-    The invitation comes from the standard input, or from an earlier call.
+    The first call reads the invitation from the standard input. Later calls use the stored invitation.
     """
     at = Address.parse(address)
     invitation = accepted(LOGS, at, _token())
@@ -106,7 +109,8 @@ def join(address: str, lanes: int | None, yes: bool) -> None:
     def open_host() -> AbstractContextManager[Deployments]:
         return OwnLanes.open(lanes=number, scratch=scratch, say=say)
 
-    # Slurm and systemd send SIGTERM. As an exception it lets the worker remove its containers first.
+    # Slurm and systemd end a worker by SIGTERM. The handler raises an exception, so that the worker can remove its
+    # containers first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _alone(scratch):
@@ -117,7 +121,7 @@ def join(address: str, lanes: int | None, yes: bool) -> None:
 
 @contextmanager
 def _alone(scratch: Path) -> Iterator[None]:
-    """Be the only worker of this checkout. Raises UsageError when another one is."""
+    """Be the only worker of this checkout. Raises UsageError when another worker of this checkout runs."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked_folder(scratch))
@@ -129,7 +133,7 @@ def _alone(scratch: Path) -> Iterator[None]:
 
 
 def _token() -> str | None:
-    """The invitation on the standard input; None at a terminal or without one."""
+    """The invitation on the standard input. None when the standard input is a terminal or has no invitation."""
     if sys.stdin.isatty():
         return None
     return sys.stdin.readline().strip() or None
