@@ -1,4 +1,4 @@
-"""Facts from packets without their content: key updates, ECN, addresses."""
+"""Facts that don't need the content of packets: key updates, ECN, IP versions, lengths."""
 
 import numpy as np
 
@@ -21,7 +21,8 @@ def key_updates(scope: Scope, sender: int) -> int:
 
 
 def begun_key_updates(scope: Scope, sender: int) -> int:
-    """How many of these updates `sender` began itself: it used the new keys before any packet with them had arrived."""
+    """How many of these updates `sender` began itself. Such an update is seen when `sender` used the new keys before a
+    packet with these keys had arrived."""
     vantage = scope.best(sender)
     sent, received = (scope.packets(vantage, role, "1rtt") for role in (sender, 1 - sender))
     generation, time = vantage.packets["key_generation"], vantage.packet_time
@@ -57,7 +58,8 @@ def ecn(scope: Scope, sender: int) -> EcnFacts:
 
 
 def _highest_report(scope: Scope, vantage: Vantage, rows: Ints) -> Place | None:
-    """The place of the ACK frame with the highest counts among these rows; of the last frame when none has counts."""
+    """The place of the ACK frame with the highest counts among these rows. When no frame has counts, the place of the
+    last frame."""
     if not len(rows):
         return None
     acks = vantage.ack_frames
@@ -101,7 +103,7 @@ def lengths(scope: Scope, sender: int) -> dict[int, SentLength]:
 
 
 def undecrypted(scope: Scope) -> int:
-    """Protected packets that could not be read, at the vantage point that has more of them."""
+    """The number of protected packets that could not be read, at the vantage point where this number is higher."""
     return max(
         int((scope.mine(vantage.packets) & (vantage.packets["decrypted"] == 0)).sum())
         for vantage in scope.recording.vantages

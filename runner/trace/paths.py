@@ -26,7 +26,7 @@ def endpoint(address: str, port: int) -> str:
 
 @dataclass
 class _Seen:
-    """The datagrams of one path. Rows and times are those of the tables."""
+    """The datagrams of one path. Rows are rows of the datagram table, times are in ns since 1970."""
 
     row: int
     last_row: int
@@ -39,7 +39,7 @@ class _Seen:
 
 
 class Paths:
-    """The paths of one connection as one vantage point saw them."""
+    """The paths of one connection at one vantage point."""
 
     def __init__(self, scope: Scope, vantage: Vantage) -> None:
         self._scope = scope
@@ -98,13 +98,13 @@ class Paths:
 
     @cached_property
     def _not_probing(self) -> Ints:
-        """Datagrams with a frame other than probing frames."""
+        """Datagrams with at least one frame that is no probing frame (RFC 9000 §9.1)."""
         frames, packets = self._vantage.frames, self._vantage.packets
         rows = np.flatnonzero(self._scope.mine(frames) & ~frames.named("name", *_PROBING))
         return np.unique(packets["datagram"][frames["packet"][rows]])
 
     def _destination_ids(self, rows: Ints) -> dict[bytes, Place | None]:
-        """Destination connection IDs of the 1-RTT packets in these datagrams, with the first datagram of each."""
+        """Destination connection IDs of the 1-RTT packets in these datagrams, each with its first datagram."""
         packets = self._vantage.packets
         chosen = np.flatnonzero(packets.named("type", "1rtt") & np.isin(packets["datagram"], rows))
         column = self._vantage.trace.packets.column("dcid").take(chosen).combine_chunks()
@@ -117,12 +117,13 @@ class Paths:
 
 
 def paths(scope: Scope) -> tuple[Path, ...]:
-    """The pairs of addresses, in order of their first datagram, as the server sees them: behind a NAT."""
+    """The paths of a connection, in order of their first datagram. Their addresses are those that the server sees; a
+    NAT may have changed them."""
     return Paths(scope, scope.best(SERVER)).all()
 
 
 def challenges(scope: Scope) -> tuple[Challenge, ...]:
-    """Every different PATH_CHALLENGE of both sides, in order of time (RFC 9000 §8.2)."""
+    """Every different PATH_CHALLENGE of both endpoints, ordered by time (RFC 9000 §8.2)."""
     by_data = []
     server_paths = Paths(scope, scope.best(SERVER))
     for sender, role in ROLES.items():
@@ -131,7 +132,7 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
         answers = _data(scope, scope.best(1 - sender), 1 - sender, "path_response")
         at_server = _data(scope, scope.best(SERVER), sender, "path_challenge")
         for data, rows in _data(scope, near, sender, "path_challenge").items():
-            # Addresses are those that the server sees; a lost challenge of the client has none.
+            # Addresses are those that the server sees, so a lost challenge of the client has no addresses.
             arrivals = at_server.get(data)
             pair = server_paths.pair(_datagram(scope.best(SERVER), arrivals[0])) if arrivals else ("", "")
             answered = answers.get(data)
@@ -151,7 +152,7 @@ def challenges(scope: Scope) -> tuple[Challenge, ...]:
 
 
 def _data(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[bytes, list[int]]:
-    """The data of these frames → their rows, in order of time."""
+    """Data of the frames `name` → rows of the frames with this data, ordered by time."""
     rows_of: dict[bytes, list[int]] = {}
     for row in scope.frames(vantage, sender, name):
         rows_of.setdefault(vantage.frames.cell("payload", int(row)) or b"", []).append(int(row))
@@ -167,11 +168,11 @@ def _datagram(vantage: Vantage, frame: int) -> int:
 
 
 def amplification(scope: Scope) -> Amplification | None:
-    """The bytes that the server sent before it had validated the client's address (RFC 9000 §8.1). None without a
-    capture at the server.
+    """The bytes of UDP payload that the server sent before it had validated the client's address (RFC 9000 §8.1). None
+    without a capture at the server.
 
-    Bytes of UDP payload. The address is valid once a Handshake packet of the client arrived, an Initial with a token,
-    or any packet for a connection ID of at least 8 bytes that the server chose.
+    The address is valid as soon as one of these packets of the client arrived: a Handshake packet, an Initial packet
+    with a token, or a packet to a connection ID of at least 8 bytes that the server chose.
     """
     vantage = scope.recording.server
     if vantage is None:
@@ -204,7 +205,8 @@ def amplification(scope: Scope) -> Amplification | None:
 
 
 def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]:
-    """Row of the first datagram of the client that validates its address, and the validating packet in words."""
+    """The row of the client's first datagram that validates its address, and a text that names the validating packet.
+    Both are None when the address was not validated."""
     packets = vantage.packets
     chosen = {
         packets.cell("scid", int(row)) for row in scope.packets(vantage, SERVER, "initial", "handshake", "retry")
@@ -218,7 +220,7 @@ def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]
         if packets["token_length"][row] > 0:
             proofs.append((int(packets["datagram"][row]), "a token"))
             break
-    # A packet that the link damaged, or that can't be decrypted yet, has the connection ID, too.
+    # Packets that the link damaged, or that can't be decrypted yet, contain the connection ID, too.
     for row in scope.packets(vantage, CLIENT, "initial", "handshake", "1rtt"):
         dcid = packets.cell("dcid", int(row))
         if dcid in chosen and len(dcid) >= _ENTROPY_BYTES:

@@ -1,4 +1,4 @@
-"""Recording → `series.json`: the plots of a job as small integers. `series` describes the format."""
+"""Converts a recording to `series.json`: the plots of a job as small integers. `series` describes the format."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ SERIES_SCHEMA = 1
 _MAX_BINS = 600
 _INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _SPARK_POINTS = 40
-# More frames than this are joined where they touch: a plot is some 2000 pixels wide.
+# When there are more frames, adjacent frames are joined, because a plot is only about 2000 pixels wide.
 _MAX_FRAMES = 20_000
 _JOIN_SHARE = 2000
 
@@ -38,13 +38,18 @@ def series(
 ) -> dict[str, Any]:
     """The content of `series.json`.
 
-    `origin_unix_ns`: the client's first Initial at the client's vantage point. `files`: sizes of the streams that are
-    laid end to end, over HTTP/3 with their framing. `client`, `server`: response data that passed each vantage point,
-    per frame: `t_us` since the origin, `offset` (streams laid end to end), `length` and `kind` (0 new, 1
-    retransmission, 2 spurious retransmission). `lost`: frames that never reached the client. `rate`: bit/s per bin of
-    `interval_s` at the client. `marks`: instants in seconds since the origin. `bounds`: the best possible reception at
-    the client over this link, from the request's arrival at the server on. `spark`: per mille of the time and of the
-    bytes. Lists named `t_us` and `offset` are delta-coded.
+    - `origin_unix_ns`: the time of the client's first Initial packet at the client's vantage point.
+    - `files`: sizes of the response streams (over HTTP/3 with their framing). On the axis of offsets, the streams
+      follow each other without gaps.
+    - `client`, `server`: the frames with response data that passed each vantage point. `t_us` since the origin,
+      `offset` on this axis, `length`, `kind` (0 new, 1 retransmission, 2 spurious retransmission).
+    - `lost`: frames that never reached the client.
+    - `rate`: bit/s per bin of `interval_s` at the client.
+    - `marks`: times of events in seconds since the origin.
+    - `bounds`: the best possible reception at the client over this link, from the request's arrival at the server on.
+    - `spark`: points of a small curve: per mille of the time, per mille of the bytes.
+
+    Lists named `t_us` and `offset` are delta-coded.
     """
     transfer = Transfer(Recording(client_side, server_side))
     origin = _origin(transfer)
@@ -71,8 +76,8 @@ def series(
 
 
 def _origin(transfer: Transfer) -> int:
-    """The recording's origin; without a capture at the client the first datagram of the other capture, 0 without
-    any."""
+    """The recording's origin. When it is unknown, the time of the first datagram in the captures; 0 when there is no
+    datagram."""
     if transfer.recording.origin_ns is not None:
         return transfer.recording.origin_ns
     first = [
@@ -82,14 +87,15 @@ def _origin(transfer: Transfer) -> int:
 
 
 def _stream_sizes(transfer: Transfer, facts: TraceFacts) -> list[int]:
-    """Bytes of each response stream where it has frames besides the file; empty where the stream is the file."""
+    """The size of each response stream in bytes, when streams contain framing besides the files. Empty when each stream
+    is exactly a file."""
     framed = any(connection.alpn not in (None, HTTP09) for connection in facts.connections)
     sizes: list[int] = transfer.layout.size.tolist() if framed else []
     return sizes
 
 
 def _request(facts: TraceFacts) -> float | None:
-    """When the client sent its first request."""
+    """The time when the client sent its first request; None when it was not seen."""
     times = [stream.request for connection in facts.connections for stream in connection.request_streams]
     return min((time for time in times if time is not None), default=None)
 
@@ -117,7 +123,7 @@ def _vantage(data: StreamData | None, kind: Ints | None, origin: int) -> dict[st
 
 
 def _join(time: Ints, start: Ints, length: Ints, kind: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Join adjacent frames of one kind within less than a pixel."""
+    """Join adjacent frames of the same kind whose times are in the same pixel."""
     pixel = max(1, int(time[-1] - time[0]) // _JOIN_SHARE)
     follows = (start[1:] == start[:-1] + length[:-1]) & (kind[1:] == kind[:-1])
     follows &= time[1:] // pixel == time[:-1] // pixel
@@ -166,7 +172,8 @@ def _rate(transfer: Transfer, origin: int) -> dict[str, object]:
 def _bounds(
     transfer: Transfer, sample: Sample, request: float | None, *, forward: LinkParameters, return_: LinkParameters
 ) -> dict[str, object]:
-    """The polylines begin when the request reaches the server; a byte needs the forward delay to reach the client."""
+    """The link's bounds as polylines. A polyline begins when the request reaches the server. Each byte needs the
+    forward delay to reach the client."""
     rtt = forward.delay + return_.delay or sample.rtt_min
     window = sample.initial_window_bytes
     begin = _request_at_server(transfer, request, return_)
@@ -189,7 +196,8 @@ def _bounds(
 
 
 def _request_at_server(transfer: Transfer, request: float | None, return_: LinkParameters) -> float | None:
-    """When the first request passed the server's vantage point; without that capture, after the return link's delay."""
+    """The time when the first request passed the server's vantage point. When the captures don't show this time, the
+    time of the request at the client plus the return delay."""
     server = transfer.recording.server
     if server is not None and transfer.recording.one_clock:
         frames = server.stream_frames
@@ -204,7 +212,8 @@ def _shift(line: Line, begin: float, delay: float) -> list[list[float]]:
 
 
 def _spark(transfer: Transfer, origin: int) -> list[list[int]]:
-    """The client-side curve of unique bytes, in 40 points: per mille of the time since the origin, of the bytes."""
+    """The curve of unique bytes at the client, in 40 points. A point: per mille of the time since the origin, per mille
+    of the bytes."""
     data = transfer.received
     if data is None or not data.new.any():
         return []

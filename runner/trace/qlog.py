@@ -1,7 +1,8 @@
-"""The congestion window in a server's qlog, which packets don't show.
+"""Reads the congestion window from a server's qlog, because packets don't show the window.
 
 Formats: draft-ietf-quic-qlog-main-schema, as JSON-SEQ or as one JSON document; draft-ietf-quic-qlog-quic-events
-(`recovery:metrics_updated`), as stacks spell it. picoquic's events are arrays, as in draft-marx-qlog-main-schema-01.
+(`recovery:metrics_updated`), with the field names that stacks use. picoquic's events are arrays, as in
+draft-marx-qlog-main-schema-01.
 """
 
 import json
@@ -28,7 +29,8 @@ _LATEST_MS = 4e12  # ms since 1970, the year 2096; in ns it fits into 64 bits
 
 @dataclass(frozen=True)
 class CongestionWindow:
-    """When the server changed its congestion window: Unix time in ns by the clock of its capture, and bytes."""
+    """The changes of the server's congestion window. `time_ns`: Unix times in ns, by the clock of the server's capture.
+    `size`: the new windows in bytes."""
 
     time_ns: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -42,9 +44,9 @@ class CongestionWindow:
 def congestion_window(folder: Path, first_sent_ns: int) -> CongestionWindow | None:
     """The window of the connection with the largest qlog in `folder`. None when no qlog has a window.
 
-    `first_sent_ns`: when the server's first datagram passed its capture. The first sent packet of the qlog gets this
-    time, because clocks of qlogs can't be trusted: quiche's differed by 2.7 s, quinn's has no absolute time. When the
-    qlog lacks the Retry, the times are one round trip too early.
+    `first_sent_ns`: the time of the server's first datagram in the server's capture. The first sent packet of the qlog
+    gets this time, because clocks of qlogs can't be trusted: quiche's clock differed by 2.7 s, and quinn's qlog has no
+    absolute time. When the server sent a Retry that is not in the qlog, all times are one round trip too early.
     """
     files = log_files(folder)
     if not files:
@@ -62,7 +64,7 @@ def congestion_window(folder: Path, first_sent_ns: int) -> CongestionWindow | No
 
 
 class _Trace:
-    """One qlog while it is read. `first_sent_ms`: time of the first sent packet."""
+    """One qlog while it is read. `first_sent_ms`: the time of the first sent packet."""
 
     def __init__(self) -> None:
         self.first_sent_ms: float | None = None
@@ -81,7 +83,8 @@ class _Trace:
             yield from ((time, int(size)) for size in sizes if size is not None and 0 < size < _MOST_WINDOW)
 
     def _events(self, file: BinaryIO) -> Iterator[Any]:
-        """All events until a packet was sent, then only those with a new window; of a document all events."""
+        """The events of the file. A JSON document gives all events. A sequence gives all events until a packet was
+        sent, and then only events with a new window."""
         head = file.readline(_LONGEST_LINE)
         header = _parsed(head)
         if not isinstance(header, dict) or "traces" in header:
@@ -108,7 +111,7 @@ class _Trace:
 
 
 def _members(event: Any) -> tuple[Any, Any, Any]:
-    """Time, name and data of an event; None for each that is missing."""
+    """Time, name and data of an event. A missing value is None."""
     if isinstance(event, list) and len(event) == 4:
         return event[0], event[2], event[3]
     return (event.get("time"), event.get("name"), event.get("data")) if isinstance(event, dict) else (None, None, None)
@@ -122,7 +125,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, also in quotes; None for anything else."""
+    """A finite number, also when it is written as a string; None for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

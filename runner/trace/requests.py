@@ -11,8 +11,9 @@ _METHOD = b"GET "
 
 
 def requests(scope: Scope) -> tuple[Request, ...] | None:
-    """The requests of a connection, by stream ID; None when it isn't HTTP/0.9, or the tables are too old. A request is
-    read where the client sent it, its answer where it arrived."""
+    """The requests of a connection, ordered by stream ID. None when the connection isn't HTTP/0.9, or the tables are
+    too old. Requests and answers are read from the capture at the client; without it, from the capture at the
+    server."""
     if scope.row.value("alpn") != HTTP09 or not are_kept(scope):
         return None
     sender_side, receiver_side = scope.best(CLIENT), scope.recording.far(SERVER) or scope.best(SERVER)
@@ -38,5 +39,5 @@ def _request(scope: Scope, request: tuple[Vantage, StreamHead], answer: tuple[Va
 
 
 def _place(scope: Scope, vantage: Vantage, head: StreamHead, frame: int) -> Place | None:
-    """The place of one of the frames of a stream, by its index in the order of their offsets."""
+    """The place of a frame of a stream. `frame`: the index of the frame in the order of offsets."""
     return scope.place(vantage, int(vantage.stream_frames["packet"][head.rows[frame]]))

@@ -24,7 +24,7 @@ class RttSamples:
 
 
 def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
-    """Samples of `sender`'s 1-RTT packets; use them at its own vantage point only."""
+    """RTT samples of `sender`'s 1-RTT packets. They are meaningful only at the vantage point of `sender`."""
     acks, packets = vantage.ack_frames, vantage.packets
     eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == sender)
     rows = np.flatnonzero(
@@ -46,7 +46,7 @@ def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
 
 
 def _newly_largest(connection: Ints, largest: Ints) -> Bools:
-    """Per ACK: whether it acknowledges a higher packet number than every earlier one of its connection."""
+    """Per ACK: whether it acknowledges a higher packet number than every earlier ACK of its connection."""
     newly = np.zeros(len(largest), dtype=bool)
     for number in np.unique(connection):
         mine = np.flatnonzero(connection == number)
@@ -56,7 +56,7 @@ def _newly_largest(connection: Ints, largest: Ints) -> Bools:
 
 
 def ack_eliciting(vantage: Vantage) -> Bools:
-    """Per packet: whether it has a frame that must be acknowledged (RFC 9000 §13.2.1)."""
+    """Per packet: whether it contains a frame that must be acknowledged (RFC 9000 §13.2.1)."""
     frames = vantage.frames
     silent = frames.named("name", "padding", "ack", "connection_close", "application_close")
     eliciting = np.zeros(len(vantage.packets), dtype=bool)
@@ -66,8 +66,8 @@ def ack_eliciting(vantage: Vantage) -> Bools:
 
 
 def one_way_delays(recording: Recording, *, sender: int = SERVER) -> NDArray[np.float64]:
-    """Seconds from one vantage point to the other, of every 1-RTT packet of `sender` that both saw. Empty without both
-    captures. Use them only with `Recording.one_clock`."""
+    """The delay in seconds of every 1-RTT packet of `sender` that is in both captures. Empty when a capture is missing.
+    When `Recording.one_clock` is False, the values contain the difference of the two clocks."""
     near, far = recording.near(sender), recording.far(sender)
     link = recording.arrival if sender == SERVER else recording.departure
     if near is None or far is None or link is None:

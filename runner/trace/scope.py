@@ -1,4 +1,4 @@
-"""One connection of a recording: its rows, and simple queries over them."""
+"""One connection of a recording: its rows, and simple queries about its rows."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ ROLES = {CLIENT: "client", SERVER: "server"}
 
 
 class Scope:
-    """Queries about one connection. Packets of an endpoint are read at its own vantage point when there is a
-    capture."""
+    """Queries about one connection. Packets of an endpoint are read from the capture at the endpoint's own end, if this
+    capture exists."""
 
     def __init__(self, recording: Recording, number: int) -> None:
         self.recording = recording
@@ -25,35 +25,35 @@ class Scope:
 
     @cached_property
     def client_parameters(self) -> Mapping[str, object]:
-        """The client's transport parameters, empty when not seen."""
+        """The client's transport parameters; empty when they were not seen."""
         return _parameters(self.row.value("client_transport_parameters"))
 
     @cached_property
     def server_parameters(self) -> Mapping[str, object]:
-        """The server's transport parameters, empty when not seen."""
+        """The server's transport parameters; empty when they were not seen."""
         return _parameters(self.row.value("server_transport_parameters"))
 
     def best(self, sender: int) -> Vantage:
-        """The vantage point of `sender`; the other vantage point when there is no capture."""
+        """The vantage point of `sender`; without a capture there, the other vantage point."""
         vantage = self.recording.near(sender) or self.recording.far(sender)
         assert vantage is not None  # at least one capture has the connection
         return vantage
 
     def mine(self, columns: Columns, sender: int | None = None) -> Bools:
-        """The rows of a table that belong to this connection, and were sent by `sender`."""
+        """Per row of a table: whether it belongs to this connection and, with `sender`, was sent by `sender`."""
         rows: Bools = columns["connection"] == self.number
         return rows if sender is None else rows & (columns["sender"] == sender)
 
     def packets(self, vantage: Vantage, sender: int, *types: str) -> Ints:
-        """Rows of this connection's packets of these types."""
+        """Rows of the packets of these types that `sender` sent on this connection."""
         return np.flatnonzero(self.mine(vantage.packets, sender) & vantage.packets.named("type", *types))
 
     def count(self, sender: int, packet_type: str) -> int:
-        """Packets of a type that `sender` sent."""
+        """The number of packets of a type that `sender` sent."""
         return len(self.packets(self.best(sender), sender, packet_type))
 
     def first_at_client(self, sender: int, packet_type: str) -> float | None:
-        """When the first packet of a type passed the client's vantage point."""
+        """The time when the first packet of a type passed the client's vantage point; None when it was not seen."""
         if self.recording.client is None:
             return None
         rows = self.packets(self.recording.client, sender, packet_type)
@@ -64,12 +64,12 @@ class Scope:
         return self.recording.place(vantage, int(vantage.packets["datagram"][packet]))
 
     def places(self, vantage: Vantage, packets: Iterable[int]) -> tuple[Place, ...]:
-        """The places of these packets, each datagram once."""
+        """The places of the datagrams that contain these packets. Each datagram occurs once."""
         known = (self.place(vantage, int(packet)) for packet in packets)
         return tuple(dict.fromkeys(place for place in known if place is not None))
 
     def frames(self, vantage: Vantage, sender: int, *names: str) -> Ints:
-        """Rows of this connection's frames of these names."""
+        """Rows of the frames with these names that `sender` sent on this connection."""
         return np.flatnonzero(self.mine(vantage.frames, sender) & vantage.frames.named("name", *names))
 
 
@@ -82,11 +82,12 @@ def _parameters(text: str | None) -> Mapping[str, object]:
 
 
 def integer_parameter(parameters: Mapping[str, object], name: str) -> int | None:
-    """A transport parameter that is a number; 0 when it was left out (RFC 9000 §18.2), None without any parameters."""
+    """The value of an integer transport parameter; 0 when it was left out (RFC 9000 §18.2). None when `parameters` is
+    empty."""
     value = parameters.get(name, 0) if parameters else None
     return value if isinstance(value, int) else None
 
 
 def values(column: Ints) -> frozenset[int]:
-    """The distinct values of a column without nulls."""
+    """The distinct values of a column. Nulls are left out."""
     return frozenset(int(value) for value in np.unique(column) if value != NULL)

@@ -1,4 +1,4 @@
-"""Streams: bytes each way, when they were open, and the limits that the endpoints gave each other."""
+"""Facts about streams: their bytes in each direction, the times when they were open, and limits of their number."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class _Seen:
-    """The streams of one direction at one vantage point; arrays with an entry per stream of the layout."""
+    """The streams of one direction at one vantage point. Each array has one entry per stream of the layout."""
 
     bytes: Ints
     """Distinct bytes."""
@@ -35,7 +35,7 @@ class _Seen:
     """The first byte was in a 0-RTT packet."""
 
     def complete(self) -> Ints:
-        """Per stream: when all data up to the FIN had passed, _NEVER when some was missing."""
+        """Per stream: the time when all data up to the FIN had passed; _NEVER when data was missing."""
         whole = (self.fin != NULL) & (self.bytes == self.fin)
         return np.where(whole, np.maximum(self.last_new_byte, self.fin_time), _NEVER)
 
@@ -72,7 +72,8 @@ def _earliest(count: int, stream: Ints, time_ns: Ints) -> Ints:
 
 
 class _Direction:
-    """The streams of one sender. `near` is its own vantage point, `far` the receiver's; one of them may be missing."""
+    """The streams of one sender. `near`: as seen at the sender's vantage point. `far`: as seen at the receiver's
+    vantage point. One of them may be None."""
 
     def __init__(self, recording: Recording, sender: int) -> None:
         self.layout, data = stream_data(recording.vantages, sender, requests_only=False)
@@ -103,7 +104,7 @@ class Streams:
         self._server = _Direction(recording, SERVER)
 
     def of_connection(self, number: int) -> tuple[StreamFacts, ...]:
-        """The streams of a connection, by ID."""
+        """The streams of a connection, ordered by ID."""
         keys = sorted(key for key in self._client.at.keys() | self._server.at.keys() if key[0] == number)
         return tuple(self._facts(key) for key in keys)
 
@@ -134,8 +135,9 @@ class Streams:
         return None if time_ns in (NULL, _NEVER) else self.recording.seconds(int(time_ns))
 
     def max_concurrent(self, number: int) -> int:
-        """The most request streams open at once, from the request to the last byte of the response, at the client's
-        vantage point when there is one."""
+        """The highest number of request streams that were open at the same time. A stream is open from its request to
+        the last byte of its response. The times are from the client's vantage point; without a capture there, from the
+        server's vantage point."""
         requests = self._client.near or self._client.far
         answered = self._server.far if self._client.near else self._server.near
         if requests is None:

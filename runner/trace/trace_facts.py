@@ -74,7 +74,7 @@ class ConnectionFacts:
     """Request streams whose first byte was in a 0-RTT packet. Where such packets can't be read: streams that the server
     answered although no readable packet has their first byte."""
 
-    # Instants
+    # Times
     first_initial: float | None
     first_server_1rtt: float | None
     """At the client's vantage point."""
@@ -134,7 +134,7 @@ class ConnectionFacts:
     """None: the connection isn't HTTP/0.9, or its tables are older than version 5."""
 
     def cannot_read(self, sender: str, *types: str) -> bool:
-        """True when `sender` sent packets of one of these types and none could be read."""
+        """True when `sender` sent packets of one of these types, and no packet of this type could be read."""
         return any(group.none_read and group.sender == sender and group.type in types for group in self.unread)
 
     @property
@@ -145,7 +145,8 @@ class ConnectionFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstFlight:
-    """The ack-eliciting 1-RTT packets of the server from the first request to the first ACK of any of them."""
+    """The ack-eliciting 1-RTT packets that the server sent after the first request arrived and before the first ACK for
+    one of these packets arrived."""
 
     packets: int
     bytes: int
@@ -162,7 +163,8 @@ class FirstFlight:
 
     @property
     def full_packets(self) -> float:
-        """Bytes of the flight, in full datagrams. Small packets, such as HANDSHAKE_DONE, hardly count."""
+        """The size of the flight in full datagrams. In this unit, small packets, such as HANDSHAKE_DONE, hardly
+        count."""
         return self.bytes / self.datagram_bytes
 
 

@@ -11,14 +11,15 @@ from runner.trace.vantage import APPLICATION, NULL, Recording, Vantage, find
 
 NEW, RETRANSMISSION, SPURIOUS = 0, 1, 2
 
-# Larger than any stream in a capture. Only broken or hostile traces have larger offsets, and sums of those overflow.
+# Larger than any stream in a capture. Only broken or hostile traces have larger offsets; sums of such offsets overflow.
 _MAX_OFFSET = 1 << 44
 _FRAMES_PER_PACKET = 1 << 16
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All streams of a direction laid end to end: in order of connection, then of stream ID."""
+    """All streams of a direction on one axis of global offsets. The streams follow each other without gaps, ordered by
+    connection, then by stream ID."""
 
     connection: Ints
     stream_id: Ints
@@ -33,7 +34,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class StreamData:
-    """STREAM frames of one direction at one vantage point, in the capture's order."""
+    """STREAM frames of one direction at one vantage point, in the order of the capture."""
 
     time_ns: Ints
     connection: Ints
@@ -60,8 +61,8 @@ class StreamData:
 
 
 def stream_data(vantages: tuple[Vantage, ...], sender: int, *, requests_only: bool) -> tuple[Layout, list[StreamData]]:
-    """The stream data that `sender` sent, per vantage point, in one layout. `requests_only`: only request streams,
-    which are bidirectional and opened by the client (RFC 9000 §2.1)."""
+    """The stream data that `sender` sent, per vantage point, in a common layout. With `requests_only`, only request
+    streams: bidirectional streams that the client opened (RFC 9000 §2.1)."""
     chosen = [_chosen(vantage, sender, requests_only) for vantage in vantages]
     pairs = [
         np.column_stack([vantage.stream_frames[name][rows] for name in ("connection", "stream_id")])
@@ -101,7 +102,7 @@ def _chosen(vantage: Vantage, sender: int, requests_only: bool) -> Ints:
 
 
 def _distinct(pairs: Ints) -> tuple[Ints, Ints]:
-    """Distinct (connection, stream ID), sorted, and each pair's place among them."""
+    """The sorted distinct pairs (connection, stream ID), and the position of each given pair in them."""
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     ordered = pairs[order]
     fresh = np.ones(len(pairs), dtype=bool)
@@ -131,8 +132,8 @@ class Transfer:
 
     @cached_property
     def resent(self) -> tuple[Ints, Ints] | None:
-        """Per sent frame: bytes that had been sent before, and those of which an earlier copy had arrived (0 unless
-        both captures exist)."""
+        """Per sent frame: the bytes that had been sent before, and the bytes of which an earlier copy arrived. The
+        second number is 0 unless both captures exist."""
         if self.sent is None:
             return None
         arrived = self.arrived if self.arrived is not None else np.zeros(len(self.sent.start), dtype=bool)
@@ -140,7 +141,8 @@ class Transfer:
 
     @cached_property
     def sent_kind(self) -> Ints | None:
-        """Per sent frame: NEW, RETRANSMISSION or SPURIOUS; the last two when any byte of the frame is."""
+        """Per sent frame: NEW, RETRANSMISSION (at least one byte was sent before) or SPURIOUS (an earlier copy of at
+        least one byte arrived)."""
         if self.resent is None:
             return None
         repeated, spurious = self.resent
@@ -162,8 +164,8 @@ class Transfer:
 
     @cached_property
     def sent_completely(self) -> bool:
-        """True when the server's capture has every packet of response data and all are readable. Otherwise counts of
-        sent bytes are too low."""
+        """True when the server's capture contains every packet with response data, and all these packets could be read.
+        Otherwise counts of sent bytes are too low."""
         server = self.recording.server
         if server is None or self.sent is None or not len(self.sent.start):
             return False
@@ -180,7 +182,8 @@ class Transfer:
 
     @cached_property
     def initial_window_bytes(self) -> int | None:
-        """Response bytes that the server of the first connection sent before it could get an ACK of any of them."""
+        """The response bytes that the server sent on the first connection before the first ACK for one of these bytes
+        arrived."""
         if self.sent is None or self.recording.server is None or not self.sent_completely:
             return None
         connection = int(self.sent.connection[0])
@@ -192,7 +195,8 @@ class Transfer:
 
 
 def first_acknowledged(server: Vantage, connection: int, packets: Ints) -> int | None:
-    """When the first ACK of one of `packets` (rows) passed, in ns."""
+    """The time in ns when the first ACK for one of `packets` (rows) passed the server's vantage point; None when there
+    is none."""
     acks = server.ack_frames
     numbers = np.sort(server.packets["packet_number"][packets])
     mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)

@@ -1,4 +1,5 @@
-"""The protected packets that no key opened, by connection, sender and type. No verdict can use them."""
+"""Groups the protected packets that could not be decrypted by connection, sender and type. No verdict can use these
+packets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ Group = tuple[int, int, int]
 
 
 def protected(recording: Recording) -> tuple[int, int]:
-    """The number of protected packets in both captures, and the number of those that no key opened."""
+    """The number of protected packets in both captures, and the number of protected packets that could not be
+    decrypted."""
     counts = [_protected_rows(vantage) for vantage in recording.vantages]
     unread = sum(
         int((vantage.packets["decrypted"][rows] == 0).sum())
@@ -33,10 +35,10 @@ def protected(recording: Recording) -> tuple[int, int]:
 
 
 def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
-    """The groups with packets that no key opened, in order of connection, sender and type.
+    """The groups with packets that could not be decrypted, ordered by connection, sender and type.
 
-    Where the sender's own capture has such packets, that capture counts: the link may have changed packets in the
-    other.
+    If the capture at the sender's end contains such packets, this capture counts, because the link may have changed
+    packets in the other capture.
     """
     counted = [(vantage, _groups(vantage)) for vantage in recording.vantages]
     opened = {group for _, groups in counted for group, count in groups.items() if count.packets > len(count.unread)}
@@ -53,7 +55,7 @@ def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
 
 @dataclass(frozen=True)
 class _Count:
-    """One group in one capture: the number of its packets, and the rows of those that no key opened."""
+    """One group in one capture: the number of its packets, and the rows of its packets that could not be decrypted."""
 
     packets: int
     unread: Ints

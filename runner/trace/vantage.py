@@ -1,4 +1,4 @@
-"""One or two captures of the same connections, as arrays that are converted on demand."""
+"""One or two captures of the same connections, as arrays. A column is converted to an array when it is first used."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ _CLOCK_NOISE_NS = 1_000_000  # difference between the time stamps of two capture
 
 
 class Columns:
-    """The columns of one table as int64 arrays; null becomes NULL. `connection` is the number that both captures
-    share."""
+    """The columns of one table as int64 arrays; null becomes NULL. In the column `connection`, the same number means
+    the same connection in both captures."""
 
     def __init__(self, table: pa.Table, connections: Ints) -> None:
         self._table = table
@@ -48,18 +48,18 @@ class Columns:
         return self._arrays[name]
 
     def words(self, name: str) -> tuple[Ints, list[str]]:
-        """A column of strings as indices into a list of words; null is NULL."""
+        """A column of strings as positions in a list of words, and this list. The position of null is NULL."""
         if name not in self._words:
             self._words[name] = words(self._table.column(name))
         return self._words[name]
 
     def codes(self, name: str, codes: Mapping[str, int]) -> Ints:
-        """A column of strings as numbers, by `codes`; NULL for a string without code."""
+        """A column of strings as numbers; `codes`: string → number. A string without a number becomes NULL."""
         indices, known = self.words(name)
         return np.array([*(codes.get(word, NULL) for word in known), NULL], dtype=np.int64)[indices]
 
     def named(self, name: str, *names: str) -> Bools:
-        """Per row: whether a column of strings has one of the words."""
+        """Per row of a column of strings: whether the string is one of `names`."""
         chosen: Bools = self.codes(name, dict.fromkeys(names, 1)) == 1
         return chosen
 
@@ -69,7 +69,7 @@ class Columns:
 
 
 class Vantage:
-    """One capture, at the side of `role`. `numbers[i]` is the shared number of the capture's connection i."""
+    """The capture at the end of `role`. `numbers[i]`: the number of the capture's connection i in both captures."""
 
     def __init__(self, role: str, trace: Trace, numbers: Sequence[int]) -> None:
         self.role = role
@@ -93,7 +93,7 @@ class Vantage:
 
     @cached_property
     def packet_space(self) -> Ints:
-        """Per packet: its packet number space, NULL for packets without one."""
+        """Per packet: its packet number space; NULL for packets without a packet number."""
         return self.packets.codes("type", _SPACE_OF_TYPE)
 
     @cached_property
@@ -111,12 +111,12 @@ class Vantage:
 
 
 def packet_key(connection: Ints, sender: Ints | int, space: Ints | int, number: Ints) -> Ints:
-    """The value of `Vantage.packet_key` for this packet."""
+    """The values of `Vantage.packet_key` for these packets."""
     return ((connection * 2 + sender) * 4 + space) << _NUMBER_BITS | (number & ((1 << _NUMBER_BITS) - 1))
 
 
 def find(keys: Ints, sought: Ints) -> Ints:
-    """Per wanted key: the index of its first occurrence in `keys`; NULL when it isn't there or is NULL itself."""
+    """Per key in `sought`: the index of its first occurrence in `keys`; NULL when it does not occur or is NULL."""
     if not len(keys):
         return np.full(len(sought), NULL, dtype=np.int64)
     order = np.argsort(keys, kind="stable")
@@ -146,7 +146,7 @@ class ConnectionRow:
 
 
 class Recording:
-    """Both captures, with their connections joined: the same number means the same connection everywhere."""
+    """Both captures with common numbers for connections: the same number means the same connection in both captures."""
 
     def __init__(self, client_side: Trace | None, server_side: Trace | None) -> None:
         clients = client_side.connections.to_pylist() if client_side else []
@@ -172,7 +172,7 @@ class Recording:
         return tuple(vantage for vantage in (self.client, self.server) if vantage is not None)
 
     def near(self, sender: int) -> Vantage | None:
-        """The vantage point at `sender`, which sees all its packets."""
+        """The vantage point at `sender`. It sees all packets that `sender` sent."""
         return self.client if sender == CLIENT else self.server
 
     def far(self, sender: int) -> Vantage | None:
@@ -181,8 +181,8 @@ class Recording:
 
     @cached_property
     def origin_ns(self) -> int | None:
-        """When the client sent its first Initial packet, or, where none could be read, its first packet of an unknown
-        version. None without a capture at the client."""
+        """The time when the client sent its first Initial packet. When there is none, the time of its first packet of
+        an unknown version. None without a capture at the client."""
         if self.client is None:
             return None
         packets = self.client.packets
@@ -208,7 +208,8 @@ class Recording:
 
     @cached_property
     def one_clock(self) -> bool:
-        """True when every packet arrived after it was sent. The clocks of two hosts may differ."""
+        """True unless a packet seems to arrive before it was sent: then the captures are from two hosts whose clocks
+        differ. Also True when a capture is missing."""
         for near, far, place in ((self.server, self.client, self.arrival), (self.client, self.server, self.departure)):
             if near is None or far is None or place is None:
                 return True
@@ -220,22 +221,25 @@ class Recording:
 
     @cached_property
     def arrival(self) -> Ints | None:
-        """Per packet of the server-side capture: its row in the client-side capture, NULL when it is not there."""
+        """Per packet of the server-side capture: its row in the client-side capture; NULL when it is not there."""
         if self.client is None or self.server is None:
             return None
         return find(self.client.packet_key, self.server.packet_key)
 
     @cached_property
     def departure(self) -> Ints | None:
-        """Per packet of the client-side capture: its row in the server-side capture, NULL when it is not there."""
+        """Per packet of the client-side capture: its row in the server-side capture; NULL when it is not there."""
         if self.client is None or self.server is None:
             return None
         return find(self.server.packet_key, self.client.packet_key)
 
 
 def _partners(clients: list[dict[str, Any]], servers: list[dict[str, Any]]) -> list[int | None]:
-    """Per connection at the client: its row at the server. The client random is unique, the first destination
-    connection ID almost (RFC 9000 §7.2). Addresses are not compared, because a NAT may be between the captures."""
+    """Per connection at the client: its row at the server; None when it is not there.
+
+    The client random of a connection is unique. Its first destination connection ID is almost unique (RFC 9000 §7.2).
+    Addresses are not compared, because a NAT may be between the captures.
+    """
     free = dict(enumerate(servers))
     partners: list[int | None] = []
     for row in clients:
