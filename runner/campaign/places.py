@@ -42,7 +42,7 @@ class Place(ABC):
 
     @abstractmethod
     def width(self, lanes: str) -> Width:
-        """How many jobs run at once, for a value of `--lanes`. Raises UsageError."""
+        """How many jobs run at the same time, for a value of `--lanes`. Raises UsageError."""
 
     def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
         """Probe the images of `todo` here, before their jobs go to other hosts. Returns the reasons why images break

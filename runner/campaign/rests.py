@@ -29,7 +29,7 @@ class Rests:
     _told: dict[int, str] = field(default_factory=dict)  # the last reason, by lane
 
     def look(self, lane: int) -> Rest:
-        """The reason that holds now for `lane`."""
+        """The reason that is valid now for `lane`."""
         of_all = lack_of_space(self.folder) or self._paused()
         reasons = {_ALL_LANES: of_all, lane: "" if of_all else self.deployment.resting(lane)}
         new = any(reason and self._told.get(key) != reason for key, reason in reasons.items())

@@ -124,7 +124,7 @@ class Schedule:
     def _take(self, queue: deque[Job]) -> Job | None:
         """Remove the first job that may start now from its queue, and return it. None when no job may start.
 
-        A job that needs the host alone waits until the others have ended; later jobs of the queue may start before it.
+        A job that must run alone waits until all other jobs have ended; later jobs of the queue may start before it.
         A job that mostly waits starts after all handshakes, because a failed handshake makes it unnecessary. It never
         starts beside a measurement. It doesn't start when a measurement is next in the queue either, because the
         measurement would have to wait for it.

@@ -67,7 +67,7 @@ class Session:
         )
 
     def results(self) -> dict[Job, Result]:
-        """Stored results of the selected jobs, also those of earlier calls."""
+        """Stored results of the selected jobs, also results of earlier calls."""
         stored = self.folder.results()
         return {job: stored[job] for job in self.jobs if job in stored}
 

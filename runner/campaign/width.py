@@ -49,7 +49,7 @@ class Width:
 
     @property
     def waiting(self) -> int:
-        """How many jobs that mostly wait may run beside the others; 0 when `--lanes` is a number."""
+        """How many jobs that mostly wait may run at the same time as other jobs; 0 when `--lanes` is a number."""
         return _WAITING_PER_LANE * self.most if self.adaptive else 0
 
     @property

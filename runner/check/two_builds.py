@@ -276,7 +276,7 @@ class TwoBuilds:
             presets={job: result for job, result in self._presets[side].items() if job in jobs},
             deployment=ground.deployment(folder.run, {}),
             width=self._width,
-            # When two results differ, the captures of both are useful, also those of the build that succeeded.
+            # When two results differ, the captures of both builds are useful, also of the build that succeeded.
             retention=Retention.ALL if any(job.iteration > 1 for job in jobs) else Retention.FAILED,
             observer=_Progress(self._out, side),
         )

@@ -205,8 +205,8 @@ class _Check:
         if roles:
             entry = self._entry(roles, able)
             jobs = [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results]
-            # The longest jobs start first: at the end they would run alone while other lanes are idle. Measurements
-            # come last, because they allow fewer lanes beside them.
+            # The longest jobs start first: otherwise they would still run when other lanes are already idle.
+            # Measurements come last, because fewer lanes may be open during measurements.
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
             self._execute(jobs, entry, ground)

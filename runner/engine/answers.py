@@ -43,7 +43,7 @@ def understood(action: str) -> Iterator[None]:
 
 
 def identifier(described: Mapping[str, Any]) -> str:
-    """The engine's identifier of an object. Raises ValueError when the text can't be one."""
+    """The engine's identifier of an object. Raises ValueError when the text can't be an identifier."""
     identifier = described["Id"]
     if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
         raise ValueError(f"{str(identifier)[:40]!r} is no identifier")

@@ -83,7 +83,8 @@ class Usage:
 
 
 class Stream:
-    """A container's output, and its stdin if it has one. Thread-safe: one thread iterates while others write."""
+    """A container's output, and its stdin if the container has a stdin. Thread-safe: one thread iterates while others
+    write."""
 
     def __init__(self, api: docker.APIClient, stream: Any) -> None:
         self._api = api
@@ -360,7 +361,7 @@ class Engine:
             api.create_volume(name, driver="local", driver_opts=options, labels=self._labels | {LABEL_ROLE: role})
 
     def remove_volume(self, name: str) -> None:
-        """Remove a volume; nothing happens when it is gone."""
+        """Remove a volume. A missing volume is no error."""
         with self._call("remove a volume") as api, _gone_is_fine():
             api.remove_volume(name, force=True)
 

@@ -156,7 +156,7 @@ def _merge(archive: tarfile.TarFile, layers: Sequence[str], root: tarfile.TarFil
 
 
 def _shown(archive: tarfile.TarFile, layers: Sequence[str]) -> dict[str, "_Entry"]:
-    """The visible entries by path: files of an upper layer hide those of lower layers."""
+    """The visible entries by path: files of an upper layer hide files of lower layers."""
     shown: dict[str, _Entry] = {}
     for number, name in enumerate(layers):
         with _layer(archive, name) as layer:

@@ -163,7 +163,7 @@ def _debootstrap(root: Path) -> None:
 
 
 def _mirror_of_this_host() -> str | None:
-    """The Debian archive from which this host's apt gets main packages; None when there is none."""
+    """The Debian archive from which this host's apt gets main packages; None when apt has no such archive."""
     if shutil.which("apt-get") is None:
         return None
     listing = subprocess.run(

@@ -38,7 +38,8 @@ def build(
     """Build every image that is missing or stale, up to `parallel` images at the same time. Returns tag → ID.
 
     `report` is called from the threads that build. When an image fails, all images that don't start from it are
-    still built; then SetupError says which failed and why. The engine cancels builds when this process ends.
+    still built; then SetupError names the failed images and the reasons. The engine cancels builds when this process
+    ends.
     """
     by_tag = {image.tag: image for image in required}
     order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})

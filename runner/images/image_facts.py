@@ -13,7 +13,7 @@ from runner.errors import SetupError, UsageError
 
 # Files of the public runner's base image; the scripts of endpoints call the first two.
 CONTRACT_FILES = ("/setup.sh", "/wait-for-it.sh", "/run_endpoint.sh")
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engine's words for machines → those of images
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engine's names of machines → the names in images
 URL_LABELS = ("org.opencontainers.image.source", "org.opencontainers.image.url")
 VERSION_LABEL = "org.opencontainers.image.version"
 

@@ -1,4 +1,4 @@
-"""The images of this project and the published ones: their names, parents, files and states."""
+"""The images of this project and published images: their names, parents, files and states."""
 
 import hashlib
 import re

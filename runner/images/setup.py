@@ -73,8 +73,8 @@ def connect(*, assume_yes: bool, console: Console) -> docker.DockerClient:
 
 
 def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:
-    """Fetch the published images of `stacks`. Raises SetupError for images that can't be fetched; the others are
-    kept."""
+    """Fetch the published images of `stacks`. Raises SetupError for images that can't be fetched; other images
+    are kept."""
     client = connect(assume_yes=assume_yes, console=console)
     tags = list(dict.fromkeys(stack.image for stack in stacks))
     with BuildDisplay(console, todo=tags, verb="pulling") as display:

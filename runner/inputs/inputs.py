@@ -23,7 +23,7 @@ _NAME_LENGTH = 16  # letters of a file's name
 # No digits and no hexadecimal letters: when a path is a number, quicly and aioquic answer with that number of bytes.
 _NAME_LETTERS = "ghijklmnopqrstuvwxyz"
 _ORGANISATION = "bentpipe"
-_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # either box may open the connection
+_MUTUAL = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # each box may open the connection
 
 
 @dataclass(frozen=True, order=True, kw_only=True)

@@ -65,7 +65,7 @@ class LaneSet:
         return opened
 
     def works(self) -> bool:
-        """True when the engine still runs its containers and starts new ones. False once `stop` was called."""
+        """True when the engine still runs its containers and starts new containers. False once `stop` was called."""
         if self._stop.is_set():
             return False
         try:
@@ -84,7 +84,7 @@ class LaneSet:
         raise_weight()
 
     def run(self, job: LaneJob) -> Evidence:
-        """Run one job and fill its folder, `evidence.json` last. Errors, also those of the harness, are in the
+        """Run one job and fill its folder, `evidence.json` last. All errors, also errors of the harness, are in the
         evidence. Raises OSError when the folder can't be written.
         """
         lane, fit = self._take(shape_of(job)), False

@@ -78,7 +78,7 @@ class Lanes:
                 self.close()
 
     def run(self, job: LaneJob) -> Evidence:
-        """Run one job and fill its folder, `evidence.json` last. Errors, also those of the harness, are in the
+        """Run one job and fill its folder, `evidence.json` last. All errors, also errors of the harness, are in the
         evidence. Raises OSError when the folder can't be written, SetupError when the engine ended and did not come
         back.
         """

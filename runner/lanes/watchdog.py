@@ -79,5 +79,5 @@ class Watchdog:
 
     def _give_signs(self) -> None:
         while not self._stop.wait(_SIGN_SECONDS):
-            with suppress(LaneError):  # jobs notice when the engine is away
+            with suppress(LaneError):  # jobs notice when the engine doesn't answer
                 self._resident.say(b".")

@@ -90,7 +90,7 @@ def wiring_script(
 
 def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
     """A shell script that removes the cables of a used lane and empties its volumes. `folders`: mount points of the
-    volumes in the holders, by role. The containers of the job must be gone.
+    volumes in the holders, by role. The containers of the job must have been removed.
     """
     lines = ["set -eu"]
     for role, pid in pids.items():
@@ -118,7 +118,7 @@ def routes_via(gateway4: str, gateway6: str, *networks: str, controller: str = "
 
 def _inside(pid: int, ends: Sequence[End], routes: Sequence[Route]) -> str:
     """A command that switches offloads off in the namespace of a process and then runs `ip` commands there. The
-    simulator forwards raw frames and the captures record them, so each frame must hold one datagram with its checksum.
+    simulator forwards raw frames and the captures record them, so each frame must be one datagram with its checksum.
     An image without NET_ADMIN can't switch offloads off itself.
     """
     offloads = "; ".join(f"ethtool -K {end.name} tx off tso off gso off gro off" for end in ends)

@@ -41,7 +41,7 @@ class NightWork:
     clock: Callable[[], float] = time.time
 
     def run(self) -> NightRecord:
-        """Begin a night, or resume a killed one. Raises UsageError when another process runs it."""
+        """Begin a night, or resume a killed night. Raises UsageError when another process runs it."""
         folder = night_folder(self.logs, self.night.name)
         try:
             with locked_folder(folder):

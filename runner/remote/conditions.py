@@ -10,7 +10,7 @@ from runner.remote.probes import Exchange, clock, probing
 
 _OUTAGE = 3.0  # seconds without any answer that count as an outage
 _OUTAGE_RTTS = 4  # RTTs without any answer that count as an outage; the longer of both times counts
-_BAD_BASELINE = 0.2  # share of probes that may be lost while nothing else is on the link
+_BAD_BASELINE = 0.2  # share of probes that may be lost while the link carries only probes
 
 
 @dataclass(frozen=True, kw_only=True)

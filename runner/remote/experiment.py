@@ -41,7 +41,7 @@ from runner.remote.station import CONTRACT_PORT, Station
 from runner.units import MIB
 
 CLIENT_START = "client start"  # from this stage on, files may cross the link
-BASELINE_SECONDS = 3.0  # seconds of probes before and after the transfer, when nothing else is on the link
+BASELINE_SECONDS = 3.0  # seconds before and after the transfer in which the link carries only probes
 LINK_PATIENCE_SECONDS = 30.0  # seconds in which a link must come up before the transfer
 LIFE_MARGIN = 150.0  # seconds after a job's time-out until the watchdogs end it
 _CLIENT_AFTER_SERVER = 6.0  # seconds in which a client must end after the end of its server

@@ -44,7 +44,7 @@ class Exchange:
 
     @property
     def offset(self) -> float | None:
-        """Seconds by which the client's clock is ahead, if both directions took equally long (RFC 5905 §8)."""
+        """Seconds by which the client's clock is ahead, if both directions had the same delay (RFC 5905 §8)."""
         if self.received is None or self.replied is None or self.back is None:
             return None
         return -((self.received - self.sent) + (self.replied - self.back)) / 2e9

@@ -14,7 +14,7 @@ from runner.lanes.supervised import Bell
 from runner.model.real_link import RealLink
 from runner.remote.station import SCRIPTS
 
-LEAST_PAYLOAD = 1200  # bytes of UDP that the path must carry both ways, RFC 9000 §14
+LEAST_PAYLOAD = 1200  # bytes of UDP that the link must carry in both directions, RFC 9000 §14
 _ANSWER_LIFE = 120  # seconds
 _FIND_LIFE = 60
 _SECONDS = 40.0
@@ -91,8 +91,8 @@ class Reach:
 
 def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: str, seen_as: str = "") -> Reach:
     """Probe every address of the server's host from the client's host over the link. `seen_as`: the address of the
-    server's host according to SSH. Raises LaneError `no-address`, with the reason for each candidate, when none can be
-    used.
+    server's host according to SSH. Raises LaneError `no-address`, with the reason for each candidate, when no address
+    can be used.
     """
     token = secrets.token_hex(16)
     answering = ("answer", str(_ANSWER_LIFE), token, str(link.udp_port))
@@ -133,8 +133,8 @@ def unreachable(link: RealLink, known: Iterable[Candidate], trouble: list[str]) 
 
 
 def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) -> list[str]:
-    """The addresses in links.json; without any, the address according to SSH (unless SSH goes through a tunnel), then
-    all addresses of the host."""
+    """The addresses in links.json. If links.json has none: the address according to SSH (unless SSH goes through a
+    tunnel), then all addresses of the host."""
     if link.server_addresses:
         return list(link.server_addresses)
     text = _output(server, container, "ip", "-o", "address", "show", "scope", "global")

@@ -171,7 +171,7 @@ class Station:
         return self._await(side, (_ENDED,), "A capture")
 
     def _last_words(self, side: Watched) -> str:
-        """Why capture and probe ended, or the end of their output; empty when the container is gone."""
+        """Why capture and probe ended, or the end of their output; empty when the container doesn't exist."""
         try:
             if self.engine.state(side.container).exit_code == errno.ENOSPC:
                 return f"the disk of {self._host} is full: make room on it, then resume the run."

@@ -122,7 +122,7 @@ class Workers(Deployment):
             address = next((member.address for member in self._roster.members.values() if member.name == worker), "")
         if sentence:
             self._say(sentence)
-            with suppress(Exception):  # the worker may be gone
+            with suppress(Exception):  # the worker may have ended
                 self._ask(address, tell, sentence)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> None:
@@ -211,7 +211,7 @@ class Workers(Deployment):
             ) from error
 
     def _disconnect(self) -> None:
-        with suppress(Exception):  # the scheduler may be gone
+        with suppress(Exception):  # the scheduler may have ended
             self._client.close(timeout=2)
 
     def _watch(self) -> None:

@@ -71,7 +71,7 @@ def listeners(port: int) -> list[socket.socket]:
 
 
 def require_free(*ports: int) -> None:
-    """End this process with a sentence when another process has one of the UDP ports."""
+    """End this process with a sentence when another process uses one of the UDP ports."""
     for port in ports:
         for family, wildcard in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
             try:

@@ -17,7 +17,7 @@ TRIES = 5
 
 
 def remove(path: str) -> bool:
-    """Ask the engine to remove a container or volume. True when it is gone."""
+    """Let the engine remove a container or volume. True when it doesn't exist any more."""
     request = f"DELETE /v1.41/{path} HTTP/1.0\r\nHost: docker\r\n\r\n"
     try:
         with socket.socket(socket.AF_UNIX) as engine:
