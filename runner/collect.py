@@ -78,7 +78,7 @@ class Blocks(io.RawIOBase):
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose header has a size limit: a header may hold a name of any size and announce another header."""
+    """A member whose header has a size limit: a header may contain a name of any size and announce another header."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _HEADERS_OF_HEADERS and self.size > _LONGEST_HEADER:

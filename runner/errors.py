@@ -1,4 +1,5 @@
-"""Error classes, one for each kind of repair. Only `runner.cli` turns errors into text and exit codes."""
+"""Error classes. The class of an error shows where it must be fixed. Only `runner.cli` turns errors into text and exit
+codes."""
 
 import re
 

@@ -19,8 +19,8 @@ _ONE_RTT = int(PacketType.ONE_RTT)  # comparing plain integers is faster
 def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> None:
     """Fill in the connection and the sender of every packet without a connection.
 
-    They follow from the packet's destination connection ID. When this ID is unknown, they follow from the connections
-    on the packet's flow at that time. `selected`: for each datagram of `rows`, its number in `datagrams`.
+    The packet's destination connection ID decides. When this ID is unknown, the connections on the packet's flow at
+    that time decide. `selected`: for each datagram of `rows`, its number in `datagrams`.
     """
     nameless = np.flatnonzero(rows.packets.column(CONNECTION) == NONE)
     if not len(nameless) or not registry.connections:

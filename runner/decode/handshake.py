@@ -33,7 +33,7 @@ _MAX_WAITING = 4096  # pieces behind a gap
 
 
 class CryptoStream:
-    """One direction of one encryption level: puts CRYPTO data in order and cuts it into handshake messages."""
+    """One direction of one encryption level: sorts CRYPTO data and splits it into handshake messages."""
 
     __slots__ = ("_assembled", "_consumed", "_starts", "_waiting")
 

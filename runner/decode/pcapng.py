@@ -2,7 +2,7 @@
 settings.
 
 Format: draft-ietf-opsawg-pcapng; the secrets are in a Decryption Secrets Block. bentpipe writes this format itself,
-because python-pcapng has had no release since 2022, and users would have to install `editcap --inject-secrets`.
+because python-pcapng has had no release since 2022, and users would have to install `editcap` for `--inject-secrets`.
 """
 
 import re

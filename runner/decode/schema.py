@@ -62,17 +62,17 @@ PACKETS = pa.schema(
         ("version", pa.uint32()),  # null in short headers
         ("dcid", pa.binary()),
         ("scid", pa.binary()),  # null in short headers
-        ("packet_number", pa.int64()),  # null when the packet has none or was not decrypted
+        ("packet_number", pa.int64()),  # null when the packet has no number or was not decrypted
         ("key_phase", pa.int8()),  # 1-RTT only
         ("key_generation", pa.int16()),  # 1-RTT only: 0 until the first key update
         ("length", pa.int32()),  # bytes of this QUIC packet with header and tag
         ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
         ("token_length", pa.int32()),  # Initial and Retry only
         ("suite", _NAME),  # cipher suite of the packet protection, IANA name
-        ("first_byte", pa.int16()),  # first byte without header protection; null when the packet was not opened
-        ("key_version", pa.uint32()),  # QUIC version whose keys opened it
+        ("first_byte", pa.int16()),  # first byte without header protection; null when the packet was not decrypted
+        ("key_version", pa.uint32()),  # QUIC version whose keys decrypted the packet
         ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
-        ("token", pa.binary()),  # Initial and Retry only; null where it is empty, and in tables before version 5
+        ("token", pa.binary()),  # Initial and Retry only; null when the token is empty, and in tables before version 5
     ]
 )
 
@@ -144,13 +144,13 @@ CONNECTIONS = pa.schema(
         ("retry", pa.bool_()),
         ("resumed", pa.bool_()),  # null until a ServerHello was read
         ("early_data_offered", pa.bool_()),
-        ("early_data_accepted", pa.bool_()),  # by the server (RFC 8446 §4.2.10); null until EncryptedExtensions
+        ("early_data_accepted", pa.bool_()),  # by the server (RFC 8446 §4.2.10); null without EncryptedExtensions
         ("client_hello_count", pa.int32()),  # Initial packets from the client with CRYPTO data at offset 0
         ("certificate", pa.bool_()),  # the server sent a Certificate message
         ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
         ("server_transport_parameters", pa.string()),
-        ("messages", pa.string()),  # JSON: TLS messages of both sides (runner.decode.registry); null in older tables
-        ("secrets", pa.list_(pa.string())),  # labels that a key log has for the client random; null in older tables
+        ("messages", pa.string()),  # JSON: TLS messages of both ends (runner.decode.registry); null in older tables
+        ("secrets", pa.list_(pa.string())),  # labels of secrets in key logs for the client random; null in older tables
         ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
     ]
 )

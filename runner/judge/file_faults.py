@@ -27,7 +27,8 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """A request for one file, with the bytes of its answer that arrived and the final size that the server gave it."""
+    """A request for one file. `arrived`: bytes of the answer that reached the client. `final_size`: the final size of
+    the server's stream."""
 
     request: Request
     arrived: int

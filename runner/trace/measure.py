@@ -27,7 +27,7 @@ def sample(
     forward: LinkParameters,
     return_: LinkParameters,
 ) -> Sample:
-    """The numbers of one iteration; a number that these captures can't give is None.
+    """The numbers of one iteration. A number is None when these captures don't show it.
 
     `file_sizes` in bytes. Several files count as one transfer, from the start of the first connection to the end of the
     last connection.

@@ -117,8 +117,8 @@ class Paths:
 
 
 def paths(scope: Scope) -> tuple[Path, ...]:
-    """The paths of a connection, in order of their first datagram. Their addresses are those that the server sees; a
-    NAT may have changed them."""
+    """The paths of a connection, in order of their first datagram. The addresses are as the server sees them: a NAT may
+    have changed them."""
     return Paths(scope, scope.best(SERVER)).all()
 
 
