@@ -1,10 +1,11 @@
-"""The variation of a number between runs of the same images. A change that is due to a stack must exceed it.
+"""The variation of a number between runs of the same images. A change counts only when it is larger than this
+variation.
 
-Iterations of one run share the conditions of that run, such as the host's load, so they are not replicates of the
-run. Runs of the same images under the same conditions are replicates. For a case and a metric, the cells' means form a
-table of runs × cells. Its analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4)
-separates the part that all cells of a run share from the part that is special to a cell in a run. Means are those of
-logarithms, except for ratios, where they are those of the values.
+Iterations of one run have the same conditions, such as the host's load, so they are not replicates of the run. Runs of
+the same images under the same conditions are replicates. For a case and a metric, the cells' means form a table of
+runs × cells. An analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4) separates
+the part that all cells of a run share from the part that is specific to a cell in a run. Means are means of logarithms,
+but for ratios they are means of the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ _SEPARATOR = "/"
 
 
 class CellMean(NamedTuple):
-    """Mean, variance of one value, and count of a metric's values in a cell of one run, on the scale of `scaled`."""
+    """A metric in a cell of one run, on the scale of `scaled`: the mean, the variance and the number of its values."""
 
     mean: float
     variance: float
@@ -39,7 +40,7 @@ class RunMeans:
     cells: Mapping[Key, Mapping[str, CellMean]]
 
     def images(self, key: Key) -> tuple[str, str]:
-        """Image ids of a cell's stacks; empty where unknown."""
+        """The image IDs of the cell's server and client; an unknown ID is empty."""
         stacks = [self.run.implementations.get(name) for name in key[:2]]
         server, client = (stack.image_id if stack is not None else "" for stack in stacks)
         return server, client
@@ -63,13 +64,13 @@ class RunMeans:
 
 
 def scaled(metric: str, values: Sequence[float], ratios: Sequence[str]) -> NDArray[np.float64]:
-    """The logarithms of the values, so that deviations are fractions; for a ratio, which may be 0, the values."""
+    """The logarithms of the values, so that deviations are fractions. For a ratio, which may be 0: the values."""
     known = [value if metric in ratios else log(value) for value in values if metric in ratios or value > 0]
     return np.asarray(known, dtype=np.float64)
 
 
 def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
-    """The mean of a cell's values; None without a value."""
+    """The mean of a cell's values; None when there is no value."""
     if not len(values):
         return None
     return CellMean(float(values.mean()), float(values.var(ddof=1)) if len(values) > 1 else 0.0, len(values))
@@ -77,10 +78,10 @@ def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenRuns:
-    """The variation between runs for one case and metric. Variances are those of one cell's mean, so they include the
-    noise of its iterations.
+    """The variation between runs for one case and metric. All variances are variances of a cell's mean, so they include
+    the noise of its iterations.
 
-    `common`: the part that all cells of a run share, divided by the number of cells. `special`: the part of a cell
+    `common`: the variance between runs of the mean over all cells. `special`: the variance that is specific to a cell
     in a run. `inside`: the mean noise of the iterations, which both parts contain.
     """
 
@@ -94,14 +95,17 @@ class BetweenRuns:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a cell's mean between runs: a fraction; for a ratio in the ratio's unit."""
+        """The standard deviation of a cell's mean between runs. It is a fraction; for a ratio, it is in the ratio's
+        unit."""
         return sqrt(self.common + self.special)
 
     def p(self, before: CellMean, after: CellMean) -> float:
-        """Two-sided p of the hypothesis that a cell's mean did not change, from its variation between runs. Degrees of
-        freedom by Satterthwaite, "An Approximate Distribution of Estimates of Variance Components" (1946)."""
+        """The two-sided p of the hypothesis that a cell's mean did not change, from the variation between runs. The
+        degrees of freedom are by Satterthwaite, "An Approximate Distribution of Estimates of Variance Components"
+        (1946)."""
         freedom, inside = len(self.runs) - 1, _inside(before, after)
-        # When a cell's iterations scatter more than in the earlier runs, its variation between runs is scaled up alike.
+        # When the cell's iterations vary more than those of the earlier runs, its variation between runs is multiplied
+        # by the same factor.
         more = max(1.0, inside / self.inside) if self.inside > 0 else 1.0
         parts = [(2 * self.common, freedom), (2 * self.special * more, freedom * max(1, self.cells - 1))]
         if self.cells == 1 or self.inside <= 0:
@@ -115,7 +119,7 @@ class BetweenRuns:
 
 
 def _inside(before: CellMean, after: CellMean) -> float:
-    """The noise of the iterations in one mean, over both runs; 0 when each run has one value."""
+    """The variance of a mean that comes from the iterations, over both runs; 0 when each run has one value."""
     degrees = before.n + after.n - 2
     if degrees < 1:
         return 0.0
@@ -126,8 +130,9 @@ def _inside(before: CellMean, after: CellMean) -> float:
 def between_runs(
     before: RunMeans, after: RunMeans | None, others: Sequence[RunMeans]
 ) -> dict[tuple[str, str], BetweenRuns]:
-    """Variation between runs by case and metric, from `before` and the runs among `others` with the same conditions.
-    The judged run `after` is never used. A case is left out when no cell has the same images in two runs."""
+    """The variation between runs by case and metric. It is computed from `before` and those runs of `others` that have
+    the same conditions. The compared run `after` is never used. A case is left out when no cell has the same images in
+    two runs."""
     judged = None if after is None else (after.run.name, after.run.started_unix_s)
     alike = {(before.run.name, before.run.started_unix_s): before}
     for each_run in others:
@@ -145,7 +150,8 @@ def between_runs(
 
 
 def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns | None:
-    """The estimate from the largest set of runs in which some cells had the same images, over all these cells."""
+    """The estimate from the largest set of runs with cells that had the same images in all these runs. All these cells
+    are used."""
     blocks: dict[tuple[int, ...], list[Key]] = {}
     for key in sorted({key for known_run in known for key in known_run.cells if key[2] == case}):
         by_images: dict[tuple[str, str], list[int]] = {}

@@ -1,4 +1,4 @@
-"""The changes between two runs in a few lines, with causes and packets. Cells that changed in the same way share a
+"""The changes between two runs in a few lines, with causes and packets. Cells that changed in the same way are in one
 line."""
 
 from collections import Counter
@@ -13,12 +13,13 @@ from runner.model.result import Outcome, Result
 from runner.store import RunFolder
 
 _ORDER = (State.WORSE, State.BETTER, State.OTHER)
-_METRICS = ("ttlb", "goodput", "handshake_time", "retransmission_ratio")  # only the first changed metric is described
+_METRICS = ("ttlb", "goodput", "handshake_time", "retransmission_ratio")  # a line describes the first that changed
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellChange:
-    """One cell that changed. `cause` is empty when it is unknown; `code` groups cells of the same cause."""
+    """One cell that changed. `cause` is empty when the cause is unknown. Cells with the same cause have the same
+    `code`."""
 
     state: State
     key: Key
@@ -31,10 +32,10 @@ class CellChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeLine:
-    """Cells that changed in the same way. The text describes the first."""
+    """Cells that changed in the same way. The text describes the first cell."""
 
     cells: tuple[CellChange, ...]
-    images: tuple[str, ...]  # sentences about changed images of its stacks
+    images: tuple[str, ...]  # texts about changed images of the cells' stacks
 
     @property
     def first(self) -> CellChange:
@@ -65,7 +66,8 @@ class ChangeLine:
 
 
 def change_lines(comparison: Comparison, before: RunFolder, after: RunFolder) -> list[ChangeLine]:
-    """Every change that is statistically significant: worse first, and the lines with most cells first."""
+    """The lines about all cells with a changed outcome or a statistically significant change. Worse cells come first,
+    and then lines with more cells. Only the most important change of a cell is shown."""
     old, new = by_cell(before.results()), by_cell(after.results())
     changed = {stack.name: stack for stack in comparison.stacks if stack.changed}
     cells = sorted(_cells(comparison, old, new), key=lambda cell: (_ORDER.index(cell.state), cell.key[2], cell.key))
@@ -88,7 +90,7 @@ def _cells(comparison: Comparison, old: dict[Key, list[Result]], new: dict[Key, 
 
 
 def _importance(change: VerdictChange | RateChange | NumberChange) -> int:
-    """The rank of a change in its cell: outcomes, then rates, then numbers."""
+    """The rank of a change in its cell: outcomes first, then rates, then numbers."""
     if isinstance(change, VerdictChange):
         return 0
     return 1 if isinstance(change, RateChange) else 2 + _METRICS.index(change.metric)
@@ -125,7 +127,7 @@ def _percent(change: NumberChange) -> str:
 
 
 def _finding(results: Sequence[Result]) -> tuple[str, str, int | None]:
-    """Code, sentence with packets, iteration of the first reason why a result did not succeed."""
+    """The first reason why a result did not succeed: code, sentence with packets, iteration."""
     for result in results:
         if result.outcome not in (Outcome.SUCCEEDED, Outcome.ERROR):
             for finding in result.findings:
@@ -152,14 +154,14 @@ def _diagnosis(old: Sequence[Result], new: Sequence[Result], *, gone: bool) -> t
 
 
 def _shares(results: Sequence[Result]) -> dict[str, float]:
-    """Code of a diagnosis → the share of the transfers that have it."""
+    """The fraction of the transfers with each diagnosis, by the diagnosis's code."""
     judged = [result for result in results if result.outcome is Outcome.SUCCEEDED]
     codes = Counter(code for result in judged for code in {diagnosis.code for diagnosis in result.diagnoses})
     return {code: count / len(judged) for code, count in codes.items()}
 
 
 def _grouped(cells: Sequence[CellChange]) -> Iterator[list[CellChange]]:
-    """Cells of the same case, state, number and cause that share a server or a client."""
+    """Groups of cells with the same case, state, aspect and cause, and with the same server or client."""
     groups: dict[tuple[str, ...], list[CellChange]] = {}
     for cell in cells:
         groups.setdefault((cell.state, cell.key[2], cell.aspect, cell.code), []).append(cell)
@@ -173,7 +175,8 @@ def _grouped(cells: Sequence[CellChange]) -> Iterator[list[CellChange]]:
 
 
 def _shared(keys: Sequence[Key], *, most: bool = False) -> tuple[str, str]:
-    """Role and name of the stack that all cells share; with `most`, of the stack in most cells, servers first."""
+    """Role and name of the stack that is in all cells. With `most`: of the stack that is in most cells; when a server
+    and a client are in equally many cells, of the server."""
     counted = Counter(("server", key[0]) for key in keys)
     counted.update(("client", key[1]) for key in keys)
     (role, name), count = max(counted.items(), key=lambda item: (item[1], item[0][0] == "server"))
@@ -182,7 +185,8 @@ def _shared(keys: Sequence[Key], *, most: bool = False) -> tuple[str, str]:
 
 
 def _images(key: Key, changed: dict[str, StackChange]) -> Iterator[str]:
-    """Images of the server, the client and the middlebox (the last part of `<client>[+via]`) that changed."""
+    """Texts about changed images of the server, the client and the middlebox. The middlebox is the last part of
+    `<client>[+via]`."""
     server, client, _ = key
     for name, stack in changed.items():
         if name in (server, client) or client.startswith(f"{name}+") or client.endswith(f"+{name}"):

@@ -1,4 +1,4 @@
-"""Changes between two runs, cell by cell, and the comparison that holds them."""
+"""Changes between two runs, cell by cell, and the comparison that contains them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from runner.compare.between import BetweenRuns
 from runner.model.result import Outcome
 from runner.stats.change import FALSE_DISCOVERY_RATE, Shift
 
-RATIOS = ("retransmission_ratio",)  # these are fractions: their change is in points
+RATIOS = ("retransmission_ratio",)  # metrics that are fractions; their change is given in percentage points
 Key = tuple[str, str, str]  # server, client with its via, case with its link
 
 
 class State(StrEnum):
-    """The possible results for a cell. The values are in the JSON document."""
+    """The possible results for a cell. The JSON document contains the values."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -25,8 +25,9 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberChange:
-    """One metric of one cell. `p`: the larger p of the rank test and, when the variation between runs is known, of the
-    test against it. `q`: p after the correction; None when the test took no part in it."""
+    """One metric of one cell. `p`: the p of the rank test or, when the variation between runs is known, the larger p of
+    the rank test and the test against this variation. `q`: p after the correction; None when the test was left out of
+    the correction."""
 
     server: str
     client: str
@@ -39,8 +40,8 @@ class NumberChange:
 
     @property
     def relative(self) -> float:
-        """The shift's size as a fraction of the median before, infinite when that is 0. For a ratio it is the shift
-        itself."""
+        """The size of the shift as a fraction of the median before; infinite when that median is 0. For a ratio: the
+        size of the shift itself."""
         moved = abs(self.shift.hodges_lehmann)
         if self.metric in RATIOS:
             return moved
@@ -64,7 +65,7 @@ class RateChange:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictChange:
-    """Outcomes of a deterministic cell, or of a random cell without a verdict in one run."""
+    """The outcomes of a deterministic cell, or of a random cell that has no attempt in one of the runs."""
 
     server: str
     client: str
@@ -77,7 +78,7 @@ class VerdictChange:
 
 @dataclass(frozen=True, kw_only=True)
 class StackChange:
-    """One implementation in both runs. Image IDs are empty when the engine gave none."""
+    """One implementation in both runs. An image ID is empty when the engine gave none."""
 
     name: str
     version_before: str
@@ -92,7 +93,8 @@ class StackChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The comparison of two runs. `despite`: accepted differences of their conditions, by topic; `notes`: sentences."""
+    """The comparison of two runs. `despite`: the accepted differences of their conditions, by topic. `notes`: sentences
+    for the user."""
 
     before: str
     after: str
@@ -114,5 +116,5 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """1 when something got worse, else 0."""
+        """1 when at least one cell or number got worse, else 0."""
         return 1 if State.WORSE in self.states() else 0

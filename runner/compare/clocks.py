@@ -16,13 +16,13 @@ from runner.model.run import Kind
 from runner.store import RunFolder, load_evidence
 
 REAL, VIRTUAL = "real", "virtual"
-BUSY = 0.5  # share of one CPU: above it, an endpoint is limited by the CPU at least for some time
+BUSY = 0.5  # share of one CPU: from here on, the CPU limits an endpoint at least for some time
 SMALL = 0.02  # relative difference of medians that needs no cause
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherOutcome:
-    """One job with two outcomes."""
+    """One job with different outcomes in the two clocks."""
 
     job: Job
     real: str  # outcome, with the code of the first finding
@@ -31,8 +31,8 @@ class OtherOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class CellClocks:
-    """One cell of a measurement in both clocks. Goodput in bit/s. `busy`: by role, the largest share of one CPU that
-    the endpoint used in real time; empty when no CPU time was recorded."""
+    """One cell of a measurement in both clocks. `real` and `virtual`: goodputs in bit/s. `busy`: by role, the largest
+    share of one CPU that the endpoint used in real time; empty when no CPU time was recorded."""
 
     server: str
     client: str
@@ -48,7 +48,7 @@ class CellClocks:
 
     @property
     def cause(self) -> str:
-        """The reason of the difference, as far as the records show it."""
+        """The cause of the difference, as far as the records show it. Empty for a small difference."""
         if abs(self.difference) <= SMALL:
             return ""
         if self.busy and max(self.busy.values()) >= BUSY:
@@ -74,7 +74,7 @@ class AcrossClocks:
 
     @property
     def decided(self) -> int:
-        """The number of jobs that both runs decided."""
+        """The number of jobs that have an outcome other than an error in both runs."""
         return self.equal + len(self.others)
 
     def unexplained(self) -> list[CellClocks]:
@@ -83,7 +83,8 @@ class AcrossClocks:
 
 
 def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
-    """Compare two runs of different clocks, in either order. Raises UsageError when they don't have one clock each."""
+    """Compare a run in real time and a run in virtual time, in any order. Raises UsageError for other runs, and when
+    the runs have no job in common."""
     by_clock = {folder.run.clock: folder for folder in (first, second)}
     if by_clock.keys() != {REAL, VIRTUAL}:
         clocks = " and ".join(folder.run.clock for folder in (first, second))
@@ -145,7 +146,7 @@ def _goodputs(folder: RunFolder, jobs: Sequence[Job]) -> Iterator[float]:
 
 
 def _busy(records: Sequence[Evidence | None]) -> dict[str, float]:
-    """By role, the largest CPU time per second of transfer."""
+    """By role, the largest CPU time of a job, per second of its transfer."""
     shares: dict[str, float] = {}
     for evidence in records:
         if evidence is None or not evidence.transfer_s:
@@ -158,7 +159,8 @@ def _busy(records: Sequence[Evidence | None]) -> dict[str, float]:
 
 
 def sentences(comparison: AcrossClocks) -> Iterator[str]:
-    """Sentences: the numbers of equal and undecided jobs, each job with different outcomes, the cells."""
+    """Sentences about the number of equal and undecided jobs, about each job with different outcomes, and about the
+    cells."""
     share = f"{comparison.equal / comparison.decided:.1%}" if comparison.decided else "none"
     yield (
         f"{comparison.decided} jobs were decided in both clocks, {share} of them with the same outcome. "

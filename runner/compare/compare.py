@@ -1,8 +1,9 @@
-"""Compares two runs: numbers by rank test, rates by Fisher's test, verdicts of deterministic cases directly.
+"""Compares two runs: numbers by the rank test, rates by Fisher's test, verdicts of deterministic cases directly.
 
-All tests that can give a result are corrected together. A test that can't, because there are too few iterations, is
-left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure for discrete
-data", 2005): its smallest possible p depends on the number of iterations, not on their values.
+All tests that can give a significant result are corrected together. A test with too few iterations can't give such a
+result, so it is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure
+for discrete data", 2005). This is allowed, because the smallest possible p of a test depends only on the number of
+iterations and not on their values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -50,11 +51,12 @@ def compare(
     least: float = 0.0,
     others: Sequence[RunMeans] = (),
 ) -> Comparison:
-    """Changes from `before` to `after`. A number counts as changed when it differs by the fraction `least` or
+    """Find the changes from `before` to `after`. A number counts as changed when it differs by the fraction `least` or
     more.
 
-    `others`: further runs, from which the variation between runs of the same images is estimated. Raises
-    UsageError when the two runs differ in a topic that is not in `despite`, or when they share no cell.
+    `others`: other runs, from which the variation between runs of the same images is estimated. Raises UsageError when
+    the conditions of the two runs differ in a topic that is not in `despite`, or when the runs have no cell in common
+    that can be compared.
     """
     differing = differences(before.run, after.run)
     refuse(differing, despite)
@@ -118,7 +120,7 @@ def compare(
 
 
 def _at_least(change: NumberChange, least: float) -> NumberChange:
-    """The change, marked as small when it is below `least`. The correction has counted it already."""
+    """The change, marked as small when it is below `least`. Its test is still counted in the correction."""
     shown = change.state in (State.WORSE, State.BETTER)
     return replace(change, state=State.SMALL) if shown and change.relative < least else change
 
@@ -171,7 +173,7 @@ def _numbers(
 def _between_sentences(
     numbers: Sequence[NumberChange], between: Mapping[tuple[str, str], BetweenRuns]
 ) -> Iterator[str]:
-    """Sentences about the variation between runs of the same images, and about cases in which it is unknown."""
+    """Sentences about the variation between runs of the same images, and about cases whose variation is unknown."""
     cases = list(dict.fromkeys(number.case for number in numbers))
     known = {case: deviation for case in cases if (deviation := between.get((case, "ttlb"))) is not None}
     for case, deviation in known.items():
@@ -213,7 +215,7 @@ def _verdict(key: Key, before: Outcome, after: Outcome, why: str) -> VerdictChan
 def _corrected(
     numbers: Sequence[NumberChange], rates: Sequence[RateChange]
 ) -> tuple[list[NumberChange], list[RateChange], int]:
-    """The numbers and rates after the correction of all tests together, and the number of these tests."""
+    """The numbers and rates after the common correction of all tests, and the number of these tests."""
     able = [least_p(change.shift.before, change.shift.after) <= FALSE_DISCOVERY_RATE for change in numbers]
     rates_able = [least_rate_p(change.before, change.after) <= FALSE_DISCOVERY_RATE for change in rates]
     p_values = [change.p for change, can in zip(numbers, able, strict=True) if can]
@@ -275,7 +277,7 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
 
 
 def _enough(numbers: Sequence[NumberChange], tests: int) -> list[str]:
-    """Sentences with the number of iterations that a result needs, when there are fewer."""
+    """Sentences with the number of iterations that a significant result needs, when the runs have fewer iterations."""
     few = [number for number in numbers if number.state is State.TOO_FEW]
     notes = []
     if few:

@@ -1,4 +1,5 @@
-"""Conditions that two runs must share; otherwise a difference of their numbers is not due to the stacks."""
+"""Conditions that must be the same in two runs. Otherwise a difference of their numbers may have other causes than the
+stacks."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
@@ -18,8 +19,8 @@ _OF_THE_CASE = ("kind", "file_sizes", "timeout", "wire_names", "host", "name_len
 
 
 def differences(before: Run, after: Run) -> dict[str, list[str]]:
-    """By topic, one sentence for each difference between the parts that both runs have. Topics without a
-    difference are left out."""
+    """By topic, a sentence for each difference between the conditions of the two runs. Only cases that both runs have
+    are compared. Topics without a difference are left out."""
     shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
     differing = {
         "link": [sentence for name, old, new in shared for sentence in _links(name, old, new)],

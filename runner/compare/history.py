@@ -1,7 +1,7 @@
-"""Cells over many runs under equal conditions: the trend of delivery time, its change point, and flaky cells.
+"""Cells over many runs under the same conditions: the trend of the delivery time, its change point, flaky cells.
 
-One run gives one value, its median. Conditions that differ between nights, such as the host's load, affect all
-iterations of a night together. So a night counts as one observation.
+Each run gives one value for a cell, the median. Conditions that differ between runs, such as the host's load, affect
+all iterations of a run together. So a run counts as one observation.
 """
 
 from collections.abc import Sequence
@@ -20,24 +20,26 @@ from runner.store import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """The split of a series with the smallest p of the rank test. `q` is its p after all corrections."""
+    """The point that splits a series into two parts with the smallest p of the rank test. `q`: this p after all
+    corrections."""
 
     run: str  # the first run after the change
     q: float
-    before: float  # median of the values before it
-    after: float
+    before: float  # median of the values before the change
+    after: float  # median of the values after the change
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """One cell. `medians` of delivery times in seconds by run, in order; `attempts` over all runs, without errors."""
+    """One cell over several runs. `medians`: the median delivery time of each run in seconds, in the order of the runs.
+    `attempts`: successes and attempts over all runs, without errors."""
 
     server: str
     client: str
     case: str
     medians: tuple[tuple[str, float], ...]
     attempts: Attempts
-    flips: int  # how often the cell changed between success in all iterations and any failure, from run to run
+    flips: int  # number of changes from one run to the next between success in all iterations and at least one failure
     change: ChangePoint | None
 
     @property
@@ -48,8 +50,8 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Trends of all cells. `left_out`: runs under other conditions than the newest run, each with the first
-    difference."""
+    """The trends of all cells. `left_out`: the runs with other conditions than the newest run, each with a sentence
+    about the first difference."""
 
     runs: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -57,7 +59,7 @@ class History:
 
 
 def history(folders: Sequence[RunFolder]) -> History:
-    """The trends of all cells in the cases of the newest of `folders`, over all runs under its conditions.
+    """The trends of all cells whose case is in the newest run, over all runs with the conditions of the newest run.
 
     Raises UsageError when there is no run.
     """
@@ -106,8 +108,8 @@ def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Tr
 
 
 def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
-    """The split of (run, value) in two with the smallest p. `q` is that p times the number of splits that can give a
-    result. None when no split can.
+    """The change point of a series of (run, value). `q` is the smallest p times the number of splits that can give a
+    significant result. None when no split can give a significant result.
     """
     values = [value for _, value in series]
     able = [k for k in range(1, len(values)) if least_p(k, len(values) - k) <= FALSE_DISCOVERY_RATE]
@@ -120,7 +122,7 @@ def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
 
 
 def _corrected(trends: Sequence[Trend]) -> list[Trend]:
-    """The trends with those changes that remain after the correction for all cells."""
+    """The trends, with only the changes that are significant after the correction for all cells."""
     q_values = iter(adjusted([trend.change.q for trend in trends if trend.change is not None]))
     corrected = []
     for trend in trends:
@@ -130,7 +132,7 @@ def _corrected(trends: Sequence[Trend]) -> list[Trend]:
 
 
 def least_runs() -> int:
-    """The smallest number of runs with which a change of a single cell can be significant."""
+    """The smallest number of runs with which a change can be significant when there is only one cell."""
     n = 2
     while True:
         least = [p for k in range(1, n) if (p := least_p(k, n - k)) <= FALSE_DISCOVERY_RATE]

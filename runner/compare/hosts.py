@@ -1,4 +1,5 @@
-"""The host as a factor: numbers of a cell are compared on the same hosts, without the differences between hosts."""
+"""The influence of the host: numbers of a cell are compared on the same hosts, without the differences between
+hosts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,18 +11,19 @@ from runner.model.result import Outcome, Result
 
 
 def host_of(result: Result) -> str:
-    """The worker's host; empty for the host of the run itself."""
+    """The name of the worker's host; empty when the job ran on the run's own host."""
     return result.host.get("name", "")
 
 
 def on_same_hosts(
     before: Sequence[Result], after: Sequence[Result], *, metrics: Iterable[str], ratios: Sequence[str]
 ) -> tuple[list[Result], list[Result]]:
-    """The results of hosts that both sides have, with numbers as if all hosts were equal.
+    """The results from the hosts that both sides have in common. The differences between hosts are removed from their
+    numbers.
 
-    The effect of a host is the mean of its means before and after. Means are those of logarithms, so that the effect
-    is a factor; for `ratios` they are those of the values. Without this step, a different number of iterations on a
-    host would look like a change.
+    The effect of a host is the average of its mean before and its mean after. Means are means of logarithms, so that
+    the effect is a factor; for `ratios` they are means of the values. Without this step, a different number of
+    iterations on a host would look like a change.
     """
     shared = {host_of(result) for result in before} & {host_of(result) for result in after}
     sides = [[result for result in side if host_of(result) in shared] for side in (before, after)]
@@ -32,7 +34,7 @@ def on_same_hosts(
 
 
 def hosts_sentence(before: Sequence[Result], after: Sequence[Result]) -> str:
-    """Text about the hosts of a cell; empty when all its results come from one host."""
+    """A text about the hosts of a cell; empty when all its results come from the same host."""
     names = [sorted({host_of(result) or "the run's own" for result in side}) for side in (before, after)]
     if names[0] != names[1]:
         return (
@@ -43,7 +45,8 @@ def hosts_sentence(before: Sequence[Result], after: Sequence[Result]) -> str:
 
 
 def _aligned(sides: list[list[Result]], hosts: Sequence[str], metric: str, *, ratio: bool) -> list[list[Result]]:
-    """Both sides without the effect of the hosts on one metric; unchanged when a host lacks the metric on one side."""
+    """Both sides without the effect of the hosts on one metric. They stay unchanged when a host has no value of the
+    metric on one side."""
     means = {}
     for host in hosts:
         values = [
@@ -67,7 +70,8 @@ def _aligned(sides: list[list[Result]], hosts: Sequence[str], metric: str, *, ra
 
 
 def _value(result: Result, metric: str, ratio: bool) -> list[float]:
-    """The value of an iteration that succeeded, on the scale on which host effects add up; empty without a value."""
+    """The value of an iteration that succeeded, on the scale on which the effects of hosts are added: the logarithm or,
+    for a ratio, the value. Empty when there is no value."""
     value = getattr(result.sample, metric, None) if result.outcome is Outcome.SUCCEEDED else None
     if value is None or (value <= 0 and not ratio):
         return []

@@ -1,4 +1,4 @@
-"""A comparison as a table for a terminal, as Markdown and as JSON."""
+"""Prints comparisons and histories: as tables for a terminal, as Markdown, as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,8 @@ class Row:
 
 
 def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
-    """Lines of the table: worse first, then better, then other changes; with `everything` also unchanged cells."""
+    """The lines of the table: worse cells first, then better cells, then other changes. With `everything` also cells
+    without a shown change."""
     every = [
         *map(_verdict_row, comparison.verdicts),
         *map(_rate_row, comparison.rates),
@@ -194,7 +195,7 @@ def document(comparison: Comparison) -> str:
 
 
 def vias_renderable(reference: str, changes: Sequence[ViaChange]) -> Group:
-    """The times through each middlebox against those through `reference`, for a rich console."""
+    """The times through each middlebox compared with the times through `reference`, for a rich console."""
     table = Table("", "client → server", "case", "via", "time", "95 %", "compared", "q", box=None, pad_edge=False)
     for change in changes:
         versus = change.versus
@@ -213,7 +214,7 @@ def vias_renderable(reference: str, changes: Sequence[ViaChange]) -> Group:
 
 
 def history_renderable(past: History, *, everything: bool) -> Group:
-    """Changed and flaky cells for a rich console; with `everything` all cells."""
+    """The changed and the flaky cells, for a rich console. With `everything`: all cells."""
     amount = f"{len(past.runs)} runs, {len(past.trends)} cells in the cases of the newest"
     parts: list[Any] = [f"[bold]{amount}[/bold]: {escape(', '.join(past.runs))}"]
     parts += [f"[dim]left out: {escape(name)}. {escape(why)}[/dim]" for name, why in past.left_out]

@@ -1,4 +1,4 @@
-"""One cell in one run, for comparisons and histories."""
+"""One cell in one run: a side of a comparison, or a point of a history."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,7 +12,7 @@ _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
 def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
-    """Results in the order of the jobs, by server, client, case."""
+    """The results by server, client with its via, and case; within a cell in the order of the jobs."""
     results_by_key: dict[Key, list[Result]] = {}
     for job, result in results.items():
         results_by_key.setdefault((job.server, job.client_via, job.case_link), []).append(result)
@@ -26,7 +26,7 @@ def is_random(case: CaseRecord) -> bool:
 
 
 class Side:
-    """The iterations of one cell in one run. Errors belong to the harness and don't count."""
+    """The iterations of one cell in one run. Errors are faults of the harness, so they are left out."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.results = [result for result in results if result.outcome is not Outcome.ERROR]
@@ -44,8 +44,9 @@ class Side:
         )
 
     def values(self, metric: str, *, current: bool = True) -> list[float]:
-        """Values of the iterations that succeeded over the cell's protocol. With `current` only values by today's
-        formula, else only values by an older one. A number whose formula never changed counts as today's.
+        """The values of the iterations that succeeded over the cell's protocol. With `current`: only values by the
+        present formula, otherwise only values by an older formula. When the formula of a number never changed, all its
+        values are by the present formula.
         """
         return [
             value
@@ -57,15 +58,16 @@ class Side:
 
 
 class Outdated:
-    """Numbers that were measured by an older formula and whose packets are gone, by run and metric."""
+    """Counts cells whose numbers were measured by an older formula and can't be computed again, because their packets
+    are gone."""
 
     def __init__(self, before: str, after: str) -> None:
         self._names = before, after
-        self._alone: dict[tuple[str, str], int] = {}  # left out, because only the other run has today's formula
-        self._both: dict[str, int] = {}  # compared by the older formula, because both runs have it
+        self._alone: dict[tuple[str, str], int] = {}  # cells that are left out: not both runs have the same formula
+        self._both: dict[str, int] = {}  # cells that are compared by the older formula, which both runs have
 
     def values(self, metric: str, earlier: Side, later: Side) -> tuple[list[float], list[float]]:
-        """The values of both sides by one formula: today's when either side has it."""
+        """The values of both sides by the same formula. It is the present formula when at least one side has it."""
         current = [side.values(metric) for side in (earlier, later)]
         older = [side.values(metric, current=False) for side in (earlier, later)]
         if all(older) and not any(current):

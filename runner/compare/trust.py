@@ -1,4 +1,4 @@
-"""Whether the results of a run can be trusted: complete, and not disturbed too often."""
+"""Decides whether the results of a run can be trusted. They can when they are complete and few jobs ended as errors."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _MOST_NAMED = 3  # codes
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """The answer, and the reasons as parts of a sentence."""
+    """`trusted`: True when the results can be trusted. `reasons`: the reasons, as parts of a sentence."""
 
     trusted: bool
     reasons: tuple[str, ...]
@@ -25,7 +25,7 @@ class Trust:
 
 
 def trust(planned: int, results: Collection[Result]) -> Trust:
-    """Judge a run. `planned`: the number of planned jobs; `results`: the results of all finished jobs."""
+    """Decide for one run. `planned`: the number of planned jobs. `results`: the results of all finished jobs."""
     errors = [result for result in results if result.outcome is Outcome.ERROR]
     repeated = sum(bool(result.disturbed) and not result.reused_from for result in results)
     reasons = [f"{len(results)} of {planned} jobs done"]

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = ROOT / "implementations.json"
 CATALOG_SCHEMA = 1
 
-# Strict JSON types: "20000000" and true are no numbers, 1 and "yes" are no booleans.
+# Strict JSON types: "20000000" and true are not accepted as numbers, 1 and "yes" are not accepted as booleans.
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
 Truth = Annotated[bool, Field(strict=True)]
@@ -36,8 +36,8 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class _CongestionControl(BaseModel):
-    """`default`: empty when unknown. `options`: values of `CCA`. `source`: the source of these facts, unless they are
-    our own."""
+    """The congestion controllers of a stack. `default`: empty when unknown. `options`: the allowed values of `CCA`.
+    `source`: the source of these facts; empty when this project found them."""
 
     model_config = ConfigDict(extra="forbid")
     default: str
@@ -54,11 +54,11 @@ class _InitialWindow(BaseModel):
 
 
 class _Entry(BaseModel):
-    """One implementation as its submitter writes it. Without `build`, its image is a published one that is pulled.
+    """One implementation as its submitter writes it. Without `build`, its image is published and is pulled.
 
-    `like`: another entry with the same image, whose fields are the defaults of this entry: a stack that speaks QUIC and
-    TCP has one entry for each transport. `withdrawn`: the image is the last known one, and its registry may no longer
-    have it; `note` says more.
+    `like`: another entry with the same image. Fields that this entry lacks are taken from that entry (see `_SHARED`).
+    For example, a stack that speaks QUIC and TCP has one entry for each transport. `withdrawn`: the image is the last
+    known image, and its registry may no longer have it; `note` explains this.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -91,10 +91,10 @@ def _knobs(texts: dict[str, str]) -> dict[str, str]:
 
 
 class _Middlebox(BaseModel):
-    """One middlebox. `boxes`: where its image runs. `splits`: the boxes where TCP connections end; `splits_quic`:
-    those where QUIC connections end; `carries`: the transports that go through it; `link_port`: its boxes speak over
-    one UDP port of the gateway alone, so that they work at the ends of a real link. `knobs`: variables that a variant
-    may set, with their values (model/knob.py).
+    """One middlebox. `boxes`: the boxes where its image runs. `splits`: the boxes where TCP connections end.
+    `splits_quic`: the boxes where QUIC connections end. `carries`: the transports that the middlebox handles.
+    `link_port`: between each other, its boxes use only one UDP port of the gateway, so that they work at the ends of a
+    real link. `knobs`: the variables that a variant may set, with their allowed values (model/knob.py).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -113,11 +113,11 @@ class _Middlebox(BaseModel):
     knobs: Annotated[dict[str, str], AfterValidator(_knobs)] = Field(default={}, description=f"such as {FORMS}")
 
 
-_SHARED = ("image", "build", "url", "version", "language", "roles")  # fields that entries of one image share
+_SHARED = ("image", "build", "url", "version", "language", "roles")  # fields that an entry takes from `like`
 
 
 def _completed(entries: Any) -> Any:
-    """The entries, with the fields that an entry takes from the one that `like` names."""
+    """The entries. An entry with `like` also has the shared fields of the entry that `like` names."""
     if not isinstance(entries, dict):
         return entries
     whole = {}
@@ -134,7 +134,7 @@ def _completed(entries: Any) -> Any:
 
 
 class _File(BaseModel):
-    """implementations.json."""
+    """The content of implementations.json."""
 
     model_config = ConfigDict(extra="forbid")
     schema_: Whole = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
@@ -149,8 +149,8 @@ def implementations_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Everything that a selection can name. `absent`: stacks that can't run on this host, each with a sentence that
-    says why."""
+    """Everything that a selection can name. `absent`: stacks that can't run on this host, each with a sentence about
+    the reason."""
 
     implementations: dict[str, Implementation]
     cases: dict[str, Case]
@@ -161,8 +161,9 @@ class Catalog:
     def select_implementations(
         self, names: Iterable[str], role: Role, kinds: Collection[str] = ("stack",)
     ) -> tuple[str, ...]:
-        """The named stacks, in catalogue order. Without names: all of these kinds that aren't absent; of stacks, those
-        that speak QUIC. Raises UsageError with the choices for an unknown name, SetupError for an absent stack.
+        """The named implementations, in the order of the catalogue. Without names: all implementations of these kinds
+        that aren't absent, but no stacks that speak only over TCP. Raises UsageError with the choices for an unknown
+        name, and SetupError for an absent stack.
         """
         able = [name for name, entry in self.implementations.items() if role in entry.roles]
         chosen = named(names, able, kind=role.value, option=f"--{role.value}")
@@ -177,15 +178,16 @@ class Catalog:
         )
 
     def select_vias(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named middleboxes; `none` becomes an empty name. Empty without names. Raises UsageError."""
+        """The named middleboxes; `none` becomes an empty name. Without names, the result has only the empty name.
+        Raises UsageError."""
         if not list(names):
             return ("",)
         chosen = named(names, [NO_VIA, *self.middleboxes], option="--via", kind="middlebox")
         return tuple("" if name == NO_VIA else name for name in chosen)
 
     def select_besides(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named second flows; `none` becomes an empty name. Empty without names. Raises UsageError with the
-        choices."""
+        """The named second flows; `none` becomes an empty name. Without names, the result is empty. Raises UsageError
+        with the choices."""
         if not list(names):
             return ()
         stacks = [name for name, stack in self.implementations.items() if stack.is_a_pair]
@@ -193,8 +195,8 @@ class Catalog:
         return tuple("" if name == NO_VIA else name for name in chosen)
 
     def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named cases, by name or abbreviation. Without names: all cases for stacks over emulated links without a
-        second flow. Raises UsageError with the choices.
+        """The cases that are named by name or abbreviation. Without names: all cases for stacks, except cases that must
+        be named (`Case.needs_a_name`). Raises UsageError with the choices.
         """
         by_abbreviation = {case.abbreviation.lower(): name for name, case in self.cases.items()}
         requested = [by_abbreviation.get(name.lower(), name) for name in split(names)]
@@ -205,7 +207,7 @@ class Catalog:
 
 
 def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
-    """The entries by name; images that are built come first. Raises UsageError with the file, the field and the
+    """The entries by name. Entries whose image is built come first. Raises UsageError with the file, the field and the
     expected value."""
     entries = sorted(_read(path).implementations.items(), key=lambda item: item[1].build is None)
     return {name: _implementation(name, entry) for name, entry in entries}
@@ -261,7 +263,7 @@ _FORMS = {
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
-    """Read a JSON file of this form. Raises UsageError that says what is wrong; `missing` is the text for a missing
+    """Read a JSON file with this schema. Raises UsageError with the mistake. `missing`: the message for a missing
     file."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -271,7 +273,8 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
         return dict(pairs)
 
     def number(text: str) -> float:
-        """2e7 is 20000000: to JSON Schema, every number without a fraction is an integer."""
+        """The number of a JSON text. 2e7 becomes the integer 20000000, because in JSON Schema every number without a
+        fraction is an integer."""
         value = float(text)
         return int(value) if value.is_integer() else value
 
@@ -289,8 +292,8 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
 
 
 def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
-    """One mistake of a file: the field, its value and the expected value. An unknown name comes first: it may be a
-    misspelling of a missing one."""
+    """One mistake of a file: the field, its value and the expected value. An unknown field is reported first, because
+    it may be a misspelling of a missing field."""
     first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
     place, value = [str(part) for part in first["loc"]], first["input"]
     field = f"field '{'.'.join(place) or 'the whole file'}'"
@@ -313,14 +316,15 @@ def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]
     node: dict[str, Any] = form
     for part in place:
         node = node.get("properties", {}).get(part) or node.get("items") or node.get("additionalProperties") or {}
-        node = node.get("anyOf", [node])[0]  # the other choice is null
+        node = node.get("anyOf", [node])[0]  # the second choice is null
         if reference := node.get("$ref"):
             node = form["$defs"][reference.rpartition("/")[2]]
     return dict(node.get("properties", {}))
 
 
 def _read(path: Path) -> _File:
-    """The stacks and middleboxes of the file, with those of implementations.json that it doesn't define itself."""
+    """The stacks and middleboxes of the file. Stacks and middleboxes of implementations.json that the file doesn't
+    define are added."""
     file = read_as(_File, path)
     if path.resolve() != IMPLEMENTATIONS:
         shipped = read_as(_File, IMPLEMENTATIONS)
@@ -361,8 +365,8 @@ def _implementation(name: str, entry: _Entry) -> Implementation:
 
 
 def load_cases() -> dict[str, Case]:
-    """The cases of all modules of `testcases`: test cases first, then measurements; in each group those with short
-    delays and small files first."""
+    """The cases of all modules of `testcases`: cases for stacks before cases for other clients, and test cases before
+    measurements. In each group, cases with a short RTT, a short time-out and small files come first."""
     modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
     cases = [module.CASE for module in modules if hasattr(module, "CASE")]
     cases.sort(
@@ -379,7 +383,7 @@ def load_cases() -> dict[str, Case]:
 
 
 def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
-    """implementations.json and all cases."""
+    """The catalogue from implementations.json and from all cases."""
     return Catalog(
         implementations=load_implementations(path),
         cases=load_cases(),

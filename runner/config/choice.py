@@ -1,5 +1,5 @@
-"""Turns the typed options, and the run that they extend, into a selection and a catalogue that has everything
-selected."""
+"""Makes a selection from the options and from the run that they extend, and a catalogue that contains everything in the
+selection."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,8 @@ _OVER_ANY_LINK = "goodput"  # the default case of stacks when a link is named wi
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The jobs of one call. `records` by name; `real`: the real links of the jobs; `doubts`: warnings for the user."""
+    """The choice of jobs for one call. `records`: the cases by name. `real`: the real links of the jobs. `doubts`:
+    warnings for the user."""
 
     catalog: Catalog
     selection: Selection
@@ -39,8 +40,8 @@ class Choice:
 
 
 def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
-    """Resolve the options. Options that are left out keep the values of the existing `run`. Raises UsageError for an
-    unknown name and for options that can't be combined.
+    """Resolve the options. Options that the user leaves out keep the values of the existing `run`. Raises UsageError
+    for an unknown name, and for options that can't be combined.
     """
     links = _links(options, run)
     catalog = with_measurements(catalog, links.real.values())
@@ -92,7 +93,8 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class _Links:
-    """Every link that can be selected. `emulated` and `real` by name; `requested`: those that the options name."""
+    """Every link that can be selected. `emulated` and `real`: the links by name. `requested`: the names of the links in
+    the options."""
 
     emulated: Mapping[str, LinkRecord]
     real: Mapping[str, RealLink]
@@ -100,13 +102,13 @@ class _Links:
 
     @property
     def requested_real(self) -> tuple[str, ...]:
-        """The requested real links."""
+        """The names of the requested real links."""
         return tuple(name for name in self.requested if name in self.real)
 
 
 def _links(options: MatrixOptions, run: Run | None) -> _Links:
-    """The declared links, those of the command line and those of the run. Emulated and real links share one
-    namespace."""
+    """The declared links, the links that are written on the command line, and the links of the run. An emulated link
+    and a real link can't have the same name."""
     file = options.links_file.with_name(EMULATED_LINKS.name)
     typed = [parse_link(text) for text in options.links if is_link_text(text)]
     named_links = [text for text in options.links if not is_link_text(text)]
@@ -134,7 +136,7 @@ def _links(options: MatrixOptions, run: Run | None) -> _Links:
 
 
 def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
-    """The emulated links that a run's cases name, without those that `--loss` made."""
+    """The emulated links in the names of a run's cases, without links that `--loss` made."""
     records = [record for record in run.cases.values() if record.real_link is None] if run else []
     return {
         record.link_name: record.link for record in records if record.link_name and "+loss=" not in record.link_name
@@ -144,7 +146,8 @@ def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
 def _questions(
     options: MatrixOptions, catalog: Catalog, run: Run | None, links: _Links
 ) -> dict[Question, Question | None]:
-    """The questions of this call, each with the question of the stored run from which it comes."""
+    """The questions of this call, each with the question of the stored run from which it comes. The value None means
+    that the question is new."""
     requested = Asked.parse(
         links=links.requested,
         sizes=options.sizes,
@@ -165,7 +168,7 @@ def _questions(
 
 
 def _iterations(run: Run) -> dict[Question | None, int]:
-    """The iterations of each question of a stored run: at least as many as at its beginning."""
+    """The number of planned iterations of each question of a stored run."""
     names = {record.name: Question.of(record) for record in run.cases.values()}
     counts: dict[Question | None, int] = {}
     for job in run.order:
@@ -175,7 +178,8 @@ def _iterations(run: Run) -> dict[Question | None, int]:
 
 
 def _cases(options: MatrixOptions, catalog: Catalog, *, linked: bool) -> list[Case]:
-    """The named cases; without names, those for the kinds of the named clients and servers."""
+    """The named cases. Without names, all cases for the kinds of the named clients and servers; when a link is named
+    for stacks, only the default case."""
     if options.cases:
         return [catalog.cases[name] for name in catalog.select_cases(options.cases)]
     ends = {
@@ -192,7 +196,8 @@ def _cases(options: MatrixOptions, catalog: Catalog, *, linked: bool) -> list[Ca
 def _stacks(
     names: tuple[str, ...], catalog: Catalog, role: Role, kinds: set[str], stored: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The named stacks; without names, those of the run and, for a kind that it lacks, all of that kind."""
+    """The named stacks. Without names, the stacks of the run and, for a kind that the run lacks, all stacks of that
+    kind."""
     if names or not stored:
         return catalog.select_implementations(names, role, kinds)
     if unknown := [name for name in stored if name not in catalog.implementations]:
@@ -236,7 +241,8 @@ def _require_jobs(catalog: Catalog, selection: Selection, records: Iterable[Case
 
 
 def _require_room_beside(catalog: Catalog, selection: Selection, records: Iterable[CaseRecord]) -> None:
-    """Raise UsageError for a second flow that can't run: its stack is gone, or a middlebox would carry it too."""
+    """Raise UsageError for a second flow that can't run, because its stack is not in the catalogue or because a
+    middlebox would carry the second flow, too."""
     for record in records:
         if record.beside and any(selection.vias):
             raise UsageError(
@@ -249,7 +255,7 @@ def _require_room_beside(catalog: Catalog, selection: Selection, records: Iterab
 
 
 def _uncarried(catalog: Catalog, selection: Selection, cases: Iterable[Case]) -> Iterator[str]:
-    """A sentence for each middlebox that carries none of the cases; it says which cases the middlebox carries."""
+    """For each middlebox that carries none of the cases, a sentence with cases that the middlebox carries."""
     transports = {transport_of(protocol) for case in cases for protocol in case.protocols}
     for box in (catalog.middleboxes[via] for via in selection.vias if via):
         if not transports & set(box.carries) and not box.variant_of:

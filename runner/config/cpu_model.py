@@ -1,4 +1,5 @@
-"""The virtual time that CPU work of endpoints takes in a guest: none, or as calibrated against lanes of this host."""
+"""The virtual time that CPU work of endpoints takes in a guest: no time, or a time that was calibrated with lanes of
+this host."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -20,10 +21,12 @@ _MEASURE_ONLY = "0,0,0,0"
 
 @dataclass(frozen=True, kw_only=True)
 class CpuModel:
-    """Virtual time that an endpoint pays for its work, in seconds. `factor`: price of each second of the host's CPU
-    time in user code. Before that, `trap_s` is subtracted for each entry into user code, because it is the cost of the
-    guest's kernel itself. `host`: the CPU's name. `error`: median relative error on stacks that were held out of the
-    calibration.
+    """The virtual time in seconds that the CPU work of an endpoint takes: `syscall_s` for each system call, `fault_s`
+    for each page fault, and `factor` for each second of the host's CPU time in user code. Before the CPU time is
+    multiplied, `trap_s` is subtracted for each entry into user code, because this time is the cost of the guest's
+    kernel itself.
+
+    `host`: the CPU's name. `error`: the median relative error for stacks that were not used in the calibration.
     """
 
     syscall_s: float
@@ -42,7 +45,7 @@ class CpuModel:
         return ",".join(str(round(number)) for number in numbers)
 
     def save(self, path: Path) -> None:
-        """Write the model to `path`, replacing an older one."""
+        """Write the model to `path`. An older model is replaced."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".new")
         partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
@@ -78,12 +81,13 @@ def host_cpu() -> str:
 
 
 def charge_of(mode: str, path: Path) -> str:
-    """The guest's charge of a mode. `path`: the file of the calibration. Raises UsageError as `CpuModel.load`."""
+    """The charge for the guest in this mode. `path`: the file of the calibration. Raises UsageError as `CpuModel.load`
+    does."""
     if mode == CALIBRATED:
         return CpuModel.load(path).charge
     return _MEASURE_ONLY if mode == MEASURED else ""
 
 
 def mode_of(charge: str) -> str:
-    """The mode that a recorded charge belongs to."""
+    """The mode to which a recorded charge belongs."""
     return {"": NONE, _MEASURE_ONLY: MEASURED}.get(charge, CALIBRATED)

@@ -1,4 +1,4 @@
-"""Reads and validates emulated-links.json: links that a user declares, with the fields of built-in links."""
+"""Reads and validates emulated-links.json. In this file, users declare links with the same fields as built-in links."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of fol
 
 
 class _Segment(BaseModel):
-    """One stretch of a link. `forward` carries the download, `return` its ACKs."""
+    """One segment of a link. `forward` carries the download, `return` carries the client's ACKs."""
 
     model_config = ConfigDict(extra="forbid")
     forward: Direction
@@ -27,7 +27,8 @@ class _Segment(BaseModel):
 
 
 class _Link(BaseModel):
-    """One segment, or two: satellite, then ground. `source`: where the parameters come from."""
+    """A link with one segment, or with two: first the satellite segment, then the ground segment. `source`: the source
+    of the parameters."""
 
     model_config = ConfigDict(extra="forbid")
     segments: list[_Segment] = Field(min_length=1, max_length=2)
@@ -36,7 +37,7 @@ class _Link(BaseModel):
 
 
 class _File(BaseModel):
-    """emulated-links.json."""
+    """The content of emulated-links.json."""
 
     model_config = ConfigDict(extra="forbid")
     schema_: Whole = Field(alias="schema", ge=1, le=EMULATED_LINKS_SCHEMA)
@@ -49,8 +50,8 @@ def emulated_links_schema() -> dict[str, Any]:
 
 
 def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
-    """The declared links by name; none when the file is missing. Raises UsageError with the file, the field and the
-    fault."""
+    """The links of the file by name; empty when the file is missing. Raises UsageError with the file, the field and the
+    mistake."""
     if not path.exists():
         return {}
     links = {}
@@ -69,7 +70,8 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
 
 
 def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
-    """The built-in links and those of the file. Raises UsageError for a name that both have."""
+    """The built-in links and the links of the file. Raises UsageError when a link of the file has the name of a
+    built-in link."""
     declared = load_emulated_links(path)
     for name in declared:
         if name in LINKS:

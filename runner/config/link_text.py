@@ -1,6 +1,7 @@
-"""`--link rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp`: a link that is written on the command line. Pure.
+"""Parses a link that is written on the command line: `--link rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp`. Pure.
 
-A value counts for both directions, or FORWARD/RETURN gives one for each. A second segment, the ground, follows a `;`.
+A single value is for both directions; FORWARD/RETURN has one value for each direction. A second segment, which is the
+ground segment, is written after a `;`.
 """
 
 import re
@@ -18,7 +19,7 @@ EXAMPLE = "rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp"
 _SOURCE = "written on the command line"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # as in links.json: the name becomes a part of folder names
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE]-?\d+)?)\s*([A-Za-z%/]*)")
-_LARGEST = 10**15  # most digits of a number: int() of a huge Decimal may take very long
+_LARGEST = 10**15  # largest number: int() of a much larger Decimal may take very long
 _RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "us": Decimal("0.000001")}
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "KiB": 2**10, "MiB": 2**20}
@@ -27,12 +28,12 @@ Parser = Callable[[str], Any]
 
 
 def is_link_text(text: str) -> bool:
-    """Whether a value of `--link` describes a link; otherwise it names links."""
+    """True when a value of `--link` describes a link; False when it consists of names of links."""
     return "=" in text
 
 
 def parse_link(text: str) -> Link:
-    """The link of such a text. Raises UsageError with one sentence that says what to write."""
+    """The link that the text describes. Raises UsageError with one sentence about the correct form."""
     parts = text.split(";")
     if len(parts) > 2:
         raise UsageError(f"--link '{text}': a link has one segment, or two: satellite;ground.")
@@ -50,7 +51,7 @@ def parse_link(text: str) -> Link:
 
 
 def _pairs(part: str, text: str) -> dict[str, str]:
-    """KEY → VALUE of one segment."""
+    """The values of one segment by key."""
     pairs: dict[str, str] = {}
     for word in part.split(","):
         key, equals, value = (piece.strip() for piece in word.partition("="))
@@ -90,7 +91,8 @@ def _direction(values: dict[str, Any]) -> Direction:
 
 
 def _segment_name(pairs: Mapping[str, str]) -> str:
-    """`50M-5M-300ms-loss0.001-1bdp`: every parameter, so that two links never share a name."""
+    """A name such as `50M-5M-300ms-1bdp-loss0.001`. It has every parameter, so that different links never have the same
+    name."""
     bare = ("rate", "delay", "queue")
     words = []
     for key in (*bare, *sorted(set(pairs) - set(bare))):
@@ -101,7 +103,7 @@ def _segment_name(pairs: Mapping[str, str]) -> str:
 
 
 def _canonical(key: str, text: str) -> str:
-    """One spelling for each value: without `%`, which is special in URLs, and without blanks."""
+    """The value in one standard spelling. It has no `%`, which has a special meaning in URLs, and no blanks."""
     value = _KEYS[key](text)
     if isinstance(value, Queue):
         return text.replace(" ", "")
@@ -166,7 +168,7 @@ def _queue(text: str) -> Queue:
 
 
 _PARSERS: dict[str, Parser] = {"fraction": _fraction, "seconds": _seconds, "packets": _packets}
-# Impairments that are one number.
+# The impairments that are single numbers, with their units.
 _UNITS = {
     about.name: about.metadata["unit"] for about in fields(LinkImpairments) if about.metadata and about.default == 0
 }

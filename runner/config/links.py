@@ -1,4 +1,4 @@
-"""Reads and validates links.json: hosts that are reached over SSH, and the real links that lead to them."""
+"""Reads and validates links.json: hosts that are reached over SSH, and the real links to these hosts."""
 
 import ipaddress
 import os
@@ -25,7 +25,7 @@ LINKS_SCHEMA = 1
 _EXAMPLE = "links.example.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of cases and folders
 _ABBREVIATION = re.compile(r"[A-Za-z0-9.-]{0,8}")
-_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16, with the final zero byte
+_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16, including the final zero byte
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _THIS_HOST = "this host"
 
@@ -34,9 +34,10 @@ Rate = Annotated[Whole, Field(gt=0, le=10**12, description="bit/s")]
 
 
 class _Host(BaseModel):
-    """A host with a Docker Engine that `ssh` leads to: `ssh://USER@ADDRESS:PORT`, IPv6 addresses in brackets.
+    """A host with a Docker Engine. `ssh`: its URL, `ssh://USER@ADDRESS:PORT`, with an IPv6 address in brackets.
 
-    `host_key`: a line of `ssh-keyscan`, without the name. `key`: the private key; without it the SSH agent is used.
+    `host_key`: a line of `ssh-keyscan` without the host's name. `key`: the private key; without it, the SSH agent is
+    used.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -48,10 +49,9 @@ class _Host(BaseModel):
 
 
 class _Link(BaseModel):
-    """A link to `client`, a name in `hosts`. `server`: also a name in `hosts`; without it, the server runs on the
-    runner's host.
+    """A real link. `client` and `server` are names in `hosts`. Without `server`, the server runs on the runner's host.
 
-    Data rates as advertised, in bit/s; budgets in bytes of IP packets, both directions together.
+    Data rates are in bit/s, as advertised. Budgets are in bytes of IP packets of both directions together.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -78,7 +78,7 @@ class _Link(BaseModel):
 
 
 class _File(BaseModel):
-    """links.json."""
+    """The content of links.json."""
 
     model_config = ConfigDict(extra="forbid")
     schema_: Whole = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
@@ -100,7 +100,7 @@ def load_links(path: Path = LINKS) -> dict[str, RealLink]:
 
 
 def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[RealLink, ...]:
-    """The named links, each once. Raises UsageError with the choices."""
+    """The named links, without repetition. Raises UsageError with the choices."""
     requested = dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip())
     for name in requested:
         if name not in links:
@@ -115,7 +115,8 @@ def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[Re
 
 
 def _refuse_shared_ports(links: tuple[RealLink, ...]) -> None:
-    """Raise UsageError when two links share a UDP port of one host, because links run at the same time."""
+    """Raise UsageError when two links have the same UDP port on the same host, because jobs run over all links at the
+    same time."""
     taken: dict[tuple[str, int], RealLink] = {}
     for link in links:
         where = link.server.name if link.server else _THIS_HOST
@@ -257,7 +258,7 @@ def _require_addresses(where: str, entry: _Link) -> None:
 
 
 def _require_open_hours(where: str, spans: Iterable[str]) -> None:
-    """Raise UsageError for a malformed span, and for quiet hours that cover the whole day."""
+    """Raise UsageError for quiet hours in a wrong form, and for quiet hours that cover the whole day."""
     pauses = []
     for span in spans:
         try:

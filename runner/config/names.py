@@ -1,4 +1,4 @@
-"""Resolves names and values of options. Errors list the choices."""
+"""Resolves names and values of options. Error messages list the choices."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -7,12 +7,13 @@ from runner.errors import UsageError
 
 
 def split(names: Iterable[str]) -> list[str]:
-    """Names given as `--x a --x b` or `--x a,b`."""
+    """The single names of an option that is written as `--x a --x b` or `--x a,b`."""
     return [part.strip() for name in names for part in name.split(",") if part.strip()]
 
 
 def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: str) -> tuple[str, ...]:
-    """The named choices in their order; all when no name is given. Raises UsageError with the choices."""
+    """The named choices, in the order of `choices`; all choices when there is no name. Raises UsageError with the
+    choices."""
     texts = list(texts)
     requested = split(texts)
     if texts and not requested:
@@ -26,7 +27,8 @@ def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: st
 
 
 def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
-    """The values of an option; empty without the option. `all` must be the only value. Raises UsageError."""
+    """The values of an option; empty when the option is not used. `all` can't be combined with other values. Raises
+    UsageError."""
     texts = split(arguments)
     if arguments and not texts:
         raise UsageError(f"{option} has no value: write {option} {example}.")

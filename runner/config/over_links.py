@@ -1,4 +1,4 @@
-"""Real links as cases: the measurement of each link. Pure."""
+"""Makes a case, a measurement, for each real link. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,8 +14,8 @@ from testcases.measurements import measurement
 
 
 def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
-    """The catalogue with a measurement for each link: the declared one with the link's name, or one made from
-    links.json."""
+    """The catalogue with a measurement for each link. A measurement that is declared with the link's name is kept. For
+    other links a measurement is made from links.json."""
     cases = dict(catalog.cases)
     for link in links:
         if link.name in catalog.cases:
@@ -36,7 +36,7 @@ def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
 
 
 def measurement_of(link: RealLink) -> Case:
-    """A measurement of 10 MiB over this link, with the iterations in links.json."""
+    """A measurement of 10 MiB over this link, with the number of iterations in links.json."""
     access = " ".join(filter(None, (link.provider, link.tariff))) or link.name
     return measurement(
         name=link.name,
@@ -54,8 +54,8 @@ def measurement_of(link: RealLink) -> Case:
 
 
 def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
-    """The declaration of a recorded case, to judge a job again; None when it was deleted. A measurement of a real link
-    is made from the record, because this host's links.json may not have the link.
+    """The declaration of a recorded case, which is needed to judge a job again; None when the declaration was deleted.
+    A measurement of a real link is made from the record, because this host's links.json may not have the link.
     """
     case = cases.get(record.declared or record.case)
     if case is not None:
@@ -78,6 +78,6 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
 
 
 def real_record(link: RealLink, *, name: str = "") -> LinkRecord:
-    """A real link as `run.json` keeps it: only its advertised data rates are known before a job."""
+    """A real link as `run.json` stores it. Only its advertised data rates are known before a job."""
     forward, return_ = (LinkParameters.advertised(rate) for rate in (link.forward_rate, link.return_rate))
     return replace(LinkRecord.single(name or link.name, forward, return_), real=RealLinkRecord.of(link))

@@ -1,4 +1,5 @@
-"""Turns cases × sizes × links × losses, from options or from a stored run, into declarations and records. Pure."""
+"""Makes declarations and records from cases × sizes × links × losses, which come from options or from a stored run.
+Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,9 +21,12 @@ _SMALLEST, _LARGEST = 1000, 1e9  # bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A declared case with the changes of a user. `size` in bytes, None: as declared. `link` empty: the case's own.
-    `loss`: a fraction in both directions of the satellite segment, 0: as the link is declared. `beside`: the second
-    flow, empty: the case's own, if any."""
+    """A declared case with the user's changes.
+
+    `size`: bytes; None: the declared size. `link`: the name of a link; empty: the case's own link. `loss`: a fraction
+    in both directions of the satellite segment; 0: the declared loss of the link. `beside`: the second flow; empty: the
+    declared second flow, if the case has one.
+    """
 
     declared: str
     size: int | None = None
@@ -57,7 +61,7 @@ class Question:
     def record(
         self, cases: Mapping[str, Case], emulated: Mapping[str, LinkRecord], real: Mapping[str, RealLink]
     ) -> CaseRecord:
-        """The question over its link. Raises UsageError when the case can't run over that link."""
+        """The record of the question's case over its link. Raises UsageError when the case can't run over that link."""
         case = self.case(cases)
         record, link_name = case.record(), case.link.name.lower()
         if case.is_real:
@@ -80,8 +84,8 @@ class Question:
 
 
 def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseRecord:
-    """The record with a description of its real size and link. `sized`, `other_link`: True when the size or the link is
-    not the declared one."""
+    """The record with a description of its actual size and link. `sized`: True when the size is not the declared size.
+    `other_link`: True when the link is not the declared link."""
     size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
     if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK:
         beside = f", beside {record.beside}" if record.beside else ""
@@ -91,7 +95,7 @@ def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseReco
 
 
 def _size(size: int) -> str:
-    """`10 MiB`; a decimal multiple as the user wrote it: `2 MB`."""
+    """The size in the more readable unit: `10 MiB`, or `2 MB` for a multiple of a decimal unit only."""
     if size % KIB:
         for factor, unit in ((10**6, "MB"), (10**3, "kB")):
             if size % factor == 0:
@@ -100,7 +104,7 @@ def _size(size: int) -> str:
 
 
 def _of_link(link: LinkRecord) -> str:
-    """`20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss`; of a real link, its advertised data rates."""
+    """`20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss`; for a real link, only its advertised data rates."""
     satellite = link.satellite
     forward, return_ = (format_data_rate(way.data_rate) for way in (satellite.forward, satellite.return_))
     rates = f"{forward} both ways" if forward == return_ else f"{forward} forward, {return_} return"
@@ -113,7 +117,8 @@ def _of_link(link: LinkRecord) -> str:
 
 
 def _emulated(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
-    """The emulated link of a question of a stored run. Raises UsageError when it is no longer declared."""
+    """The emulated link with this name. Raises UsageError when a stored run has the link and it is no longer
+    declared."""
     if name not in links:
         raise UsageError(f"--link: the run has a link '{name}' that is no longer declared: write it again with --link.")
     return links[name]
@@ -130,7 +135,7 @@ def _require_other_link(case: Case, question: Question) -> None:
 
 
 def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
-    """The record with `loss` in both directions of the satellite segment."""
+    """The link with `loss` in both directions of the satellite segment. Raises UsageError for a real link."""
     if link.real is not None:
         raise UsageError(
             f"--loss {loss:g}: a real link can't be given losses, and {link.name} is real: leave out --loss or --link."
@@ -145,7 +150,7 @@ def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The parsed options that change cases. Empty: not named. `sizes` None: `all`."""
+    """The parsed options that change cases. An option that is not used is empty. `sizes` is None for `all`."""
 
     links: tuple[str, ...] = ()
     sizes: tuple[int, ...] | None = ()
@@ -163,7 +168,8 @@ class Asked:
         warm: bool,
         besides: tuple[str, ...] = (),
     ) -> "Asked":
-        """`links` and `besides` are resolved names. Raises UsageError for an invalid size or loss."""
+        """Parse sizes and losses. `links` and `besides` are resolved names already. Raises UsageError for an invalid
+        size or loss."""
         return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm, besides=besides)
 
     def new(self, cases: Iterable[Case]) -> list[Question]:
@@ -182,8 +188,8 @@ class Asked:
         ]
 
     def more(self, cases: Iterable[Case], stored: Iterable[Question]) -> dict[Question, Question | None]:
-        """The questions of a stored run, each with the stored question from which it comes (None: a new case). Options
-        that are not named keep the run's sizes, links, losses and warm rounds.
+        """The questions of an extended run, each with the stored question from which it comes, or None for a new case.
+        For options that are not used, the run's sizes, links, losses, warm rounds and second flows stay the same.
         """
         cases, stored = list(cases), list(stored)
         self._require_sense(cases)
@@ -228,7 +234,7 @@ class Asked:
 
 
 def _place(question: Question) -> Question:
-    """The link, loss and second flow of a stored question, for a new case of its run."""
+    """A question with only the link, loss and second flow of a stored question. A new case of the run gets these."""
     return Question(declared="", link=question.link, loss=question.loss, beside=question.beside)
 
 

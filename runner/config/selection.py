@@ -1,4 +1,4 @@
-"""The user's selection: servers, clients, middleboxes, cases over their links, iterations."""
+"""The user's selection: servers, clients, middleboxes, cases over their links, numbers of iterations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,15 @@ class Selection:
 
     servers: tuple[str, ...]
     clients: tuple[str, ...]
-    vias: tuple[str, ...] = ("",)  # empty: no middlebox
+    vias: tuple[str, ...] = ("",)  # an empty name: no middlebox
     cases: tuple[str, ...]
-    iterations: int | None = None  # None: the number in `counts`, or the one that the case declares
-    counts: Mapping[str, int] = field(default_factory=dict)  # iterations that a stored run has, by case
+    iterations: int | None = None  # None: the number in `counts`, or the declared number of the case
+    counts: Mapping[str, int] = field(default_factory=dict)  # number of iterations in a stored run, by case
 
 
 def iterations_of(selection: Selection, case: CaseRecord) -> int:
-    """The iterations of a case: `--iterations` for measurements; a test case has its declared number, 1 by default."""
+    """The number of iterations of a case. A case that declares one iteration has one. Other cases have the number of
+    `--iterations`; without this option, the number of the stored run or the declared number."""
     if case.iterations == 1:
         return 1
     return selection.iterations or selection.counts.get(case.name, case.iterations)

@@ -1,4 +1,4 @@
-"""Parses `--variant STACK:NAME=VALUE,…`, checks it against the catalogue, and puts each variant beside its stack."""
+"""Parses `--variant STACK:NAME=VALUE,…`, checks it with the catalogue, and adds each variant after its stack."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -23,15 +23,15 @@ _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested variants, each once: those of stacks, and those of middleboxes by name."""
+    """The requested variants without repetition: the variants of stacks, and the variants of middleboxes by name."""
 
     stacks: tuple[Variant, ...]
     middleboxes: Mapping[str, Middlebox]
 
     @classmethod
     def parse(cls, texts: Iterable[str], catalog: Catalog, selection: Selection) -> "Asked":
-        """Parse the values of `--variant`. A name of both a stack and a middlebox means the selected one. Raises
-        UsageError for a parameter that a stack or middlebox lacks, and for a name that is selected as both.
+        """Parse the values of `--variant`. When a stack and a middlebox have the same name, the name means the one that
+        is selected. Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks.
         """
         stacks: dict[Variant, None] = {}
         boxes: dict[str, Middlebox] = {}
@@ -51,7 +51,8 @@ class Asked:
 
 
 def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
-    """A middlebox with other parameters, from `NAME:KNOB=VALUE,…`. Raises UsageError for a knob that it lacks."""
+    """The variant of a middlebox that `NAME:KNOB=VALUE,…` describes. Raises UsageError for a knob that the middlebox
+    lacks."""
     name, colon, rest = text.partition(":")
     if not colon or not rest.strip():
         raise _wrong(text, f"{_BOX_EXAMPLE}.")
@@ -63,8 +64,8 @@ def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
 
 
 def sweep(text: str) -> list[str]:
-    """One text for each combination of the values between slashes: `qpep:IW=10/32,CCA=bbr` makes two variants. Free
-    text and quoted values may contain slashes.
+    """One text for each combination of the values that are separated by slashes: `qpep:IW=10/32,CCA=bbr` makes two
+    variants. In free text and in quoted values, slashes are normal characters.
     """
     stack, colon, rest = text.partition(":")
     choices = []
@@ -76,9 +77,10 @@ def sweep(text: str) -> list[str]:
 
 
 def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
-    """Parse one variant of a stack. Raises UsageError, with the choices, for an unknown stack, parameter or value. A
-    value with a comma, a quote or spaces at its ends needs double quotes, in which a backslash makes the next character
-    plain.
+    """Parse one variant of a stack. Raises UsageError, with the choices, for an unknown stack, parameter or value.
+
+    A value with a comma, with a quote, or with spaces at its beginning or end must be in double quotes. Inside the
+    quotes, the character after a backslash has no special meaning.
     """
     stack, colon, rest = text.partition(":")
     if not colon or not rest.strip():
@@ -91,8 +93,8 @@ def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
 
 
 def assignments(text: str, rest: str, names: Collection[str], *, unknown: str, example: str) -> dict[str, str]:
-    """The values by name in `NAME=VALUE,…`, which is the `rest` of a variant's `text`. Raises UsageError for a name
-    that isn't in `names` (with the text `unknown`), is repeated, or has no value.
+    """The values by name from `NAME=VALUE,…`, which is the part `rest` of a variant's `text`. Raises UsageError for a
+    name that is repeated or has no value, and, with the text `unknown`, for a name that isn't in `names`.
     """
     parameters: dict[str, str] = {}
     for part in split_values(text, rest):
@@ -109,7 +111,7 @@ def assignments(text: str, rest: str, names: Collection[str], *, unknown: str, e
 
 
 def taken(text: str, name: str, knob: Knob, value: str) -> str:
-    """`value` in the form that the image gets. Raises UsageError with the values that `name` takes."""
+    """`value` in the form that the image gets. Raises UsageError, with the allowed values, when it isn't allowed."""
     plain = knob.read(value)
     if plain is None:
         raise _wrong(text, f"{name} is {knob}, not '{value}'.")
@@ -127,7 +129,7 @@ def _choices(name: str, choices: Iterable[str]) -> str:
 
 
 def split_values(text: str, rest: str) -> list[str]:
-    """The parts between commas that are not quoted."""
+    """The parts of `rest` between commas. Commas inside double quotes don't separate parts."""
     parts, quoted, escaped = [""], False, False
     for character in rest:
         if escaped or character != "," or quoted:
@@ -168,7 +170,7 @@ def _checked(text: str, stack: Implementation, name: str, value: str) -> str:
 
 
 def doubts(variant: Variant, stack: Implementation) -> list[str]:
-    """Reasons to doubt that the variant works, a sentence each. The variant is not refused."""
+    """Reasons to doubt that the variant works, one sentence for each reason. The variant is not refused."""
     parameters = dict(variant.parameters)
     sentences = []
     if "IW" in parameters and not stack.initial_window_settable:
@@ -180,17 +182,17 @@ def doubts(variant: Variant, stack: Implementation) -> list[str]:
 
 @dataclass(frozen=True)
 class Placed:
-    """A catalogue with the variants, and the selection with them beside their stacks."""
+    """The catalogue with the variants, and the selection with each variant after its stack or middlebox."""
 
     catalog: Catalog
     selection: Selection
 
 
 def place(catalog: Catalog, selection: Selection, requested: Asked) -> Placed:
-    """Put each variant of a middlebox after it, and each variant of a stack after its stack.
+    """Add each variant of a middlebox after the middlebox, and each variant of a stack after the stack.
 
-    A stack's variant gets the roles in which its stack was selected and in which it differs from it. Raises UsageError
-    for a variant that then has no role.
+    A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
+    Raises UsageError for a variant that has no such role.
     """
     middleboxes = {**catalog.middleboxes, **requested.middleboxes}
     families = [via for via in selection.vias if not via or not middleboxes[via].variant_of]
@@ -222,7 +224,7 @@ def place(catalog: Catalog, selection: Selection, requested: Asked) -> Placed:
 
 
 def _beside(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
-    """`names` with the variant after its stack and that stack's other variants."""
+    """The names with the variant's name after its stack and after the other variants of that stack."""
     if variant.name in names:
         return names
     stem = re.compile(rf"{re.escape(variant.stack)}(\+[a-z-]+=.*)?")  # a stack's own name may contain a plus
@@ -231,7 +233,7 @@ def _beside(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
 
 
 def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) -> Catalog:
-    """The catalogue with the variant as an entry of its own: the same image, other parameters."""
+    """The catalogue with an entry for the variant, which has the image of its stack and other parameters."""
     before = catalog.implementations.get(variant.name)
     entry = replace(
         catalog.implementations[variant.stack],
@@ -246,7 +248,7 @@ def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) ->
 
 
 def with_variants_of(catalog: Catalog, run: Run) -> Catalog:
-    """The catalogue with the variants that a run holds, so that it goes on without naming them again."""
+    """The catalogue with the variants of a run, so that users need not name them again to resume the run."""
     boxes = {name: box for name, box in run.middleboxes.items() if box.variant_of in catalog.middleboxes}
     catalog = replace(catalog, middleboxes={**catalog.middleboxes, **boxes})
     for record in run.implementations.values():

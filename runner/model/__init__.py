@@ -1,2 +1,2 @@
-"""The nouns of the project as frozen types. They use only the standard library, and compute only from their own
-fields."""
+"""The terms of the project as frozen types. They need no library besides Python's own, and their methods compute only
+from their own fields."""

@@ -1,4 +1,4 @@
-"""The files of a job under fixed names, and the record of how they were made."""
+"""The files of a job under fixed names, and the harness's record of the job."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,24 +16,25 @@ class EndpointRecord:
 
     image: str
     image_id: str
-    exit_code: int | None = None  # None: it never started, or was still running when the job ended
-    timed_out: bool = False  # killed because the case's time-out had passed
+    exit_code: int | None = None  # None: the container never started, or was still running when the job ended
+    timed_out: bool = False  # True: it was killed because the case's time-out had passed
     oom_killed: bool = False
-    stopped_by_us: bool = False  # the server by SIGTERM, or the client after its server's end: no verdict then
-    output_flooded: bool = False  # killed because it printed more than the limit
+    stopped_by_us: bool = False  # True, no verdict: the server ended by SIGTERM, or the client after the server's end
+    output_flooded: bool = False  # True: it was killed because it printed more than the limit
     started: float | None = None  # seconds since the job began
     ended: float | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    cpu_s: float = 0.0  # CPU seconds at the last measurement (every 2 s); 0 for a shorter life
-    throttled_s: float = 0.0  # the engine's CPU throttling; above the limit the job is disturbed
-    cpu_pressure: float | None = None  # share of its life, until that measurement, in which it waited for a CPU
-    skipped_files: tuple[str, ...] = ()  # members of its folders that were not copied out: links, devices, over budget
+    cpu_s: float = 0.0  # CPU seconds until the last measurement (one every 2 s); 0 when it ended before the first one
+    throttled_s: float = 0.0  # seconds of CPU throttling by the engine; above the limit the job is disturbed
+    cpu_pressure: float | None = None  # share of its time until the last measurement in which it waited for a CPU
+    skipped_files: tuple[str, ...] = ()  # files that were not copied from its folders: links, devices, over the limit
     volumes_full: tuple[str, ...] = ()  # folders whose quota was used up, such as `/logs`
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """One requested file, compared when the harness collected it. Sizes in bytes; `received` None: missing."""
+    """One requested file. The harness compared it with the server's file. Sizes are in bytes; `received` is None when
+    the file is missing."""
 
     name: str
     size: int
@@ -48,24 +49,24 @@ class GuestEvidence:
     kernel: str  # version of the guest's kernel
     epoch_unix_s: int  # virtual time when the guest booted
     seed: int
-    charge: str = ""  # virtual time that endpoints pay for work (guest/README.md); empty: none
-    virtual_s: float = 0.0  # virtual seconds of the guest's life
+    charge: str = ""  # virtual time that the endpoints' CPU work takes (guest/README.md); empty: no time
+    virtual_s: float = 0.0  # virtual seconds from the guest's start to its end
     host_s: float = 0.0  # seconds that the guest ran on this host
-    cpu_s: float = 0.0  # CPU seconds of this host
+    cpu_s: float = 0.0  # CPU seconds that the guest used on this host
     memory_left: int = 0  # free bytes of the guest's memory at the end
     work: dict[str, dict[str, float]] = field(default_factory=dict)  # by role: syscalls, faults, cpu_s
-    least_s: float = 0.0  # shortest stay of an endpoint in user code; 0: CPU work was not measured
-    captures: dict[str, str] = field(default_factory=dict)  # SHA-256 of each capture, by the endpoint next to it
+    least_s: float = 0.0  # shortest uninterrupted time of an endpoint in user code; 0: CPU work was not measured
+    captures: dict[str, str] = field(default_factory=dict)  # SHA-256 of each capture, by the nearest endpoint
 
     @property
     def speed(self) -> float:
-        """Guest seconds per host second."""
+        """Virtual seconds of the guest per second of the host."""
         return self.virtual_s / self.host_s if self.host_s else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """`evidence.json`: the harness' record of a job, for judges, beside captures, key logs and qlogs."""
+    """`evidence.json`: the harness's record of a job. A judge reads it together with captures, key logs and qlogs."""
 
     schema: int = EVIDENCE_SCHEMA
     started_unix_s: float
@@ -79,22 +80,23 @@ class Evidence:
     server_ready: bool | None  # None: readiness was not checked
     server_udp_ports: tuple[int, ...] = ()  # UDP ports of a server that did not become ready
     files: tuple[FileRecord, ...]
-    flooded: bool = False  # the harness ended the job, because the files don't explain so many packets on the link
+    flooded: bool = False  # True: the harness ended the job, because it had far more packets than the files need
     extra_files: tuple[str, ...] = ()  # files in /downloads that were never requested
     capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
     host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     real_link: RealLinkEvidence | None = None  # for a job over a real link, which has no simulator
-    via: Middlebox | None = None  # the middlebox on the way
-    content_seed: int | None = None  # parts of the served files, for which a judge searches on the link
+    via: Middlebox | None = None  # the middlebox between client and server
+    content_seed: int | None = None  # seed of the served files, for whose contents a judge searches on the link
     guest: GuestEvidence | None = None  # for a job in virtual time
     host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: the runner's own host
     error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
 
     @property
     def endpoint_pressures(self) -> dict[Role, float]:
-        """By endpoint: `cpu_pressure` times the CPUs that it used, because waiting matters only for an endpoint with
-        work. Empty when unknown, and with a middlebox, whose own work loads the host.
+        """By endpoint: `cpu_pressure` times the number of CPUs that the endpoint used. The factor is there because
+        waiting matters only for an endpoint that has work. Endpoints with unknown pressure are left out. With a
+        middlebox the result is empty, because the middlebox's own work loads the host.
         """
         if self.via is not None:
             return {}
@@ -132,15 +134,15 @@ class Artifacts:
 
     @property
     def client_capture(self) -> Path:
-        """The capture at the client's end of the link or, with boxes on the way, of its own network. It is a pcapng
-        file with the job's secrets, if that could be written; otherwise the original capture.
+        """The capture at the client: of the client's own network when there are boxes, otherwise of the client's end of
+        the link. It is a pcapng file with the job's secrets, or the original capture when that file does not exist.
         """
         at_client = self._capture("client", "client")
         return at_client if at_client.is_file() else self.link_captures[0]
 
     @property
     def server_capture(self) -> Path:
-        """The same at the server."""
+        """The capture at the server, with the same choice of file as for the client."""
         behind = self._capture("ground", "right")
         at_server = self._capture("server", "server")
         return next((path for path in (at_server, behind) if path.is_file()), self.link_captures[1])
@@ -183,5 +185,5 @@ class Artifacts:
 
     @property
     def attempts_log(self) -> Path:
-        """Why each earlier attempt of a repeated job did not count, with the output of the tools."""
+        """The log with the reason why each earlier attempt of a repeated job did not count, and the tools' output."""
         return self.folder / "attempts.log"

@@ -1,4 +1,4 @@
-"""A second flow beside a job's own, through the same bottleneck: its stacks and endpoints."""
+"""A second flow that shares the bottleneck with a job's own flow: its stacks and endpoints."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,14 +12,14 @@ _TCP_SERVER, _TCP_CLIENT = "nginx+h1", "curl+h1"
 
 
 class BesideRole(StrEnum):
-    """An endpoint of the second flow. The value is also the name of its namespace and of its folder."""
+    """An endpoint of the second flow. The value is also the name of the endpoint's namespace and folder."""
 
     CLIENT = "beside-client"
     SERVER = "beside-server"
 
     @property
     def role(self) -> Role:
-        """Its role in its own connection."""
+        """The endpoint's role in its connection."""
         return Role.CLIENT if self is BesideRole.CLIENT else Role.SERVER
 
 
@@ -34,7 +34,8 @@ class BesideFlow:
 
     @classmethod
     def of(cls, name: str) -> "BesideFlow":
-        """The flow for a value of `--beside`: TCP with a controller of the kernel, or a stack in both roles."""
+        """The flow for a value of `--beside`: TCP with a congestion controller of the kernel, or a stack in both
+        roles."""
         if name in _OVER_TCP:
             stacks = {BesideRole.SERVER: _TCP_SERVER, BesideRole.CLIENT: _TCP_CLIENT}
             return cls(stacks=stacks, wire_name="h1", over_tcp=True, parameters={"CCA": _OVER_TCP[name]})

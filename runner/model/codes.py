@@ -1,9 +1,9 @@
-"""The codes of findings and errors: what each means, whose matter it is, and what follows from it.
+"""The codes of findings and errors: the meaning of each code, its matter, and its consequences.
 
-A code is declared once. `result.json` and `evidence.json` carry codes; sentences beside them may change, codes are
-stable. Nothing follows from the findings of one case and from diagnoses, so a case (`CODES` of its module in
-`testcases`) and a detector (`PATTERNS` of its module in `runner/diagnose`) declare their codes themselves. Rules of the
-RFCs have ids of their own (`runner/judge/rules`).
+A code is declared once. `result.json` and `evidence.json` contain codes with sentences. The sentences may change; the
+codes stay the same. A code that only one case or one detector uses has no consequences, so it is declared there: in
+`CODES` of the case's module in `testcases`, or in `PATTERNS` of the detector's module in `runner/diagnose`. Rules of
+the RFCs have their own ids (`runner/judge/rules`).
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from enum import StrEnum
 
 
 class Matter(StrEnum):
-    """Whose matter a code is."""
+    """The matter of a code: the part that is responsible, or the reason why no part is."""
 
     ENDPOINT = "endpoint"  # an implementation broke a MUST or the contract
-    QUESTION = "question"  # the question did not arise: unsupported, or skipped
+    QUESTION = "question"  # the case could not be tested with this pair: unsupported, or skipped
     HARNESS = "harness"  # bentpipe, its host, a link or a remote host
-    IMAGE = "image"  # found by `check` before any job
+    IMAGE = "image"  # a fault of an image that `check` finds before any job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class Code:
     name: str
     matter: Matter
     meaning: str
-    again: bool = False  # of the harness: another attempt may succeed
-    silences: bool = False  # in `handshake`: the pair got no file through, so that every other case would fail likewise
+    again: bool = False  # True for codes of the harness after which another attempt may succeed
+    silences: bool = False  # True: with this code in `handshake` no file arrived, so every other case would fail, too
 
 
 def _codes(matter: Matter, meanings: dict[str, str], *, again: bool = False, silences: bool = False) -> list[Code]:
@@ -161,6 +161,7 @@ CODES = {
 
 
 def another_attempt_helps(name: str) -> bool:
-    """Whether a job that ended as an error with this code is worth another attempt. Unknown codes are."""
+    """True when another attempt of a job may succeed that ended as an error with this code. For codes of the harness it
+    depends on `Code.again`; for all other codes, also unknown ones, it is True."""
     code = CODES.get(name)
     return code is None or code.matter is not Matter.HARNESS or code.again

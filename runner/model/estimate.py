@@ -1,4 +1,4 @@
-"""The cost of jobs: seconds with one lane, and bytes on disk. Pure."""
+"""The estimated cost of jobs: seconds with one lane, and bytes on disk. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,28 +8,30 @@ from runner.model.job import Job
 from runner.model.run import CaseRecord, ClientKind, Kind
 
 REAL, VIRTUAL = "real", "virtual"  # clocks
-# Seconds per job beside the transfer: holders, wiring, readiness, tear-down. benchmarks/line.py measures it.
+# Seconds per job in addition to the transfer: the lane's containers and wiring, readiness of the server, tear-down.
+# benchmarks/line.py measures this value.
 _OVERHEAD = 2.0
-# The same of a job over a real link: probes of the link alone, SSH, files. benchmarks/real_link.py measures it.
+# The same for a job over a real link: probes before and after the transfer, SSH, files. benchmarks/real_link.py
+# measures this value.
 _REAL_OVERHEAD = 14.0
 _REAL_RTT = 0.6  # seconds, RTT of a geostationary satellite; a real link's RTT is unknown before its first job
-# A transfer over a clean link takes about this multiple of its lower bound: slow start and an average stack.
+# A transfer over a clean link takes about this multiple of its lower bound, because of slow start and average stacks.
 _TRANSFER_FACTOR = 1.6
-# A connection with one request, and what the loss of one of its flights costs it: the initial probe time-out, RFC 9002
-# §6.2.2, before there is a sample of the RTT.
+# The number of flights of a connection with one request, and the seconds that the loss of a flight costs: the initial
+# probe time-out (RFC 9002 §6.2.2), which holds until the first RTT sample.
 _FLIGHTS, _TIME_OUT = 4, 1.0
 _WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
-_DATAGRAM = 1200  # bytes, RFC 9000 §14: the least that every path carries
-# Bytes on disk, measured over 27 cases of five stacks; `python -m runner.benchmarks.disk RUN` shows how well they fit.
-_CAPTURES_PER_BYTE = 2.2  # both captures per byte of file: headers, ACKs, retransmissions
+_DATAGRAM = 1200  # bytes, RFC 9000 §14: every path carries datagrams of this size
+# Bytes on disk, measured over 27 cases of five stacks. `python -m runner.benchmarks.disk RUN` compares them with a run.
+_CAPTURES_PER_BYTE = 2.2  # bytes of both captures per byte of file, with headers, ACKs and retransmissions
 _CAPTURES_PER_CONNECTION = 25_000
 _CAPTURES_PER_FILE = 280  # bytes of a request
-_RECORDS = 185_000  # tables, series, evidence, logs of any job
+_RECORDS = 185_000  # tables, series, evidence and logs of a job, whatever its size
 _RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09, the simulator's list of packets 0.06
 _RECORDS_PER_FILE = 370
 
-# CPU seconds of this host for a job in a guest: its boot, each megabyte of files, each connection, each minute that
-# passes in it. Fitted to jobs of eight stacks over 29 cases, where the median error was a quarter.
+# CPU seconds of this host for a job in a guest: for the boot, for each megabyte of files, for each connection, and for
+# each minute of virtual time. They are fitted to jobs of eight stacks over 29 cases; the median error was a quarter.
 _GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.8, 0.025, 0.1
 _CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
 
@@ -38,14 +40,13 @@ MULTICONNECT = "multiconnect"  # wire name: a connection for each file
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The cost of a plan: seconds with one lane; bytes on disk without captures, of all captures, and of the
-    captures that `--keep-captures median` keeps when no job fails."""
+    """The estimated cost of a plan: time, and bytes on disk."""
 
-    seconds: float
+    seconds: float  # seconds with one lane
     guest_seconds: float  # seconds with one guest, on an idle core
-    records: int
-    captures: int
-    median_captures: int
+    records: int  # bytes on disk without captures
+    captures: int  # bytes of all captures
+    median_captures: int  # bytes of the captures that `--keep-captures median` keeps when no job fails
 
     def disk(self, keep_captures: str) -> int:
         """Bytes on disk with this value of `--keep-captures`, when no job fails."""
@@ -53,7 +54,7 @@ class Estimate:
 
 
 def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
-    """The sums over the jobs. The time is an estimate for average stacks: a slow server may take its whole time-out."""
+    """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case_link]
@@ -75,8 +76,8 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
 
 
 def best_clock(case: CaseRecord) -> str:
-    """The clock that suits the case: virtual for cases that mostly wait; real for cases that the CPU time of a slow
-    stack can limit, that take less time in a lane, or that guests can't run."""
+    """The better clock for the case. It is virtual for cases that mostly wait. It is real for a case that the CPU time
+    of a slow stack can limit, that takes less time in a lane, or that guests can't run."""
     binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
     cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
     refused = case.beside or case.forward.is_real or case.client is not ClientKind.STACK
@@ -91,13 +92,13 @@ def _in_guest(case: CaseRecord) -> float:
 
 
 def waits(case: CaseRecord) -> bool:
-    """True when jobs of the case mostly wait, for timeouts or for a distant peer, and so leave the CPU to other
-    jobs."""
+    """True when jobs of the case mostly wait for time-outs or for a distant peer, so that other jobs can use the
+    CPU."""
     return case.kind is Kind.TEST_CASE and sum(case.file_sizes) < _LITTLE and _transfer(case) > _WAITING
 
 
 def _transfer(case: CaseRecord) -> float:
-    """Seconds that the endpoints of an average pair take, connections one after the other."""
+    """The seconds that the endpoints of an average pair take, with one connection after the other."""
     rtt = _REAL_RTT if case.forward.is_real else case.link.rtt
     lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
     connections = _connections(case)
@@ -113,8 +114,8 @@ def _connections(case: CaseRecord) -> int:
 
 
 def _attainable(case: CaseRecord) -> float:
-    """Bit/s that a loss-based controller reaches: the data rate or, on a lossy link, the bound of Mathis et al. (1997).
-    With a second flow, half of the data rate."""
+    """The bit/s that a loss-based congestion controller reaches: the data rate or, with a second flow, half of it. On a
+    lossy link it is at most the bound of Mathis et al. (1997)."""
     forward, rtt = case.forward, case.link.rtt
     most = forward.data_rate / 2 if case.beside else float(forward.data_rate)
     if not forward.loss:

@@ -6,7 +6,7 @@ import socket
 
 
 def host_facts() -> dict[str, str]:
-    """The facts about this host for `run.json` or, on a worker, for results."""
+    """The facts about this host. They are stored in `run.json`; the facts about a worker's host in its results."""
     return {
         "name": socket.gethostname(),
         "system": platform.platform(),

@@ -1,13 +1,13 @@
-"""Impairments of a link besides delay, queueing and random loss. The simulator's document has the same names;
-sim/README.md describes each field. A new impairment is a field here, a class in sim/src/impairments.cc, and a counter
-in DirectionTruth (model/result.py).
+"""Impairments of a link besides delay, queueing and random loss. The simulator's configuration has the same names, and
+sim/README.md describes each field. A new impairment needs a field here, a class in sim/src/impairments.cc, and a
+counter in DirectionTruth (model/result.py).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-# Units of fields, and the largest values that the simulator takes.
+# Units of fields, and the largest values that the simulator accepts.
 FRACTION = {"unit": "fraction", "largest": 1.0}
 DELAY = {"unit": "seconds", "largest": 60.0}
 TIME = {"unit": "seconds", "largest": 86_400.0}
@@ -16,8 +16,8 @@ LEAST_MTU, LARGEST_MTU = 100, 65_535  # bytes
 
 
 class _InUnits:
-    """A base of types whose fields must be in the ranges of their units. Raises ValueError for other values and for
-    unknown fields."""
+    """A base class of types whose fields must be in the ranges of their units. Raises ValueError for other values. In
+    JSON, unknown fields are errors."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - not a field
 
@@ -34,7 +34,7 @@ class _InUnits:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkChange(_InUnits):
-    """New values of one direction from `time` seconds after its first UDP packet."""
+    """New values of one direction. They hold from `time` seconds after the direction's first UDP packet on."""
 
     time: float = field(metadata=TIME)
     delay: float = field(metadata=DELAY)  # one-way delay, seconds
@@ -44,19 +44,19 @@ class LinkChange(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkImpairments(_InUnits):
-    """Impairments of one direction. Fractions are of UDP packets; `()`, 0 and None switch an impairment off. Fields
-    with a unit can also be set with `--link` (runner/config/link_text.py).
+    """Impairments of one direction. Fractions are fractions of the UDP packets. `()`, 0 and None switch an impairment
+    off. Fields with a unit and one value can also be set with `--link` (runner/config/link_text.py).
     """
 
-    burst: int = field(default=0, metadata=PACKETS)  # longest run of losses, and of corruptions
-    loss_list: tuple[tuple[int, int], ...] = ()  # first and last of the packets that are lost, counted from 1
-    # probabilities per packet: good to bad, bad to good
+    burst: int = field(default=0, metadata=PACKETS)  # largest number of losses in a row, and of corruptions in a row
+    loss_list: tuple[tuple[int, int], ...] = ()  # ranges of lost packets: first and last number, counted from 1
+    # probabilities per packet of a change from the good to the bad state, and from the bad to the good state
     gilbert_elliott: tuple[float, float] | None = field(default=None, metadata=FRACTION)
-    corruption: float = field(default=0.0, metadata=FRACTION)  # a byte changes; delivered with a right checksum
-    jitter: float = field(default=0.0, metadata=DELAY)  # uniform from 0, added to the delay
-    reorder: float = field(default=0.0, metadata=FRACTION)  # share that is held back by reorder_delay
+    corruption: float = field(default=0.0, metadata=FRACTION)  # one byte is changed, the UDP checksum is corrected
+    jitter: float = field(default=0.0, metadata=DELAY)  # random time from 0 to this value, added to the delay
+    reorder: float = field(default=0.0, metadata=FRACTION)  # fraction of packets that are held back by reorder_delay
     reorder_delay: float = field(default=0.0, metadata=DELAY)
-    mark_packets: int = field(default=0, metadata=PACKETS)  # packets that leave at least this many waiting get CE
+    mark_packets: int = field(default=0, metadata=PACKETS)  # a packet gets CE when so many packets wait behind it
     changes: tuple[LinkChange, ...] = ()
 
     def __post_init__(self) -> None:
@@ -69,11 +69,11 @@ class LinkImpairments(_InUnits):
 
     @property
     def have_chance(self) -> bool:
-        """True when the seed decides the fate of packets."""
+        """True when the seed decides what happens to packets."""
         return bool(self.gilbert_elliott or self.corruption or self.jitter or self.reorder)
 
     def sentences(self) -> Iterator[str]:
-        """What happens, one phrase each, for people."""
+        """A phrase for each impairment, for people."""
         if self.loss_list:
             numbers = (f"{first}" if first == last else f"{first} to {last}" for first, last in self.loss_list)
             yield f"packets {', '.join(numbers)} lost"
@@ -96,7 +96,7 @@ class LinkImpairments(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class Outage(_InUnits):
-    """No packet passes in either direction. `start` in seconds after the first 1-RTT packet."""
+    """No packet passes in either direction for `duration` seconds. `start`: seconds after the first 1-RTT packet."""
 
     start: float = field(metadata=TIME)
     duration: float = field(metadata=TIME)
@@ -104,10 +104,10 @@ class Outage(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class MtuFall(_InUnits):
-    """Longer packets are dropped without an ICMP message (RFC 8899 §1.2). `start` in seconds after the first 1-RTT
-    packet."""
+    """From `start` on, packets longer than `size` are dropped without an ICMP message (RFC 8899 §1.2). `start`: seconds
+    after the first 1-RTT packet."""
 
-    size: int  # bytes of an IP packet that still passes
+    size: int  # bytes of the longest IP packet that still passes
     start: float = field(metadata=TIME)
 
     def __post_init__(self) -> None:
@@ -118,8 +118,8 @@ class MtuFall(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class Rebinding(_InUnits):
-    """A NAT before the client gives it another port or address. `first` in seconds after the first 1-RTT packet;
-    `every` in seconds, 0: once."""
+    """A NAT next to the client changes the client's port or address. `first`: time of the first change, in seconds
+    after the first 1-RTT packet. `every`: seconds between changes; 0: there is only one change."""
 
     what: str  # port or address
     first: float = field(metadata=TIME)
@@ -133,15 +133,15 @@ class Rebinding(_InUnits):
 
 @dataclass(frozen=True, kw_only=True)
 class PathImpairments(_InUnits):
-    """Impairments of both directions together."""
+    """Impairments that concern both directions together."""
 
     outage: Outage | None = None
     mtu_fall: MtuFall | None = None
     rebinding: Rebinding | None = None
-    overtaking: bool = False  # jitter may change the order
+    overtaking: bool = False  # True: jitter may change the order of packets
 
     def sentences(self) -> Iterator[str]:
-        """What happens, one phrase each, for people."""
+        """A phrase for each impairment, for people."""
         if self.outage:
             yield f"no packet for {self.outage.duration:g} s, {self.outage.start:g} s after the first 1-RTT packet"
         if self.mtu_fall:

@@ -1,4 +1,4 @@
-"""Server × client × via × link × case × iteration: the unit of work, and the only place that knows its folder."""
+"""A job, the unit of work: server × client × via × link × case × iteration. Only this module defines its folder."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class Job:
-    """One run of one pair in one case. `iteration` counts from 1.
+    """One iteration of one pair in one case. `iteration` counts from 1.
 
-    `via`: the middlebox on the way; empty for none. `link`: empty for the case's own link.
+    `via`: the middlebox; empty: no middlebox. `link`: the link; empty: the case's own link.
     """
 
     server: str
@@ -26,7 +26,7 @@ class Job:
 
     @property
     def client_via(self) -> str:
-        """`<client>[+via]`: the client with the middlebox, a column of the matrix."""
+        """`<client>[+via]`: the client with the middlebox, which is a column of the matrix."""
         return f"{self.client}+{self.via}" if self.via else self.client
 
     @property
@@ -36,12 +36,12 @@ class Job:
 
     @property
     def cell(self) -> str:
-        """`<server>_<client>[+via]/<case>[@link]`: the folder of all iterations."""
+        """`<server>_<client>[+via]/<case>[@link]`: the folder with the job and its other iterations."""
         return f"{self.server}_{self.client_via}/{self.case_link}"
 
     @property
     def path(self) -> Path:
-        """The job's folder relative to the run's: `<server>_<client>[+via]/<case>[@link]/<iteration>`."""
+        """The job's folder, relative to the run's folder: `<server>_<client>[+via]/<case>[@link]/<iteration>`."""
         return Path(self.cell) / str(self.iteration)
 
     @property
@@ -54,6 +54,6 @@ class Job:
 
 
 def job_seed(run_seed: int, job: Job) -> int:
-    """The seed of a job's link: 31 bits, the same whenever the job runs in this run."""
+    """The seed of a job's link, with 31 bits. It is the same for every attempt of the job in a run with this seed."""
     digest = hashlib.sha256(f"{run_seed}/{job}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

@@ -1,5 +1,5 @@
-"""The values that a variant's variable accepts, from a text such as `cubic|newreno`, `1..10000 packets` or
-`5s..1h`."""
+"""The values that a variable of a variant accepts. They are written as a text such as `cubic|newreno`,
+`1..10000 packets` or `5s..1h`."""
 
 import re
 from dataclasses import dataclass
@@ -16,20 +16,21 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """Allowed values: one of `words`, or a whole number or time from `low` to `high`. A time is written as `25ms`,
-    `8s`, `1.5m` or `1h`; a number without a unit is in ms.
+    """The allowed values: one of `words`, or a whole number or time from `low` to `high`. A time is written as `25ms`,
+    `8s`, `1.5m` or `1h`; a time without a unit is in ms.
     """
 
     text: str  # the text of its declaration
     words: tuple[str, ...] = ()
-    low: str = ""  # empty: words alone
+    low: str = ""  # empty: only words are allowed
     high: str = ""
     unit: str = ""  # unit of the numbers, for people
-    timed: bool = False
+    timed: bool = False  # True: `low` and `high` are times
 
     @classmethod
     def parse(cls, text: str) -> "Knob":
-        """Parse words and at most one range, separated by `|`. Raises ValueError for a text that has none of FORMS."""
+        """Parse words and at most one range, separated by `|`. Raises ValueError for a text in another form than in
+        FORMS."""
         *words, last = text.split("|")
         match = _RANGE.fullmatch(last)
         words += [] if match else [last]
@@ -50,7 +51,7 @@ class Knob:
         return knob
 
     def read(self, value: str) -> str | None:
-        """`value` in the form that the image gets, numbers without leading zeros; None when it isn't allowed."""
+        """`value` in the form that the image gets; None when it isn't allowed. Numbers have no leading zeros."""
         if value in self.words:
             return value
         if not self.low or not (_TIME if self.timed else _WHOLE).fullmatch(value):
@@ -60,7 +61,7 @@ class Knob:
         return value if self.timed else str(int(value))
 
     def _amount(self, value: str) -> float:
-        """Seconds of a time, else the number."""
+        """A time in seconds, or a number."""
         if not self.timed:
             return int(value)
         match = _TIME.fullmatch(value)
@@ -68,7 +69,7 @@ class Knob:
         return int(match[1]) * 1e-3 if match[1] else float(match[2]) * _SECONDS[match[3]]
 
     def __str__(self) -> str:
-        """For a sentence: `cubic or newreno`, `a number of packets, 1 to 10000`."""
+        """The allowed values as a part of a sentence: `cubic or newreno`, `a number of packets, 1 to 10000`."""
         kind = "a time" if self.timed else f"a number of {self.unit}" if self.unit else "a number"
         ranges = [f"{kind}, {self.low} to {self.high}"] if self.low else []
         return " or ".join((*self.words, *ranges))

@@ -14,7 +14,8 @@ _STRICT = {"extra": "forbid"}  # pydantic: unknown fields are errors
 
 @dataclass(frozen=True, kw_only=True)
 class Queue:
-    """The buffer in front of a direction. Exactly one of the fields is set; `Segment.queue_packets` resolves it."""
+    """The queue at the start of a direction. Exactly one of the fields is set. `Segment.queue_packets` converts it to
+    packets."""
 
     packets: int | None = None
     bytes: int | None = None
@@ -30,7 +31,7 @@ class Queue:
 
 @dataclass(frozen=True, kw_only=True)
 class Direction:
-    """One direction of a segment: data rate in bit/s of IP packets, one-way delay in seconds, loss as a fraction."""
+    """One direction of a segment: data rate of IP packets in bit/s, one-way delay in seconds, loss as a fraction."""
 
     data_rate: int
     delay: float
@@ -50,13 +51,14 @@ class Direction:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is lost or changed on purpose. Delays that change are a link's nature, as in orbit."""
+        """True when no packet is lost or changed on purpose. Parameters that change over time, as over a LEO satellite,
+        are allowed."""
         return not self.loss and replace(self.impairments, changes=()) == NO_LINK_IMPAIRMENTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One stretch of a link. `forward` carries the download towards the client, `return_` carries its ACKs."""
+    """One segment of a link. `forward` carries the download to the client, `return_` carries the client's ACKs."""
 
     forward: Direction
     return_: Direction
@@ -71,7 +73,7 @@ class Segment:
 
     @property
     def rtt(self) -> float:
-        """Both one-way delays in seconds, without queues and serialisation."""
+        """The sum of both one-way delays in seconds, without queues and serialisation."""
         return self.forward.delay + self.return_.delay
 
     @property
@@ -81,11 +83,11 @@ class Segment:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is lost or changed on purpose."""
+        """True when no packet is lost or changed on purpose."""
         return self.forward.is_clean and self.return_.is_clean and self.impairments == NO_PATH_IMPAIRMENTS
 
     def queue_packets(self, direction: Direction) -> int:
-        """The queue of a direction in packets of 1500 B, the unit of published matrices."""
+        """The queue of a direction in packets of 1500 B, which is the unit in published matrices."""
         queue = direction.queue
         if queue.packets is not None:
             return queue.packets
@@ -93,7 +95,7 @@ class Segment:
         return max(1, round(size / IP_PACKET))
 
     def record(self, name: str = "") -> SegmentRecord:
-        """The segment with every parameter resolved."""
+        """The segment as `run.json` stores it, with the queues in packets."""
         forward, return_ = (
             LinkParameters(
                 data_rate=direction.data_rate,
@@ -109,9 +111,10 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """An emulated link. The first of its one or two segments is the satellite's, at the client; the second the ground.
+    """An emulated link with one or two segments. The first segment is the satellite's, next to the client. The second
+    is the ground segment.
 
-    `source`: where the parameters come from, such as a table of a thesis. `note` is shown with the link.
+    `source`: the source of the parameters, such as a table of a thesis. `note` is shown with the link.
     """
 
     name: str
@@ -146,16 +149,16 @@ class Link:
 
     @property
     def rtt(self) -> float:
-        """Both ways through all segments in seconds, without queues and serialisation."""
+        """The RTT over all segments in seconds, without queues and serialisation."""
         return sum(segment.rtt for segment in self.segments)
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is lost or changed on purpose."""
+        """True when no packet is lost or changed on purpose."""
         return all(segment.is_clean for segment in self.segments)
 
     def record(self) -> LinkRecord:
-        """The link with every parameter resolved, as `run.json` keeps it."""
+        """The link as `run.json` stores it, with the queues in packets."""
         names = ("satellite", "ground") if len(self.segments) > 1 else ("",)
         segments = tuple(segment.record(name) for segment, name in zip(self.segments, names, strict=True))
         return LinkRecord(name=self.name, segments=segments, note=self.note)
@@ -163,7 +166,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class AdvertisedLink:
-    """A real link as it was bought, in bit/s. links.json says where its terminal is."""
+    """A real link with its advertised data rates in bit/s. links.json has the hosts at its ends."""
 
     name: str
     forward_rate: int
@@ -172,15 +175,15 @@ class AdvertisedLink:
 
     @property
     def rtt(self) -> float:
-        """0: unknown; each job measures it."""
+        """0, because the RTT is unknown before a job; each job measures it."""
         return 0.0
 
     @property
     def is_clean(self) -> bool:
-        """True: a real link has no configured impairment."""
+        """True, because a real link has no configured impairment."""
         return True
 
     def record(self) -> LinkRecord:
-        """The link as `run.json` keeps it."""
+        """The link as `run.json` stores it."""
         forward, return_ = (LinkParameters.advertised(rate) for rate in (self.forward_rate, self.return_rate))
         return LinkRecord.single(self.name, forward, return_)

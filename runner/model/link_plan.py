@@ -1,4 +1,4 @@
-"""One link's part of a plan: volume against budgets, and when it ends."""
+"""The part of a plan that runs over one real link: its volume, the link's budgets, and its end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from runner.units import format_size
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPlan:
-    """One link's part of a plan that begins now. Bytes of IP packets in both directions; seconds of jobs alone."""
+    """The part of a plan that runs over one link and begins now. Volumes are bytes of IP packets in both directions.
+    `seconds`: the time of the jobs, without quiet hours and waiting for budgets."""
 
     link: RealLink
     jobs: int
@@ -20,10 +21,10 @@ class LinkPlan:
     spent_month: int
     begins: datetime
     ends: datetime | None  # the end of the last job; None: the plan never fits into the budgets
-    first_day: int  # jobs within the budgets, before the run ends for the first time
-    broken: str  # the budget that ends the run first, "day" or "month"; empty: the budgets suffice
+    first_day: int  # number of jobs until a budget ends the run for the first time
+    broken: str  # the budget that ends the run first, "day" or "month"; empty: the budgets are large enough
     rests: bool  # True: quiet hours interrupt the plan
-    calls: int  # how often `run` must be called: a used-up budget ends a call
+    calls: int  # number of necessary calls of `run`: a used-up budget ends a call
 
     @property
     def sentences(self) -> Iterator[str]:

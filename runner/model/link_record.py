@@ -1,4 +1,4 @@
-"""A link as a job ran over it: one or more segments with two directions each, emulated or real. SI units."""
+"""A link as jobs ran over it, emulated or real: one or more segments with two directions each. SI units."""
 
 from dataclasses import dataclass, replace
 
@@ -8,8 +8,9 @@ from runner.model.real_link import RealLinkRecord
 
 @dataclass(frozen=True, kw_only=True)
 class LinkParameters:
-    """One direction as it was run, in SI units; the queue in packets of 1500 B. A real link has its advertised data
-    rate; its delay, queue and loss are unknown beforehand, and 0 here.
+    """One direction of a segment as jobs ran over it, in SI units; the queue is in packets of 1500 B.
+
+    A real link has its advertised data rate. Its delay, queue and loss are unknown before a job, and are 0 here.
     """
 
     data_rate: int
@@ -20,23 +21,23 @@ class LinkParameters:
 
     @classmethod
     def advertised(cls, data_rate: int) -> "LinkParameters":
-        """One direction of a real link, of which only the advertised data rate is known beforehand."""
+        """One direction of a real link. Only its advertised data rate is known before a job."""
         return cls(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
 
     @property
     def is_real(self) -> bool:
-        """True for a real link; only an emulated link has a queue."""
+        """True for a real link. Its queue is 0; an emulated link always has a queue."""
         return self.queue_packets == 0
 
     @property
     def has_chance(self) -> bool:
-        """Whether the seed decides what happens to a packet."""
+        """True when the seed decides what happens to a packet."""
         return bool(self.loss or self.impairments.have_chance)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentRecord:
-    """One stretch of a link. `forward` carries the download. `name` is empty when the link has no other segment."""
+    """One segment of a link. `forward` carries the download. `name` is empty when the link has only this segment."""
 
     name: str = ""
     forward: LinkParameters
@@ -46,7 +47,8 @@ class SegmentRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRecord:
-    """All segments of a link, the client's first. `real` is set for a real link, whose single segment is advertised."""
+    """A link with its segments, beginning at the client. `real` is set for a real link, which has one segment with
+    advertised data rates."""
 
     name: str
     segments: tuple[SegmentRecord, ...]
@@ -66,12 +68,12 @@ class LinkRecord:
 
     @property
     def satellite(self) -> SegmentRecord:
-        """The first segment, the bottleneck of every declared link."""
+        """The first segment, which is the bottleneck of every declared link."""
         return self.segments[0]
 
     @property
     def end_to_end(self) -> SegmentRecord:
-        """One segment with the delays of all of them and the other parameters of the first."""
+        """One segment with the sum of the delays of all segments, and the other parameters of the first segment."""
         first = self.satellite
         forward = replace(first.forward, delay=sum(segment.forward.delay for segment in self.segments))
         return_ = replace(first.return_, delay=sum(segment.return_.delay for segment in self.segments))
@@ -79,7 +81,7 @@ class LinkRecord:
 
     @property
     def rtt(self) -> float:
-        """Both ways through all segments in seconds, without queues and serialisation; 0 for a real link."""
+        """The RTT over all segments in seconds, without queues and serialisation; 0 for a real link."""
         return self.end_to_end.forward.delay + self.end_to_end.return_.delay
 
     @property

@@ -7,7 +7,7 @@ from runner.units import format_data_rate, format_size
 
 
 def real_link_sentences(link: RealLinkEvidence) -> Iterator[str]:
-    """Sentences about route, clocks, probes and comment. Each begins with its subject, padded to 9 characters."""
+    """Lines about route, clocks, probes and comment. Each line begins with its topic, padded to 9 characters."""
     nat = {True: ", behind a NAT", False: ", no NAT", None: ""}[link.translated]
     where = f"{link.server_address} UDP port {link.udp_port} over {link.interface}{nat}"
     yield f"way      {where}, {format_size(link.volume)} charged"

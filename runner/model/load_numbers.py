@@ -1,4 +1,4 @@
-"""The numbers of downloads by curl and of page loads by a browser, each declared once."""
+"""The numbers of downloads by curl and of page loads by a browser. Each number is declared once."""
 
 from runner.model.number import TIMES, Number
 from runner.model.numbers import DELIVERY_TIME, LINK_SHARE, THROUGHPUT

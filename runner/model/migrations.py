@@ -1,6 +1,6 @@
-"""Turns documents of an older schema into documents of the next schema. Pure.
+"""Converts documents of an older schema into documents of the next schema. Pure.
 
-Schema 1 had pairs and paths; schema 2 has server × client × via × link; schema 3 (results, evidence) renames a code.
+Schema 1 had pairs and paths. Schema 2 has server × client × via × link. Schema 3 (results and evidence) renames a code.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _ORIGIN, _DOWNLOADER, _BROWSER = "origin", "downloader", "browser"
 
 
 def run_1(document: Document) -> Document:
-    """`run.json`: paths become middleboxes, workloads become cases, and the jobs keep the folders that they have."""
+    """Convert `run.json`. Paths become middleboxes, workloads become cases, and the jobs keep their folders."""
     named = {old: _case_1(case) for old, case in document["cases"].items()}
     migrated = {**document, "schema": 2, "cases": {case["name"]: case for case in named.values()}}
     paths = migrated.pop("paths", {})
@@ -32,7 +32,7 @@ def run_1(document: Document) -> Document:
     migrated["clients"] = [kind for kind in (_DOWNLOADER, _BROWSER) if kind in kinds]
     migrated["middleboxes"] = {name: _middlebox(entry) for name, entry in paths.items()}
     origin = document["implementations"].get(_ORIGIN)
-    if origin is not None and _DOWNLOADER in kinds:  # one image was client and server
+    if origin is not None and _DOWNLOADER in kinds:  # the same image was client and server
         migrated["implementations"] = {**document["implementations"], _DOWNLOADER: {**origin, "name": _DOWNLOADER}}
     cells = {
         f"{_ORIGIN}_{via}/{old}": f"{_ORIGIN}_{case['client']}+{via}/{case['name']}"
@@ -45,8 +45,8 @@ def run_1(document: Document) -> Document:
 
 
 def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
-    """`result.json` of a run with these `Run.old_folders`. Raises KeyError when the result belongs to no cell of the
-    run."""
+    """Convert `result.json` of a run with these `Run.old_folders`. Raises KeyError when the result belongs to no cell
+    of the run."""
     if old_folders:
         document = _job(document, {old: new for new, old in old_folders.items()})
     crossing = document.get("crossing")
@@ -56,13 +56,13 @@ def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
 
 
 def result_2(document: Document) -> Document:
-    """`result.json`: findings have today's codes."""
+    """Convert `result.json`: findings get their present codes."""
     findings = [_code_2(finding) for finding in document.get("findings", [])]
     return {**document, "schema": 3, "findings": findings}
 
 
 def _code_2(fields: Document) -> Document:
-    """A finding, or an error of the harness."""
+    """A finding, or an error of the harness, with its present code."""
     return {**fields, "code": _CODES_2.get(fields["code"], fields["code"])}
 
 
@@ -71,7 +71,7 @@ def _without(document: Document, name: str) -> Document:
 
 
 def evidence_1(document: Document) -> Document:
-    """`evidence.json`."""
+    """Convert `evidence.json`: sides become boxes, and the path becomes a middlebox."""
     migrated = {**document, "schema": 2}
     migrated["boxes"] = migrated.pop("sides", {})
     path = migrated.pop("path", None)
@@ -81,13 +81,13 @@ def evidence_1(document: Document) -> Document:
 
 
 def evidence_2(document: Document) -> Document:
-    """`evidence.json`: the harness's error has today's code."""
+    """Convert `evidence.json`: the error of the harness gets its present code."""
     error = document.get("error")
     return {**document, "schema": 3, "error": _code_2(error) if error else {}}
 
 
 def _job(fields: Document, cells: Mapping[str, str]) -> Document:
-    """The document with today's axes. `cells`: old → new."""
+    """The document with the axes of schema 2. `cells`: the new name of each cell, by its old name."""
     pair, case_link = cells[f"{fields['server']}_{fields['client']}/{fields['case']}"].split("/")
     client, _, via = pair.removeprefix(f"{_ORIGIN}_").partition("+")
     case, _, link = case_link.partition("@")
@@ -102,7 +102,7 @@ def _middlebox(path: Document) -> Document:
 
 
 def _case_1(case: Document) -> Document:
-    """A case with its link as one value; a workload's case loses the link in its name."""
+    """A case with its link as one field. A case that was a workload gets a new name, without its own default link."""
     record = dict(case)
     real, workload = record.pop("real_link", None), record.pop("workload", None)
     segment = {name: record.pop(name) for name in ("forward", "return_", "impairments") if name in record}

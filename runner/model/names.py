@@ -1,12 +1,13 @@
-"""Names of stacks, cases, middleboxes and runs. Folders carry them, so one rule decides which names are valid."""
+"""Names of stacks, cases, middleboxes and runs. They are parts of folder names, so one rule decides which names are
+valid."""
 
-LONGEST_NAME = 120  # characters; the folder `<server>_<client>` must stay below the 255 bytes of a file name
+LONGEST_NAME = 120  # bytes; the folder `<server>_<client>` must stay below the 255 bytes of a file name
 LARGEST_ITERATION = 1_000_000
 
 
 def name_problem(name: str) -> str | None:
-    """Why `name` can't be the name of a folder; None when it can. A valid name leads to no other folder and has no
-    control characters."""
+    """The reason why `name` can't be the name of a folder; None when it can. A valid name has no path to another folder
+    and no control characters."""
     if not name:
         return "it is empty"
     if len(name.encode(errors="replace")) > LONGEST_NAME:
@@ -21,5 +22,5 @@ def name_problem(name: str) -> str | None:
 
 
 def iteration_problem(iteration: int) -> str | None:
-    """Why `iteration` is not a valid iteration; None when it is valid."""
+    """The reason why `iteration` is not a valid iteration; None when it is valid."""
     return None if 1 <= iteration <= LARGEST_ITERATION else f"an iteration is a number from 1 to {LARGEST_ITERATION}"

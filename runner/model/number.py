@@ -8,17 +8,18 @@ RETRANSMISSIONS, PATH, BESIDE = "Retransmissions", "Path", "Beside another flow"
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A field of `Sample` (or of `PageLoad`), stored in SI units and printed in `shown_in`. Texts are plain."""
+    """A field of `Sample` or of `PageLoad`. It is stored in SI units and printed in the unit `shown_in`. Label, formula
+    and note are plain text."""
 
     key: str
     label: str
-    short: str  # where there is little room
-    shown_in: str  # unit that is printed, one of UNITS
+    short: str  # a shorter label, for narrow columns
+    shown_in: str  # the printed unit, one of UNITS
     formula: str
     note: str = ""
-    whole: bool = False  # a count: no decimals
+    whole: bool = False  # True: the number is a count and is printed without decimals
     group: str
-    since: int = 1  # version of the definitions from which the formula holds
+    since: int = 1  # the first version of the definitions that has this formula
 
 
 UNITS = {

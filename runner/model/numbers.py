@@ -1,6 +1,6 @@
-"""The numbers of a pair's transfer, each declared once: pages, tables and documents print from here.
+"""The numbers of a pair's transfer. Each number is declared once, and pages, tables and documents use this declaration.
 
-`DEFINITIONS` counts versions of the whole list. A result carries the version by which it was measured
+`DEFINITIONS` is the version of the whole list. A result stores the version with which it was measured
 (`Sample.definitions`), so that numbers with the same name and different formulas are never compared.
 """
 
@@ -306,5 +306,5 @@ _CHANGED_IN = {number.key: number.since for number in PAIR_NUMBERS if number.sin
 
 
 def is_current(key: str, definitions: int) -> bool:
-    """True when `key`, measured by version `definitions`, has today's formula."""
+    """True when the formula of `key` in version `definitions` is the same as the formula in the current version."""
     return definitions >= _CHANGED_IN.get(key, 1)

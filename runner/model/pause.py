@@ -12,7 +12,7 @@ _FORMAT = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)$")
 
 @dataclass(frozen=True)
 class Pause:
-    """From `begin` to `end`, local time; may span midnight."""
+    """The hours from `begin` to `end`, in local time. They may include midnight."""
 
     begin: time
     end: time
@@ -20,7 +20,7 @@ class Pause:
 
     @classmethod
     def parse(cls, text: str, now: Callable[[], datetime] = datetime.now) -> "Pause":
-        """Parse a span such as `18:00-23:00`. Raises UsageError for another form, and for an empty span."""
+        """Parse hours such as `18:00-23:00`. Raises UsageError for another form, and when begin and end are equal."""
         match = _FORMAT.match(text.strip())
         if match is None or match[1] + match[2] == match[3] + match[4]:
             raise UsageError(f"--pause: '{text}' is not a span of hours: write it as 18:00-23:00.")
@@ -32,7 +32,7 @@ class Pause:
         return all(inside) if self.begin < self.end else any(inside)
 
     def seconds_left(self) -> float:
-        """Seconds until the present pause is over; 0 outside of the pause."""
+        """The seconds until the end of the pause; 0 when there is no pause now."""
         moment = self.now()
         if not self.holds(moment.time()):
             return 0.0

@@ -10,16 +10,16 @@ from runner.model.run import Kind
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """An event of the loop. `event`: started, finished, retried, paused."""
+    """An event of the campaign loop. `event`: started, finished, retried or paused."""
 
     event: str
     done: int
     total: int
     running: tuple[Job, ...]
     lanes: int
-    seconds_left: float  # 0: nothing is left
+    seconds_left: float  # 0: no job is left
     job: Job | None = None
-    kind: Kind = Kind.TEST_CASE  # time-out of the job's case, in seconds
+    kind: Kind = Kind.TEST_CASE  # kind of the job's case; TEST_CASE when the event has no job
     result: Result | None = None
     message: str = ""
 
@@ -28,11 +28,11 @@ class Observer(Protocol):
     """A receiver of the events of a campaign."""
 
     def report(self, progress: Progress) -> None:
-        """Take note of an event. Called by the thread of any lane, by one thread at a time."""
+        """Receive an event. The threads of all lanes call this method, but never two threads at the same time."""
 
 
 class Silent:
     """An observer that shows nothing."""
 
     def report(self, progress: Progress) -> None:
-        """Take no note."""
+        """Ignore the event."""

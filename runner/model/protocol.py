@@ -1,7 +1,7 @@
-"""The application protocols of the matrix by their ALPN (RFC 7301 §3.1), and the TESTCASE for each."""
+"""The application protocols of the matrix by ALPN (RFC 7301 §3.1), and the value of TESTCASE for each protocol."""
 
-HTTP09 = "hq-interop"  # HTTP/0.9 over QUIC, contract.md: the response is the bare file
-HTTP3 = "h3"  # RFC 9114: the response is framed
+HTTP09 = "hq-interop"  # HTTP/0.9 over QUIC (contract.md): the response is only the file
+HTTP3 = "h3"  # RFC 9114: the response consists of frames
 HTTP2 = "h2"  # RFC 9113, over TLS and TCP
 HTTP1 = "http/1.1"  # RFC 9112, over TLS and TCP
 OVER_QUIC = (HTTP09, HTTP3)

@@ -1,38 +1,39 @@
-"""A real link: the hosts at its ends, its tariff, and what was observed while a job ran. SI units."""
+"""A real link: the hosts at its ends, its tariff, and the observations during a job. SI units."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.model.implementation import Role
 
-LINK_DOWN = "link"  # error code of a job that its link did not carry; no stack is to blame
+LINK_DOWN = "link"  # error code of a job whose link did not carry it; no stack is at fault
 BUDGET_SPENT = "link-budget"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteHost:
-    """A host that is reached over SSH, and the Docker Engine there. `host_key` as OpenSSH writes it: `type base64`."""
+    """A host with a Docker Engine that is reached over SSH. `host_key`: in the format of OpenSSH, `type base64`."""
 
     name: str
     user: str
     address: str
     port: int
     host_key: str
-    key: Path | None  # the private key; None: those of the SSH agent
+    key: Path | None  # the private key; None: the SSH agent has the key
     docker_socket: str = "/var/run/docker.sock"
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RealLink:
-    """One entry of links.json. Data rates in bit/s as advertised, volumes in bytes; `server` None: this host."""
+    """One entry of links.json. Data rates are in bit/s, as advertised; volumes are in bytes. When `server` is None, the
+    server runs on this host."""
 
     name: str
     client: RemoteHost
     server: RemoteHost | None
     forward_rate: int
     return_rate: int
-    interface: str = ""  # interface of the client's host; empty: the one that leads to the server
+    interface: str = ""  # interface of the client's host; empty: the interface that leads to the server
     server_interface: str = ""
     server_addresses: tuple[str, ...] = ()  # candidates; empty: every address of the server's host
     families: tuple[int, ...] = (4, 6)
@@ -43,7 +44,7 @@ class RealLink:
     budget_day: int | None = None
     budget_month: int | None = None
     quiet_hours: tuple[str, ...] = ()  # `18:00-23:00`, local time of this host
-    ssh_over_link: bool = False  # True: SSH to the client's host crosses the link, so its bytes count, too
+    ssh_over_link: bool = False  # True: SSH to the client's host crosses the link, so the bytes of SSH count, too
     abbreviation: str = ""
     timeout: float = 120.0  # time-out of a measurement, in seconds
     iterations: int = 5
@@ -57,11 +58,11 @@ class RealLink:
 
 @dataclass(frozen=True, kw_only=True)
 class RealLinkRecord:
-    """The record of a real link in `run.json`, with enough to recognise the link and without secrets."""
+    """The record of a real link in `run.json`. It identifies the link and has no secrets."""
 
     name: str
-    client: str  # name of the host
-    server: str  # name of the host; empty: the runner's
+    client: str  # name of the client's host
+    server: str  # name of the server's host; empty: the runner's host
     provider: str
     tariff: str
     udp_port: int
@@ -82,14 +83,15 @@ class RealLinkRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """The client host's clock against the server host's: client − server = `offset` + `drift` · (t − `at`).
+    """The difference of the two hosts' clocks: client's clock − server's clock = `offset` + `drift` · (t − `at`).
 
-    Estimated from the exchanges with the least round-trip times, as NTP does (RFC 5905 §10). `uncertainty` assumes that
-    both directions of an idle link have the same delay; otherwise the error is at most `bound`, half the least RTT.
+    It is estimated from the exchanges with the smallest RTTs, as NTP does (RFC 5905 §10). `uncertainty` assumes that
+    both directions of an idle link have the same delay. Without this assumption, the error is at most `bound`, which is
+    half of the smallest RTT.
     """
 
     offset: float
-    drift: float  # seconds per second; 0 when the exchanges span too little time to tell
+    drift: float  # seconds per second; 0 when the time between the exchanges is too short to measure it
     at: float  # seconds since 1970, server's clock
     uncertainty: float
     bound: float
@@ -100,13 +102,13 @@ class Clock:
         return self.at + (time - self.at - self.offset) / (1 + self.drift)
 
     def ahead(self, time: float) -> float:
-        """Seconds by which the client's clock is ahead when the server's shows `time`."""
+        """The seconds by which the client's clock is ahead when the server's clock shows `time`."""
         return self.offset + self.drift * (time - self.at)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probing:
-    """The results of the probes in one phase of a job. Times in seconds; None: no answer came back."""
+    """The results of the probes in one phase of a job. Times are in seconds; None: no probe was answered."""
 
     sent: int
     received: int

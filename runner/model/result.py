@@ -1,4 +1,4 @@
-"""The result of a job: outcome, findings, numbers. It is stored as `result.json`, with numbers in SI units."""
+"""The result of a job: outcome, findings, numbers. It is stored as `result.json`. Numbers are in SI units."""
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -12,33 +12,33 @@ RESULT_SCHEMA = 3
 
 
 class Outcome(StrEnum):
-    """The outcome of a job, which says who is responsible."""
+    """The outcome of a job. It shows who is responsible."""
 
     SUCCEEDED = "succeeded"
-    FAILED = "failed"  # the implementation
-    UNSUPPORTED = "unsupported"  # exit code 127, or declared
-    ERROR = "error"  # the harness, the set-up, missing evidence, or a disturbed job
+    FAILED = "failed"  # the implementation is responsible
+    UNSUPPORTED = "unsupported"  # an endpoint ended with exit code 127, or declares that it lacks support
+    ERROR = "error"  # the harness or the set-up is responsible, evidence is missing, or the job was disturbed
     SKIPPED = "skipped"  # a precondition did not hold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Why a job did not succeed. `code` is stable; the other fields are sentences for people."""
+    """The reason why a job did not succeed. `code` never changes its meaning. The texts are for people."""
 
     code: str
     requirement: str
     expected: str
     actual: str
-    role: str = ""  # the responsible endpoint, or the one that had too little CPU time: client, server, or empty
+    role: str = ""  # the responsible endpoint, or the endpoint with too little CPU time: client, server, or empty
     section: str = ""  # source, such as `RFC 9000 §8.1`
-    packets: tuple[int, ...] = ()  # numbers in the capture of `vantage` that prove it, from 1, as Wireshark counts
+    packets: tuple[int, ...] = ()  # packets that prove it: numbers in the capture of `vantage`, as in Wireshark
     times: tuple[float, ...] = ()  # times of those packets, seconds since the client's first Initial; empty: unknown
     vantage: str = ""  # client or server
-    log_tail: str = ""  # last lines of the endpoint's output, if they help
+    log_tail: str = ""  # last lines of the endpoint's output, when they are useful
 
     @property
     def places(self) -> str:
-        """Its packets with their times: `12 at 0.031 s, 15 at 0.035 s`."""
+        """The packets with their times: `12 at 0.031 s, 15 at 0.035 s`."""
         times = self.times or (None,) * len(self.packets)
         return ", ".join(
             f"{packet}" if time is None else f"{packet} at {time:.3f} s"
@@ -56,7 +56,7 @@ class PublicVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant:
-    """A statement that must hold on every trace. `holds` None: it could not be checked."""
+    """A statement that must hold for every trace. `holds` is None when it could not be checked."""
 
     name: str
     holds: bool | None
@@ -66,14 +66,15 @@ class Invariant:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectedPackets:
-    """Initial, 0-RTT, Handshake and 1-RTT packets in both captures of a job, and how many of them no key opened."""
+    """The number of Initial, 0-RTT, Handshake and 1-RTT packets in both captures of a job, and the number of those that
+    could not be decrypted."""
 
     packets: int
     unread: int
 
     @property
     def unread_share(self) -> float:
-        """The unread packets as a fraction, 0 to 1; 0 without packets."""
+        """The unread packets as a fraction of all packets; 0 when there are no packets."""
         return self.unread / self.packets if self.packets else 0.0
 
     @property
@@ -87,49 +88,50 @@ class ProtectedPackets:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The numbers of one iteration; formulas are in `runner.model.numbers`. Data rates in bit/s, times in s from the
-    client's first packet; None: not measurable.
+    """The numbers of one iteration; `runner.model.numbers` has the formulas. Data rates are in bit/s. Times are in
+    seconds from the client's first packet. None: the number could not be measured.
 
-    `definitions`: the version of the formulas by which they were measured.
+    `definitions`: the version of the formulas with which the numbers were measured.
     """
 
     file_size: int
     definitions: int = 1
-    goodput: float | None = None  # the field's formula, eq. 4.1; None where no QUIC connection was read
-    efficiency: float | None = None  # goodput / forward data rate, eq. 4.2
-    efficiency_exact: float | None = None  # … / (1 - loss), eq. 4.3
+    goodput: float | None = None  # thesis eq. 4.1
+    efficiency: float | None = None  # goodput / forward data rate, thesis eq. 4.2
+    efficiency_exact: float | None = None  # efficiency / (1 - loss), thesis eq. 4.3
     throughput: float | None = None  # 8 · file size / ttlb
     link_share: float | None = None  # throughput / forward data rate
     delivery_rate: float | None = None  # 8 · file size / (ttlb - ttfb)
     slow_start_bound: float | None = None  # delivery rate / data rate of ideal doubling from the observed window
     efficiency_of_bound: float | None = None  # delivery rate / forward data rate / slow_start_bound
-    steady_state_efficiency: float | None = None  # between 50 % and 95 % of the bytes
+    steady_state_efficiency: float | None = None  # efficiency between 50 % and 95 % of the bytes
     first_server_1rtt: float | None = None
     last_server_1rtt: float | None = None
     handshake_time: float | None = None  # until the client receives HANDSHAKE_DONE (RFC 9001 §4.1.2)
     ttfb: float | None = None
     ttlb: float | None = None  # the delivery time
-    initial_window_bytes: int | None = None  # response bytes sent before an ACK of any could have come
-    first_flight_packets: float | None = None  # all of the server's 1-RTT bytes in that time, in full datagrams
+    initial_window_bytes: int | None = None  # response bytes sent before an ACK of any of them could have come back
+    first_flight_packets: float | None = None  # the server's 1-RTT bytes until the first such ACK, in full datagrams
     return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
     ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
     retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1
     retransmitted_bytes: int | None = None
-    spurious_bytes: int | None = None  # retransmitted bytes whose first copy had arrived
+    spurious_bytes: int | None = None  # retransmitted bytes whose first copy had arrived at the client
     stream_bytes_sent: int | None = None
     rtt_min: float | None = None  # RTT of 1-RTT packets at the server's vantage point
     rtt_median: float | None = None
-    one_way_delay_median: float | None = None  # server to client, both captures have one clock
+    one_way_delay_median: float | None = None  # from server to client; both captures have the same clock
     data_packets: int | None = None
     shared_time: float | None = None  # seconds in which a second flow shared the link; None: there was no second flow
-    bottleneck_share: float | None = None  # the job's part of the IP bytes of both flows
+    bottleneck_share: float | None = None  # fraction of the IP bytes of both flows that belong to the job's own flow
     beside_goodput: float | None = None  # goodput of the second flow
     fairness: float | None = None  # Jain's index of both flows' data rates
     lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
 
     @property
     def from_client_alone(self) -> "Sample":
-        """The sample without the numbers that need a capture at the sender, for a client whose peer is a proxy."""
+        """The sample without the numbers that need a capture at the sender. It is for a client whose connection ends at
+        a proxy."""
         return replace(
             self,
             slow_start_bound=None,
@@ -148,15 +150,15 @@ class Sample:
         )
 
     def completed(self, data_rate: float) -> "Sample":
-        """The sample with the rates that follow from its times. `data_rate`: the forward link's, in bit/s. Samples of
-        version 1 lack these rates.
+        """The sample with the rates that are computed from its times. Samples of version 1 lack these rates.
+        `data_rate`: the data rate of the forward link, in bit/s.
         """
         if self.ttlb is None or self.ttlb <= 0 or data_rate <= 0:
             return self
         throughput = 8 * self.file_size / self.ttlb
         whole = replace(self, throughput=throughput, link_share=throughput / data_rate)
         if self.first_server_1rtt is None or self.ttfb is None or self.ttlb <= self.ttfb:
-            return whole  # over a path: its TTFB is curl's, on another clock
+            return whole  # for a download by curl: its TTFB comes from curl, which has another clock
         rate = 8 * self.file_size / (self.ttlb - self.ttfb)
         bound = self.slow_start_bound
         return replace(whole, delivery_rate=rate, efficiency_of_bound=rate / data_rate / bound if bound else None)
@@ -164,15 +166,15 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The value of one parameter that an endpoint applied, according to one source, with the value that a variant
+    """The value of one parameter that an endpoint applied, according to one source, and the value that a variant
     requested."""
 
     role: str
     parameter: str  # CCA, IW in packets, ACK_FREQUENCY in ack-eliciting packets per ACK
-    asked: str = ""  # empty: the stack's own default
-    found: str = ""  # empty: it could not be read anywhere
+    asked: str = ""  # the requested value; empty: the stack's own default
+    found: str = ""  # the applied value; empty: no source has it
     source: str = ""  # output (the image's own report), qlog, first flight, ACKs on the wire
-    holds: bool | None = None  # True: as requested; None: no value was requested, or the source can't tell
+    holds: bool | None = None  # True: as requested; None: no value was requested, or the source does not show it
     detail: str = ""
 
     @property
@@ -193,7 +195,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionTruth:
-    """The simulator's counts for one direction. Packets and IP bytes; queue lengths in packets."""
+    """The simulator's counts of packets and IP bytes for one direction. Queue lengths are in packets."""
 
     packets_in: int
     bytes_in: int
@@ -203,10 +205,11 @@ class DirectionTruth:
     dropped_loss: int
     queue_max_packets: float
     queue_mean_packets: float
-    # Effects of impairments; `words` follow a number of packets. Older simulators have fewer counters.
+    # Effects of impairments. In a sentence, `words` stand after the number of packets. Older simulators have fewer
+    # counters.
     dropped_outage: int = field(default=0, metadata={"words": "dropped by the outage"})
     dropped_mtu: int = field(default=0, metadata={"words": "dropped for their length"})
-    corrupted: int = field(default=0, metadata={"words": "corrupted"})  # delivered unless they were lost too
+    corrupted: int = field(default=0, metadata={"words": "corrupted"})  # delivered, unless also lost
     marked: int = field(default=0, metadata={"words": "marked with CE"})
     held_back: int = field(default=0, metadata={"words": "held back"})
     translated: int = field(default=0, metadata={"words": "translated by the NAT"})
@@ -221,83 +224,84 @@ DROPS = tuple(counter.name for counter in fields(DirectionTruth) if counter.name
 
 @dataclass(frozen=True, kw_only=True)
 class NatMapping:
-    """A mapping that the simulator's NAT made. `inner` and `outer` as `address:port`, IPv6 in brackets."""
+    """A mapping that the simulator's NAT made. `inner` and `outer` have the form `address:port`, with IPv6 addresses in
+    brackets."""
 
-    time: float  # seconds of the simulation
-    inner: str  # the client's own
+    time: float  # seconds since the start of the simulation
+    inner: str  # the client's own address
     outer: str  # the address that the server sees
     packets: int  # number of packets from the client
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTruth:
-    """The simulator's summary of a job (sim/README.md). Latenesses in seconds, drops in packets."""
+    """The simulator's summary of a job (sim/README.md). Lateness is in seconds, drops are in packets."""
 
     seed: int
     forward: DirectionTruth
     return_: DirectionTruth
     lateness_p99: float  # real minus nominal time when a packet leaves
     lateness_max: float
-    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's; shows a starved reader
+    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's; long when it lacks CPU time
     receive_lateness_max: float = 0.0
-    socket_drops: int = 0  # the kernel dropped them before the simulator saw them
-    malformed: int = 0  # longer than the MTU, or without a checksum: an offload was left on
+    socket_drops: int = 0  # packets that the kernel dropped before the simulator read them
+    malformed: int = 0  # packets longer than the MTU, or without a checksum: an offload was not switched off
     send_errors: int = 0
     spoofed_client: int = 0  # dropped packets from the client's side with an address of the server's side
     spoofed_server: int = 0
     clock_step: float = 0.0  # seconds by which the wall clock was changed against the steady clock
-    first_1rtt: float | None = None  # seconds of the simulation; impairments of the path count from it
+    first_1rtt: float | None = None  # first 1-RTT packet, in seconds of the simulation; PathImpairments count from it
     mappings: tuple[NatMapping, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """`result.json`."""
+    """The content of `result.json`."""
 
     schema: int = RESULT_SCHEMA
     server: str
     client: str
-    via: str = ""  # the middlebox; empty: none
+    via: str = ""  # the middlebox; empty: no middlebox
     case: str
-    link: str = ""  # empty: the case's own
+    link: str = ""  # empty: the case's own link
     iteration: int
     outcome: Outcome
-    protocol: str = ""  # requested ALPN; empty: nothing was run, or an older result
+    protocol: str = ""  # requested ALPN; empty: nothing was run, or the result is older
     findings: tuple[Finding, ...] = ()
-    public: PublicVerdict | None = None  # None: it doesn't have this case, or packets could not be read
-    violations: tuple[Finding, ...] = ()  # rules of RFCs that an endpoint broke, whatever the case asks; code: rule id
+    public: PublicVerdict | None = None  # None: the public runner lacks this case, or packets could not be read
+    violations: tuple[Finding, ...] = ()  # broken rules of RFCs, even if the case does not test them; code: rule id
     notes: tuple[
         Finding, ...
-    ] = ()  # notes beside the verdict, which rest on less than a MUST or a rule of the contract
+    ] = ()  # remarks without effect on the verdict, because no MUST and no rule of the contract is broken
     sample: Sample | None = None
     truth: LinkTruth | None = None
-    real_link: RealLinkEvidence | None = None  # for a real link, instead of a simulator's truth
+    real_link: RealLinkEvidence | None = None  # for a real link, which has no simulator and so no `truth`
     invariants: tuple[Invariant, ...] = ()
-    protected: ProtectedPackets | None = None  # None: no capture was read, or an older result
-    attempts: int = 1  # runs of this job, disturbed ones included
-    disturbed: tuple[str, ...] = ()  # why earlier attempts did not count
+    protected: ProtectedPackets | None = None  # None: no capture was read, or the result is older
+    attempts: int = 1  # number of attempts of this job, including disturbed attempts
+    disturbed: tuple[str, ...] = ()  # reasons why earlier attempts did not count
     started_unix_s: float = 0.0
     clock: str = "real"  # real or virtual; numbers of different clocks are never pooled
     guest_speed: float | None = None  # guest seconds per host second; None: the clock was real
     host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: `Run.host`
     wall_s: float = 0.0
     transfer_s: float = 0.0
-    overhead_s: float = 0.0  # wall - transfer, analysis included
+    overhead_s: float = 0.0  # wall_s - transfer_s, including the analysis
     stages_s: dict[str, float] = field(default_factory=dict)
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     applied: dict[str, str] = field(default_factory=dict)  # by role: CCA and IW that the endpoint reported as applied
     readings: tuple[Reading, ...] = ()
-    limits: dict[str, float] = field(default_factory=dict)  # limit → its part of the transfer's time
+    limits: dict[str, float] = field(default_factory=dict)  # fraction of the transfer's time, by limit
     diagnoses: tuple[Diagnosis, ...] = ()  # diagnoses in order of time
     captures_kept: bool = True
-    reused_from: str = ""  # the run in which the job ran, when a later run took the result over
-    page: PageLoad | None = None  # for a browser
-    crossing: Crossing | None = None  # for a job with boxes on the way
-    ground: LinkTruth | None = None  # the segment behind the gateway; `truth` is the satellite's
+    reused_from: str = ""  # the earlier run in which the job ran, when this run took over its result
+    page: PageLoad | None = None  # for a page load by a browser
+    crossing: Crossing | None = None  # for a job with boxes between client and server
+    ground: LinkTruth | None = None  # for the ground segment; `truth` is for the satellite segment
 
     @classmethod
     def of(cls, job: Job, outcome: Outcome, *findings: Finding) -> "Result":
-        """A result with a verdict on `job` and nothing else."""
+        """A result that has only a verdict on `job`."""
         return cls(
             server=job.server,
             client=job.client,
@@ -327,6 +331,7 @@ class Result:
 
     @property
     def refuted(self) -> tuple[Reading, ...]:
-        """The readings that contradict a request: the last one by role and parameter, which is the one from packets."""
+        """The readings that contradict a request. For each role and parameter, this is the last such reading, because
+        readings from packets come last."""
         last = {(reading.role, reading.parameter): reading for reading in self.readings if reading.holds is False}
         return tuple(last.values())

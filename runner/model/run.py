@@ -17,7 +17,7 @@ RUN_SCHEMA = 2
 
 
 class Kind(StrEnum):
-    """A test case asks a yes/no question; a measurement asks for numbers, several times."""
+    """The kind of a case. A test case gives a yes or a no. A measurement gives numbers and has several iterations."""
 
     TEST_CASE = "test case"
     MEASUREMENT = "measurement"
@@ -26,26 +26,27 @@ class Kind(StrEnum):
 class ClientKind(StrEnum):
     """The kind of client that a case needs."""
 
-    STACK = "stack"  # an endpoint that keeps the contract (docs/contract.md)
-    DOWNLOADER = "downloader"  # curl, which gets the protocol and records its own times
+    STACK = "stack"  # an endpoint that follows the contract (docs/contract.md)
+    DOWNLOADER = "downloader"  # curl, which is told the protocol and records its own times
     BROWSER = "browser"  # Chromium, which loads the reference page
 
     @property
     def server(self) -> str:
-        """The kind of server that such a client needs (`Implementation.kind`)."""
+        """The kind of server that this kind of client needs (`Implementation.kind`)."""
         return "stack" if self is ClientKind.STACK else "origin"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseRecord:
-    """A case over its link, as it was when the run was planned, so that pages don't need the code of that day.
+    """A case over its link, as it was when the run was planned. So pages don't need the case's code, which may have
+    changed since.
 
-    `name` is `<case>[@link]`; `case` is the name of the question alone.
+    `name` is `<case>[@link]`; `case` is this name without the link.
     """
 
     name: str
     case: str
-    declared: str = ""  # the declaration's name, when `--size` or `--warm` changed the case
+    declared: str = ""  # the declared name, when options such as `--size` or `--warm` changed the case
     abbreviation: str
     kind: Kind
     description: str
@@ -56,13 +57,13 @@ class CaseRecord:
     iterations: int
     host: str = "server4"
     name_length: int = 16
-    chain_length: int = 1  # certificates of the server's chain
-    chain_bytes: int = 0  # least number of iterations; 0: an older run
+    chain_length: int = 1  # number of certificates in the server's chain
+    chain_bytes: int = 0  # least size of that chain in bytes; 0: no least size, or an older run
     client: ClientKind = ClientKind.STACK
     alpn: str = ""  # protocol of a downloader or browser: http/1.1, h2, h3
     encrypted: bool = True  # True: TLS between client and server
     origins: int = 1  # number of servers over which the objects of a page are spread
-    warm: bool = False  # True: the client loads the same once before, uncounted
+    warm: bool = False  # True: the client first loads the same files once, and this first round is not measured
     beside: str = ""  # the second flow (model/beside.py); empty: the job has the link for itself
 
     @property
@@ -82,7 +83,7 @@ class CaseRecord:
 
     @property
     def real_link(self) -> RealLinkRecord | None:
-        """The real link over which the case runs; None when the link is emulated."""
+        """The real link over which the case runs; None for an emulated link."""
         return self.link.real
 
     @property
@@ -92,23 +93,23 @@ class CaseRecord:
 
     @property
     def link_name(self) -> str:
-        """The link of `name`; empty for the case's own."""
+        """The name of the link in `name`; empty for the case's own link."""
         return self.name.partition("@")[2]
 
     @property
     def title(self) -> str:
-        """The declared name with `+warm` and an added second flow, but without size and link."""
+        """The declared name, with `+warm` and an added second flow, without file size and link."""
         added = f"+{self.added_beside}" if self.added_beside else ""
         return f"{self.declared or self.case}{'+warm' if self.warm else ''}{added}"
 
     @property
     def beside_stacks(self) -> tuple[str, ...]:
-        """The stacks of the second flow by name; empty without a second flow."""
+        """The names of the second flow's stacks; empty when there is no second flow."""
         return tuple(BesideFlow.of(self.beside).stacks.values()) if self.beside else ()
 
     @property
     def added_beside(self) -> str:
-        """The second flow that a user added to the declaration; empty without any."""
+        """The second flow that a user added to the declaration; empty when there is none."""
         return self.beside if self.case.endswith(f"+{self.beside}") else ""
 
     @property
@@ -118,11 +119,11 @@ class CaseRecord:
 
     @property
     def has_chance(self) -> bool:
-        """True when another seed changes the fate of packets."""
+        """True when the seed decides what happens to packets."""
         return self.forward.has_chance or self.return_.has_chance
 
     def asks_the_same(self, other: "CaseRecord") -> bool:
-        """Whether only words for people differ."""
+        """True when the records differ at most in their descriptions for people."""
         return self == replace(other, description=self.description)
 
     def over(self, link: LinkRecord) -> "CaseRecord":
@@ -134,7 +135,7 @@ class CaseRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ImplementationRecord:
-    """A stack as it was run."""
+    """A stack or middlebox as it was run."""
 
     name: str
     version: str
@@ -143,22 +144,22 @@ class ImplementationRecord:
     language: str = ""
     congestion_control: str = ""
     initial_window: int | None = None
-    image_id: str = ""  # content digest that the engine gave; checked on resume
-    image_digest: str = ""  # `NAME@sha256:…` in its registry; empty: built here
-    variant_of: str = ""  # the stack beside which it stands; empty: it is one itself
+    image_id: str = ""  # digest of the image from the engine; it must be the same when the run is resumed
+    image_digest: str = ""  # `NAME@sha256:…` in its registry; empty: the image was built here
+    variant_of: str = ""  # the stack or middlebox of which this is a variant; empty: this is no variant
     parameters: dict[str, str] = field(default_factory=dict)  # environment variables of a variant (model/variant.py)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """`run.json`. `order` is the order in which jobs were to run: shuffled by `seed` when it is set."""
+    """The content of `run.json`. `order`: the planned order of the jobs. With `shuffled` it is random, by `seed`."""
 
     schema: int = RUN_SCHEMA
     name: str
     started_unix_s: float
     bentpipe_version: str
     host: dict[str, str]
-    seed: int  # seed of links, file contents and, with `shuffled`, the order
+    seed: int  # seed of links, file contents and, with `shuffled`, the order of the jobs
     shuffled: bool
     clients: tuple[str, ...]
     servers: tuple[str, ...]
@@ -169,16 +170,17 @@ class Run:
     clock: str = "real"  # real, virtual, or auto: each case has its own clock
     clocks: dict[str, str] = field(default_factory=dict)  # with clock auto: real or virtual, by case
     guest: dict[str, str] = field(default_factory=dict)  # in virtual time: kernel, epoch, charge
-    protocols: dict[str, str] = field(default_factory=dict)  # `Job.cell` → ALPN, where it isn't the case's
+    protocols: dict[str, str] = field(default_factory=dict)  # ALPN by `Job.cell`, when it isn't the case's ALPN
     vias: tuple[str, ...] = ("",)  # names of middleboxes; an empty name: no middlebox
     middleboxes: dict[str, Middlebox] = field(default_factory=dict)  # records of `vias`
     old_folders: dict[str, str] = field(
         default_factory=dict
-    )  # `Job.cell` → its folder in a run that began with schema 1
+    )  # folders of a run that began with schema 1, by `Job.cell`
 
     @cached_property
     def cells(self) -> dict[str, tuple[Job, ...]]:
-        """The jobs of the plan by `Job.cell`, in the plan's order. Computed once: a plan may have 100,000 jobs."""
+        """The jobs of the plan by `Job.cell`, in the plan's order. They are grouped only once, because a plan may have
+        100,000 jobs."""
         cells: dict[str, list[Job]] = {}
         for job in self.order:
             cells.setdefault(job.cell, []).append(job)
@@ -189,12 +191,12 @@ class Run:
         return self.cases[job.case_link]
 
     def folder(self, job: Job) -> Path:
-        """The job's folder relative to the run's."""
+        """The job's folder, relative to the run's folder."""
         old = self.old_folders.get(job.cell)
         return job.path if old is None else Path(old) / str(job.iteration)
 
     def clock_of(self, case: str) -> str:
-        """The clock of a case. All of its jobs have the same clock, so that no number mixes both."""
+        """The clock of a case. All jobs of a case have the same clock, so that no summary mixes both clocks."""
         return self.clocks.get(case, self.clock)
 
     def protocol(self, job: Job) -> str:

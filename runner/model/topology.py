@@ -1,10 +1,10 @@
-"""The topology between client and server: the segments of a link and the places of boxes, as data.
+"""The topology between client and server as data: the segments of a link and the places of boxes.
 
 client ── sim ── server                                                one segment
 client ── [terminal] ── sim ── [gateway] ── server                     one segment with boxes
 client ── [terminal] ══ sim ══ [gateway] ── ground ── server           two segments, with or without boxes
 
-A flow beside has its client at the terminal and its server at the gateway, in networks of their own.
+The client of a second flow is connected to the terminal, and its server to the gateway. Each has its own network.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ SATELLITE, GROUND = "sim", "ground"  # names of the segments' containers and fol
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """`link` has one or two segments. `middlebox` None: routers, if any, only forward. `beside`: a second flow shares
-    the satellite segment.
+    """The topology of a job. `link` has one or two segments. When `middlebox` is None, routers only forward packets.
+    `beside`: True when a second flow shares the satellite segment.
     """
 
     link: LinkRecord
@@ -29,7 +29,7 @@ class Topology:
 
     @property
     def routed(self) -> bool:
-        """True when routers join client and server to the link. Without routers, both are on the segment itself."""
+        """True when routers connect client and server to the link. Otherwise client and server are directly on it."""
         return self.middlebox is not None or len(self.link.segments) > 1 or self.beside
 
     @property
@@ -39,7 +39,8 @@ class Topology:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes with their own network, besides the segments, from the client to the server."""
+        """The nodes that have their own network, from the client to the server, then the nodes of the second flow. The
+        segments are not included."""
         if not self.routed:
             return (CLIENT, SERVER)
         return (CLIENT, *(box.value for box in BOXES), SERVER, *(role.value for role in BesideRole if self.beside))

@@ -1,1 +1,1 @@
-"""The jobs of a run in their order, and those that are left: selection − done."""
+"""The jobs of a run in their order, and the jobs that are left: the selection without the finished jobs."""

@@ -1,4 +1,4 @@
-"""Makes the ordered jobs of a selection, and the jobs that are left. Pure."""
+"""Makes the jobs of a selection in their order, and finds the jobs that are left. Pure."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,18 +13,18 @@ from runner.model.protocol import TRANSPORTS, transport_of
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 
-# The first case of every pair: when it fails, the others would fail for the same reason.
+# The first case of every pair. When it fails, the other cases would fail for the same reason.
 GATE = "handshake"
 GATE_FAILED = "handshake-failed"
 
 
 def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
-    """Every job of the selection. Iterations are the outer loop, so that an interrupted run has whole matrices.
+    """Every job of the selection. Iterations are the outer loop, so that an interrupted run has complete matrices.
 
-    Handshakes come first, because a pair that fails it skips its other cases. The middleboxes of a pair run one after
-    the other, so that they share the hour of a real link; each iteration begins with another middlebox, so that none
-    always runs first. With `shuffle_seed` the order is random and reproducible, so that neighbours in time are not
-    neighbours in the matrix.
+    Handshakes come first, because a pair whose handshake fails skips its other cases. The jobs of a pair with different
+    middleboxes run one after the other, so that the conditions of a real link are similar. Each iteration begins with a
+    different middlebox, so that no middlebox is always first. With `shuffle_seed` the order is random and reproducible,
+    so that jobs that follow each other are not neighbours in the matrix.
     """
     ordered = [
         Job(server=server, client=client, via=via, case=record.case, link=record.link_name, iteration=iteration)
@@ -57,8 +57,8 @@ def gate(job: Job) -> Job:
     return replace(job, case=GATE, link="", iteration=1)
 
 
-# Findings of the case `handshake` after which no other case can succeed: no file, or an endpoint that failed.
-# With all other findings the file arrived, although in a way that this case forbids, such as after Retry.
+# Findings of the case `handshake` after which no other case can succeed: the file did not arrive, or an endpoint
+# failed. With all other findings the file arrived, but in a way that this case forbids, such as after Retry.
 _NOTHING_ARRIVED = frozenset(name for name, code in CODES.items() if code.silences)
 
 
@@ -69,7 +69,7 @@ def cannot_talk(handshake: Result) -> bool:
 
 
 def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
-    """Why `job` is skipped: the handshake of its pair failed. None when it may run."""
+    """A finding with the reason why `job` is skipped: the handshake of its pair failed. None when the job may run."""
     before = done.get(gate(job))
     if job.case == GATE or before is None or not cannot_talk(before):
         return None
@@ -83,8 +83,8 @@ def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
 
 
 def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset[Outcome]) -> tuple[Job, ...]:
-    """Jobs without a result, jobs with an outcome that is tried again, and skipped jobs whose gate runs again or has
-    succeeded since."""
+    """The jobs without a result, the jobs whose outcome is in `retry`, and jobs that were skipped because of their
+    pair's handshake, when this handshake runs again or no longer prevents them."""
     left = {job for job in order if job not in done or done[job].outcome in retry}
 
     def reopened(job: Job) -> bool:
@@ -95,7 +95,8 @@ def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset
 
 
 def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
-    """Why the pair can't run the case, according to its declaration; None when it can."""
+    """The reason why the pair can't run the job, according to the declarations of its stacks and its middlebox; None
+    when the pair can run it."""
     spoken = protocol(catalog, job)
     if spoken is not None:
         return _not_carried(catalog, job, spoken)
@@ -118,7 +119,8 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
 
 
 def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
-    """Why the middlebox does not carry the protocol; None when it does, or without a middlebox."""
+    """The reason why the middlebox does not carry the protocol; None when the middlebox carries it, or when there is no
+    middlebox."""
     carries = catalog.middleboxes[job.via].carries if job.via else TRANSPORTS
     if transport_of(spoken) in carries:
         return None
@@ -126,7 +128,8 @@ def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
 
 
 def protocol(catalog: Catalog, job: Job) -> str | None:
-    """The ALPN of the job: the first of the case that both stacks speak and claim. None: unsupported."""
+    """The ALPN of the job: the first protocol of the case that both stacks speak and for which both claim the case.
+    None when there is no such protocol."""
     case, server, client = catalog.cases[job.case], *_pair(catalog, job)
     for name in case.protocols:
         spoken = name in server.speaks and name in client.speaks

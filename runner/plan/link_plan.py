@@ -1,4 +1,4 @@
-"""Computes a plan's volume on real links against their budgets, and its end, with quiet hours. Pure."""
+"""Computes the volume and the end of a plan over real links, with their budgets and quiet hours. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from runner.model.run import CaseRecord
 from runner.remote.real import FIND_BYTES, expected_volume
 from runner.remote.volume import Ledger
 
-_YEAR = 366  # days: a plan that takes longer is reported as one that doesn't fit
+_YEAR = 366  # days; a plan that takes longer counts as a plan that never fits into the budgets
 
 
 class _Share(NamedTuple):
-    """The cost of one job: bytes on its link, and seconds."""
+    """The cost of one job: `size` in bytes on its link, and its time in seconds."""
 
     size: int
     seconds: float
@@ -27,7 +27,7 @@ class _Share(NamedTuple):
 def link_plans(
     todo: Iterable[Job], cases: Mapping[str, CaseRecord], links: Collection[RealLink], *, ledger: Ledger, now: datetime
 ) -> tuple[LinkPlan, ...]:
-    """One plan for each link, if all links begin `now`."""
+    """The plan of each link when the jobs of all links begin `now`."""
     shares: dict[str, list[_Share]] = {link.name: [] for link in links}
     known = {link.name: link for link in links}
     for job in todo:
@@ -39,7 +39,8 @@ def link_plans(
 
 
 def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -> LinkPlan:
-    """Go through the jobs in time: wait in quiet hours, stop for the day or month whose budget is used up."""
+    """Go through the jobs in the order of time. In quiet hours, wait. When a budget is used up, continue on the next
+    day or in the next month."""
     day, month = ledger.spent(link.name, today=now.date())
     plan = LinkPlan(
         link=link,
@@ -75,7 +76,7 @@ def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -
 
 
 def _passed(link: RealLink, day: int, month: int) -> str:
-    """The budget that these bytes would exceed."""
+    """The budget that these bytes would exceed: `month`, `day`, or empty when both are large enough."""
     if link.budget_month is not None and month > link.budget_month:
         return "month"
     return "day" if link.budget_day is not None and day > link.budget_day else ""
@@ -91,7 +92,7 @@ def _next(moment: datetime, span: str) -> datetime:
 
 def _after_quiet(link: RealLink, moment: datetime) -> datetime:
     """The first moment from `moment` on at which a job may begin."""
-    for _ in link.quiet_hours:  # spans that touch: the end of one may lie in another
+    for _ in link.quiet_hours:  # the end of one span may be inside another span
         for span in link.quiet_hours:
             moment += timedelta(seconds=Pause.parse(span, lambda at=moment: at).seconds_left())  # type: ignore[misc]
     return moment

@@ -1,4 +1,4 @@
-"""Makes the plan of a run from the user's selection: a new, resumed or extended run. Knows no engine."""
+"""Makes the plan of a new, resumed or extended run from the user's selection. It does not use the Docker Engine."""
 
 import secrets
 import time
@@ -24,7 +24,8 @@ LEDGER = LOGS / "volume.json"  # bytes on real links, over all runs
 
 
 def run_path(name: str | None) -> Path:
-    """The folder of `--run NAME|DIR`. A name is a folder in logs/; the default name is the date and time."""
+    """The folder of `--run NAME|DIR`. A name is the name of a folder in logs/. The default name is the date and
+    time."""
     if name is None:
         return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
@@ -42,10 +43,10 @@ def new_run(
     timeout_scale: float,
     records: Mapping[str, CaseRecord] | None = None,
 ) -> Run:
-    """The record of a run that begins now. Without `seed`, one is drawn.
+    """The record of a run that begins now. Without `seed`, the seed is random.
 
-    `records`: the selected cases over their links; without them, the cases of the catalogue over their own links.
-    `image_ids`, and `image_digests` of published images, are by stack and hold for its variants, too.
+    `records`: the selected cases over their links; without it, the cases of the catalogue over their own links.
+    `image_ids`, and `image_digests` of published images, are by stack. The variants of a stack have the same image.
     """
     seed = secrets.randbits(31) if seed is None else seed
     records = records or {name: catalog.cases[name].record() for name in selection.cases}
@@ -72,7 +73,7 @@ def new_run(
 
 
 def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
-    """The protocols that are not the first choice of their case, by cell."""
+    """The protocol of each cell that does not use the first protocol of its case, by cell."""
     spoken = {job.cell: (job, protocol(catalog, job)) for job in order}
     return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
 
@@ -118,7 +119,8 @@ def _implementations(
 
 
 def no_wider(stored: Run, selected: Run) -> Run:
-    """`selected` without jobs that the stored run lacks; a new variant gets the jobs of its stack."""
+    """`selected` without the jobs that the stored run lacks. A new variant keeps the jobs that the stored run has for
+    its stack or middlebox."""
 
     def known_as(name: str) -> str:
         return name if name in stored.implementations else selected.implementations[name].variant_of
@@ -134,8 +136,8 @@ def no_wider(stored: Run, selected: Run) -> Run:
 
 
 def extend_run(folder: RunFolder, selected: Run) -> Run:
-    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a shared part has
-    changed."""
+    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a part that both runs
+    have is different in `selected`."""
     stored = folder.run
     for name, case in selected.cases.items():
         if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
@@ -186,7 +188,8 @@ def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
 def presets(
     catalog: Catalog, todo: tuple[Job, ...], not_compliant: Mapping[tuple[str, Role], str]
 ) -> dict[Job, Result]:
-    """Verdicts on jobs that need no run: declared unsupported, or an image that failed the compliance probe."""
+    """Verdicts on jobs that need no run, because the pair declares no support, or because an image failed the
+    compliance probe."""
     verdicts = {}
     for job in todo:
         if reason := declared_unsupported(catalog, job):
@@ -217,7 +220,7 @@ def without_run(job: Job, outcome: Outcome, finding: Finding) -> Result:
 
 
 def rejudged(before: Result, after: Result) -> Result:
-    """A new verdict, with the facts that only the first verdict could know: times of the harness, attempts, kept
+    """The new result `after`, with facts that only the first result has: times of the harness, attempts, kept
     captures."""
     return replace(
         after,

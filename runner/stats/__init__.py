@@ -1,4 +1,4 @@
-"""Statistics over raw samples. Runs store only samples, so statistics are computed when they are shown."""
+"""Statistics over raw samples. Runs store only the samples, and statistics are computed when they are shown."""
 
 from runner.stats.summary import (
     CONFIDENCE,

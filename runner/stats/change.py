@@ -1,5 +1,4 @@
-"""Tests and estimates for two groups of values: whether they differ, by how much, and the correction for many
-tests."""
+"""Tests of whether two groups of values differ, estimates of the difference, and the correction for many tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE
 
-FALSE_DISCOVERY_RATE = 0.05  # q: the share of reported changes that may be chance
-_EXACT_UP_TO = 100  # values in both groups together: an exact test of more takes longer than 0.1 s
+FALSE_DISCOVERY_RATE = 0.05  # largest allowed q: the expected share of reported changes that are due to chance
+_EXACT_UP_TO = 100  # values in both groups together; an exact test of more values takes longer than 0.1 s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +24,11 @@ class Shift:
     median_after: float
     hodges_lehmann: float  # median of all differences after - before
     cliffs_delta: float  # P(after > before) - P(after < before), -1 to 1
-    p: float  # Mann-Whitney, both sides
+    p: float  # two-sided, of the Mann-Whitney test
 
 
 def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
-    """The change from `before` to `after`, neither of them empty.
+    """The change from `before` to `after`. Both must have at least one value.
 
     Hodges and Lehmann, "Estimates of Location Based on Rank Tests" (1963); Cliff, "Dominance Statistics" (1993).
     """
@@ -47,12 +46,13 @@ def shift(before: Sequence[float], after: Sequence[float]) -> Shift:
 
 
 def rank_test(first: Sequence[float] | NDArray[np.float64], second: Sequence[float] | NDArray[np.float64]) -> float:
-    """Two-sided p of the Mann-Whitney test of the hypothesis that both groups come from one distribution. Ties get
-    midranks.
+    """The two-sided p of the Mann-Whitney test of the hypothesis that both groups come from the same distribution. Ties
+    get midranks.
 
-    Exact up to 100 values, ties included: every split of the pooled ranks is counted. Beyond 100 values the normal
-    approximation is used, with correction for ties and continuity; its p is too large in the tails. Two-sided
-    means: at least as far from the mean as the observed value. Mann and Whitney (1947).
+    Up to 100 values the test is exact, also with ties: every split of the pooled ranks is counted. For more than 100
+    values, the normal approximation with correction for ties and continuity is used. Its p is too large in the tails.
+    The two-sided p counts the splits whose rank sum is at least as far from the mean as the observed rank sum. Mann and
+    Whitney (1947).
     """
     pooled = np.concatenate([first, second]).astype(np.float64)
     doubled = doubled_midranks(pooled)
@@ -69,11 +69,10 @@ def rank_test(first: Sequence[float] | NDArray[np.float64], second: Sequence[flo
 def shift_interval(
     before: Sequence[float] | NDArray[np.float64], after: Sequence[float] | NDArray[np.float64]
 ) -> tuple[float, float] | None:
-    """The 95 % interval of the shift from `before` to `after`: all shifts that the rank test doesn't reject at 5
-    %.
+    """The 95 % interval of the shift from `before` to `after`: all shifts that the rank test doesn't reject at 5 %.
 
-    None when there are so few values that the test rejects no shift. Exact up to 100 values if the two
-    distributions differ by a shift alone. Hodges and Lehmann (1963), section 6.
+    None when there are too few values for the test to reject any shift. The interval is exact up to 100 values if the
+    two distributions differ only by a shift. Hodges and Lehmann (1963), section 6.
     """
     old, new = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     place = _refuted(old.size, new.size)
@@ -99,7 +98,7 @@ def _refuted(before: int, after: int) -> int | None:
 
 
 def doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Twice the ranks from 1, so that the mean rank of ties is whole."""
+    """The ranks, counted from 1, multiplied by two. So the mean rank of ties is a whole number."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
     doubled: NDArray[np.int64] = (2 * last - sizes + 1)[group]
@@ -108,7 +107,7 @@ def doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1024)
 def _sums_of_splits(doubled: tuple[int, ...], size: int) -> NDArray[np.float64]:
-    """The number of ways to choose `size` of the ranks with each sum, indexed by the sum."""
+    """For each sum, the number of ways to choose `size` of the ranks with that sum, indexed by the sum."""
     ways = np.zeros((size + 1, sum(doubled) + 1))
     ways[0, 0] = 1.0
     for rank in doubled:
@@ -119,7 +118,7 @@ def _sums_of_splits(doubled: tuple[int, ...], size: int) -> NDArray[np.float64]:
 
 def _approximate(doubled: NDArray[np.int64], size: int, distance: int) -> float:
     total = len(doubled)
-    # The variance of a sum of `size` ranks drawn without replacement; ties lower the variance of the ranks.
+    # This is the variance of a sum of `size` ranks that are drawn without replacement. Ties make it smaller.
     variance = size * (total - size) / (total - 1) * float((doubled / 2).var())
     if variance == 0.0:
         return 1.0
@@ -127,13 +126,13 @@ def _approximate(doubled: NDArray[np.int64], size: int, distance: int) -> float:
 
 
 def least_p(before: int, after: int) -> float:
-    """The smallest p that the rank test can give for these group sizes: every value of one group exceeds every
-    other value."""
+    """The smallest p that the rank test can give for these group sizes. It occurs when every value of one group is
+    larger than every value of the other group."""
     return min(1.0, 2 / comb(before + after, before)) if before and after else 1.0
 
 
 def least_n(p: float) -> int:
-    """The smallest number of values on both sides with which the rank test can reach `p`."""
+    """The smallest n for which the rank test can reach `p` with n values in each group."""
     n = 1
     while least_p(n, n) > p:
         n += 1
@@ -141,13 +140,14 @@ def least_n(p: float) -> int:
 
 
 def rate_test(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """Two-sided p of Fisher's exact test of the hypothesis that two rates, each (successes, attempts), are equal.
+    """The two-sided p of Fisher's exact test of the hypothesis that two rates are equal. A rate is given as (successes,
+    attempts).
 
-    Fisher, "On the Interpretation of χ² from Contingency Tables" (1922): the sum over all tables with these
-    margins that are at most as likely as the observed table.
+    p is the sum of the probabilities of all tables with the same margins that are at most as likely as the observed
+    table. Fisher, "On the Interpretation of χ² from Contingency Tables" (1922).
     """
     probabilities, observed = _tables(before, after)
-    # The factor lets equal probabilities count as equal despite rounding.
+    # With this factor, equal probabilities count as equal even if rounding makes them different.
     return min(1.0, sum(p for p in probabilities if p <= observed * (1 + 1e-9)))
 
 
@@ -159,7 +159,7 @@ def least_rate_p(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float], float]:
-    """The probability of every table with these margins, and of this table."""
+    """The probability of every table with the same margins, and the probability of this table."""
     successes, attempts = before[0] + after[0], before[1] + after[1]
     low, high = max(0, successes - after[1]), min(successes, before[1])
     every = comb(attempts, successes)
@@ -168,7 +168,7 @@ def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
-    """The q value of each p, in the same order: the lowest false discovery rate at which it counts as a change.
+    """The q value of each p, in the same order. It is the lowest false discovery rate at which p counts as significant.
 
     Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995).
     """

@@ -1,4 +1,4 @@
-"""Detects cells whose iterations fall into two groups instead of scattering around one value."""
+"""Detects cells whose iterations form two separate groups of values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 LEAST_VALUES = 8
-_LEAST_SIDE = 2  # a single value far away is an outlier, not a mode
-_LEAST_RATIO = 1.25  # of the groups' medians: a smaller difference does not matter to users
-_LEAST_GAP = 2.0  # ranges of the wider group; 1 % of samples of 8 from one log-normal distribution have such a gap
+_LEAST_SIDE = 2  # least size of a group: a single distant value is an outlier, not a mode
+_LEAST_RATIO = 1.25  # ratio of the groups' medians; a smaller difference does not matter to users
+_LEAST_GAP = 2.0  # in ranges of the wider group; 1 % of samples of 8 from one log-normal distribution have such a gap
 
 
 @dataclass(frozen=True, kw_only=True)
 class Modes:
-    """The two groups, in the unit of the values. `gap` lies between the highest value of the lower group and the
-    lowest value of the upper group."""
+    """The two groups. `lower` and `upper`: their numbers of values. Medians and gap are in the unit of the values.
+    `gap` is the distance from the highest value of the lower group to the lowest value of the upper group."""
 
     lower: int
     upper: int
@@ -28,8 +28,9 @@ class Modes:
 
 
 def two_modes(values: Sequence[float]) -> Modes | None:
-    """The split of at least 8 values, none below 0, at their widest gap. None unless the gap is twice as wide as either
-    group and the medians differ by a quarter.
+    """The two groups on both sides of the widest gap between the values, which must be 0 or more. None when there are
+    fewer than 8 values, when the gap is not more than twice as wide as each group, or when the medians differ by less
+    than a quarter.
 
     A dip test would need dozens of values, but a cell has about ten iterations. So the gap is compared with the range
     of each group.

@@ -1,5 +1,5 @@
-"""The test and the estimate for pairs of values, such as two jobs that ran in the same hour. Only the differences
-count."""
+"""The test and the estimate for pairs of values, such as the times of two jobs that ran shortly after each other. They
+use only the differences of the pairs."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,16 +12,16 @@ from runner.stats.change import FALSE_DISCOVERY_RATE, doubled_midranks
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE
 
 LEAST_PAIRS = ceil(1 - log2(FALSE_DISCOVERY_RATE))  # with fewer pairs no result can be significant
-_EXACT_UP_TO = 100  # pairs: an exact test of more takes longer than 0.1 s
+_EXACT_UP_TO = 100  # pairs; an exact test of more pairs takes longer than 0.1 s
 
 
 def signed_rank_test(differences: Sequence[float]) -> float:
-    """Two-sided p of the Wilcoxon signed-rank test of the hypothesis that the differences are symmetric about 0.
+    """The two-sided p of the Wilcoxon signed-rank test of the hypothesis that the differences are symmetric about 0.
 
     An infinite difference has the highest rank. Ties get midranks. Differences of 0 are ranked and then left out
-    (Pratt, "Remarks on Zeros and Ties in the Wilcoxon Signed Rank Procedures", 1959). Exact up to 100 pairs: every
-    choice of signs is counted. Beyond 100 pairs the normal approximation is used, with correction for continuity.
-    Wilcoxon, "Individual Comparisons by Ranking Methods" (1945).
+    (Pratt, "Remarks on Zeros and Ties in the Wilcoxon Signed Rank Procedures", 1959). Up to 100 pairs the test is
+    exact: every choice of signs is counted. For more than 100 pairs, the normal approximation with correction for
+    continuity is used. Wilcoxon, "Individual Comparisons by Ranking Methods" (1945).
     """
     values = np.asarray(differences, dtype=np.float64)
     ranks = doubled_midranks(np.abs(values))[values != 0]
@@ -36,13 +36,13 @@ def signed_rank_test(differences: Sequence[float]) -> float:
 
 
 def least_paired_p(pairs: int) -> float:
-    """The smallest p that the signed-rank test can give: all differences have one sign."""
+    """The smallest p that the signed-rank test can give. It occurs when all differences have the same sign."""
     return min(1.0, 2.0 ** (1 - pairs))
 
 
 def pseudomedian(differences: Sequence[float]) -> float:
-    """The estimate of the differences' centre: the median of the means of all pairs of differences, each difference
-    with itself included.
+    """The estimate of the centre of the differences: the median of the means of every two differences. A difference is
+    also combined with itself.
 
     Hodges and Lehmann, "Estimates of Location Based on Rank Tests" (1963).
     """
@@ -50,9 +50,9 @@ def pseudomedian(differences: Sequence[float]) -> float:
 
 
 def signed_rank_interval(differences: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the differences' centre: all shifts that the signed-rank test doesn't reject at 5 %.
+    """The 95 % interval of the centre of the differences: all shifts that the signed-rank test doesn't reject at 5 %.
 
-    None when there are so few pairs that the test rejects no shift, or when a difference is infinite.
+    None when there are too few pairs for the test to reject any shift, or when a difference is infinite.
     """
     pairs = len(differences)
     if least_paired_p(pairs) > 1 - CONFIDENCE or not all(map(isfinite, differences)):
@@ -82,7 +82,7 @@ def _walsh_averages(differences: Sequence[float]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=1024)
 def _sums_of_signs(ranks: tuple[int, ...]) -> NDArray[np.float64]:
-    """The number of choices of positive ranks with each sum, indexed by the sum."""
+    """For each sum, the number of ways to choose positive ranks with that sum, indexed by the sum."""
     ways = np.zeros(sum(ranks) + 1)
     ways[0] = 1.0
     for rank in ranks:

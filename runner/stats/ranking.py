@@ -1,4 +1,4 @@
-"""Rankings of servers and clients, grouping of cells, and the correlation of two measurements."""
+"""Rankings of servers and clients, summaries of groups of cells, and the correlation of two measurements."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from runner.stats.distributions import student_tail
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
 _LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
-LEAST_PAIRS = 16  # for an interval of a correlation that contains it 95 % of the time (runner.validation.coverage)
+LEAST_PAIRS = 16  # with fewer pairs, less than 95 % of the intervals contain ρ (runner.validation.coverage)
 _ROUNDING = 1e-12  # of a logarithm
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One name of a ranking. `summary` is over the medians of its cells. Ranks count from 1 and have a 95 %
+    """One stack in a ranking. `summary`: over the medians of its cells. Ranks are counted from 1 and have a 95 %
     interval.
 
-    `why_not`: the reason, in words, why this rank can't be distinguished from chance. There is no interval then,
-    and the rank is only the position in the order of the medians.
+    `why_not`: the reason, in words, why this rank can't be distinguished from chance. In this case there is no
+    interval, and the rank is only the position in the order of the medians.
     """
 
     name: str
@@ -33,15 +33,18 @@ class Place:
 
 
 def ranking(cells: Mapping[tuple[str, str], Sequence[float]], *, place: int, others: str) -> list[Place]:
-    """Names of role `place` (0 server, 1 client), best first, by the median of their cells over the other role.
+    """The ranking of the stacks in role `place` (0: server, 1: client), the best stack first. They are ranked by the
+    median of their cells over all stacks of the opposite role.
 
-    `cells` maps (server, client) to the values of the iterations, above 0; lower is better. `others`: the word for
-    the names of the other role. Two names are compared by a paired t test on the logarithms of their cells'
-    medians, with one pair for each name of the other role. These differences contain both the variation between
-    names of the other role and the variation between iterations. The interval of a rank counts the names that are
-    significantly better and those that are not significantly worse. All comparisons of this name share the 5 %
-    (Bonferroni), so that the interval contains the rank at least 95 % of the time: Mogstad, Romano, Shaikh and
-    Wilhelm, "Inference for Ranks" (2024).
+    `cells` maps (server, client) to the values of the iterations. Values must be above 0; lower values are better.
+    `others`: the word for the stacks of the opposite role, such as `clients`.
+
+    Two stacks are compared by a paired t test on the logarithms of their cells' medians, with one pair for each stack
+    of the opposite role. These differences contain both the variation between stacks of the opposite role and the
+    variation between iterations. The interval of a rank begins after the stacks that are significantly better, and ends
+    before the stacks that are significantly worse. The 5 % are divided among all comparisons of a stack (Bonferroni),
+    so that the interval contains the rank with a probability of at least 95 %: Mogstad, Romano, Shaikh and Wilhelm,
+    "Inference for Ranks" (2024).
     """
     medians = {key: float(np.median(values)) for key, values in cells.items() if len(values)}
     names, opposite = (sorted({key[index] for key in medians}) for index in (place, 1 - place))
@@ -74,7 +77,8 @@ def _why_not(names: int, cells: int, iterations: int, others: str) -> str:
 
 
 def _rank_interval(logs: NDArray[np.float64], index: int, rank: int) -> tuple[int, int]:
-    """The interval of the rank of row `index`. It contains `rank`, the row's position in the order of the medians."""
+    """The interval of the rank of row `index`. It always contains `rank`, the row's position in the order of the
+    medians."""
     better = worse = 0
     for other in range(len(logs)):
         differences = (logs[other] - logs[index])[~np.isnan(logs[other] - logs[index])]
@@ -92,7 +96,7 @@ def _rank_interval(logs: NDArray[np.float64], index: int, rank: int) -> tuple[in
 
 
 def groups(values: Iterable[tuple[str, float]]) -> list[tuple[str, Summary]]:
-    """Summary of the values by group, the lowest median first."""
+    """The summary of the values of each group. The group with the lowest median comes first."""
     by_group: dict[str, list[float]] = {}
     for name, value in values:
         by_group.setdefault(name, []).append(value)
@@ -105,7 +109,7 @@ def groups(values: Iterable[tuple[str, float]]) -> list[tuple[str, Summary]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Correlation:
-    """Spearman's ρ over `n` pairs, with its 95 % interval; None for n below 4."""
+    """Spearman's ρ over `n` pairs. `low` and `high`: the bounds of its 95 % interval; None for fewer than 16 pairs."""
 
     rho: float
     n: int
@@ -114,10 +118,10 @@ class Correlation:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> Correlation | None:
-    """Spearman's rank correlation; None when one of the series is constant, or for fewer than 3 pairs.
+    """Spearman's rank correlation. None when one of the series is constant, or when there are fewer than 3 pairs.
 
-    The interval is Fisher's z with the variance of Bonett and Wright, "Sample size requirements for estimating
-    Pearson, Kendall and Spearman correlations" (2000).
+    The interval is computed with Fisher's z and the variance of Bonett and Wright, "Sample size requirements for
+    estimating Pearson, Kendall and Spearman correlations" (2000).
     """
     n = len(first)
     if n < 3:

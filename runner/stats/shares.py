@@ -1,9 +1,9 @@
-"""The share of a number's variance that is due to servers, to clients, and to the pair of both.
+"""The share of a number's variance that is due to servers, to clients, and to the pair of server and client.
 
-The model is a crossed design with random effects: log value = mean + server + client + pair + residual. It uses only
-mean squares of the cells' means, so cells with many iterations weigh no more than others, and cells may be missing
-(unweighted means; Henderson's method 3). Searle, Casella and McCulloch, "Variance Components" (1992),
-chapters 4 and 5.
+The model is a crossed design with random effects: log value = mean + server + client + pair + residual. The shares of
+server, client and pair come from mean squares of the cells' means. So cells with many iterations have no more weight
+than other cells, and cells may be missing (unweighted means; Henderson's method 3). Searle, Casella and McCulloch,
+"Variance Components" (1992), chapters 4 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares that sum to 1. `residual` is None when every cell has one value; it is then part of `pair`."""
+    """Shares that sum to 1. When every cell has only one value, `residual` is None and `pair` includes the residual."""
 
     server: Share
     client: Share
     pair: Share
     residual: Share | None
-    deviation: float  # standard deviation of one value's logarithm, all components together
+    deviation: float  # standard deviation of the logarithm of a single value, from all components together
     servers: int
     clients: int
     cells: int
@@ -41,7 +41,7 @@ class Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class _MeanSquares:
-    """Sums of squares with their degrees of freedom, and the factors of the variances in their expectations."""
+    """Sums of squares with their degrees of freedom, and the factors of the variances in the expected mean squares."""
 
     server: tuple[float, int]
     client: tuple[float, int]
@@ -52,16 +52,17 @@ class _MeanSquares:
     of_residual: float  # E(mean square of pairs) = variance of pairs + of_residual · variance of the residual
 
 
-RESAMPLES = 9_999  # so that the 2.5 % and 97.5 % quantiles fall on whole ranks
-_LEAST_VARIANCE = 1e-12  # of a logarithm: less than a millionth of the value is rounding, not a difference
+RESAMPLES = 9_999  # with this number, the 2.5 % and 97.5 % quantiles are at whole ranks
+_LEAST_VARIANCE = 1e-12  # of a logarithm; deviations below a millionth of the value come from rounding
 
 
 def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Shares | None:
-    """Shares of the variance of log value, from values above 0 by (server, client).
+    """The shares of the variance of the values' logarithms. `cells`: the values by (server, client). Only values above
+    0 are used.
 
-    None when the table is too small or has too many empty cells: servers, clients and pairs need one degree of
-    freedom each, which 2 × 2 cells have. Intervals are generalised intervals (Weerahandi, 1993), drawn with
-    `seed`. A component below 0 counts as 0.
+    None when the table is too small or has too many empty cells: servers, clients and pairs need at least one degree of
+    freedom each, as in a table of 2 × 2 cells. Also None when the values hardly differ. Intervals are generalised
+    intervals (Weerahandi, 1993), drawn with `seed`. A component below 0 counts as 0.
     """
     logs = {key: np.log(known) for key, values in cells.items() if (known := [value for value in values if value > 0])}
     squares = _mean_squares(logs) if logs else None
@@ -74,7 +75,7 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     random = np.random.default_rng(seed)
     drawn = {name: random.chisquare(max(1, getattr(squares, name)[1]), RESAMPLES) for name in _NAMES}
     parts = _components(squares, drawn)
-    # Avoids a division by 0 in draws in which all components were cut off at 0.
+    # This minimum avoids a division by 0 in draws in which all components are 0.
     whole = np.maximum(sum(parts), np.finfo(float).tiny)
     tail = (1 - CONFIDENCE) / 2
     components = []
@@ -100,7 +101,7 @@ _NAMES = ("server", "client", "pair", "residual")
 def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanSquares | None:
     """The mean squares; None when servers, clients or pairs have no degree of freedom."""
     means = np.array([values.mean() for values in logs.values()])
-    means -= means.mean()  # changes no result; avoids differences of large numbers below
+    means -= means.mean()  # does not change the results, but avoids differences of large numbers below
     by_server, by_client = (_indicator([key[place] for key in logs]) for place in (0, 1))
     both = _projection(np.hstack([by_server, by_client]))
     servers_only, clients_only = _projection(by_server), _projection(by_client)
@@ -121,7 +122,7 @@ def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanS
 
 
 def _indicator(names: Sequence[str]) -> NDArray[np.float64]:
-    """A matrix with one row per cell and one column per name: 1 where the cell belongs to the name."""
+    """A matrix with one row for each cell and one column for each name. An element is 1 when the cell has the name."""
     _, index = np.unique(np.array(names), return_inverse=True)
     matrix: NDArray[np.float64] = np.eye(int(index.max()) + 1)[index]
     return matrix
@@ -135,8 +136,8 @@ def _projection(design: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _components(squares: _MeanSquares, divisors: Mapping[str, object]) -> list[NDArray[np.float64]]:
-    """Variances of server, client, pair and residual: estimates when the divisors are degrees of freedom, draws when
-    they are draws of χ²."""
+    """The variances of server, client, pair and residual. They are estimates when the divisors are degrees of freedom,
+    and random draws when the divisors are draws from χ² distributions."""
     ratio = {name: getattr(squares, name)[0] / np.atleast_1d(np.asarray(divisors[name])) for name in _NAMES}
     residual = ratio["residual"] if squares.residual[1] else np.zeros_like(ratio["residual"])
     return [

@@ -20,9 +20,9 @@ _NO_ATTEMPT = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 class Summary:
     """One metric over the iterations of a cell, in the unit of the metric.
 
-    `low` and `high` bound the 95 % interval of the median. They are None for fewer than 6 values, for which no
-    interval of order statistics contains the median that often; only the range exists then. `deviation`, the
-    sample standard deviation, is None for n = 1.
+    `low` and `high` are the bounds of the 95 % interval of the median. They are None for fewer than 6 values, because
+    then even the range contains the median in less than 95 % of the cases. `deviation`: the sample standard deviation;
+    None for n = 1.
     """
 
     n: int
@@ -36,7 +36,7 @@ class Summary:
 
     @property
     def spread(self) -> tuple[str, float, float] | None:
-        """The spread to print beside the median: (`95 % interval` or `range`, low, high); None for n = 1."""
+        """The spread to print after the median: (`95 % interval` or `range`, low, high); None for n = 1."""
         if self.low is not None and self.high is not None:
             return "95 % interval", self.low, self.high
         return ("range", self.minimum, self.maximum) if self.n > 1 else None
@@ -54,7 +54,7 @@ class Attempts:
 
 
 def summarise(values: Iterable[float | None]) -> Summary | None:
-    """Summary of the known values; None without any."""
+    """The summary of the known values; None when no value is known."""
     known = np.sort(np.array([value for value in values if value is not None], dtype=np.float64))
     if not len(known):
         return None
@@ -72,10 +72,12 @@ def summarise(values: Iterable[float | None]) -> Summary | None:
 
 
 def median_interval(ordered: NDArray[np.float64]) -> tuple[float, float] | None:
-    """95 % interval of the median between two values of `ordered` (ascending), in its unit; None for less than 6.
+    """The 95 % interval of the median. Its bounds are two of the values in `ordered`, which are in ascending order.
+    None for fewer than 6 values.
 
-    Exact for every continuous distribution: the k-th smallest and the k-th largest value enclose the median with
-    probability 1 - 2 · P(Binomial(n, 1/2) < k). Thompson, "On Confidence Ranges for the Median" (1936).
+    The interval is exact for every continuous distribution: the median is between the k-th smallest and the k-th
+    largest value with probability 1 - 2 · P(Binomial(n, 1/2) < k). Thompson, "On Confidence Ranges for the Median"
+    (1936).
     """
     place = _place(len(ordered))
     return None if place is None else (float(ordered[place]), float(ordered[-1 - place]))
@@ -83,7 +85,7 @@ def median_interval(ordered: NDArray[np.float64]) -> tuple[float, float] | None:
 
 @lru_cache(maxsize=4096)
 def _place(size: int) -> int | None:
-    """The largest k − 1 with P(Binomial(size, 1/2) < k) within one tail; None when k = 1 is already too large."""
+    """The largest k − 1 for which P(Binomial(size, 1/2) < k) is at most 2.5 %; None when k = 1 is already too large."""
     tail, below, highest = (1 - CONFIDENCE) / 2, 0.0, None
     for place in range(size // 2 + 1):
         below += exp(lgamma(size + 1) - lgamma(place + 1) - lgamma(size - place + 1) - size * log(2))
@@ -100,10 +102,10 @@ def count(results: Iterable[Result]) -> Attempts:
 
 
 def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
-    """95 % interval of the rate of success, both ends as fractions; None without an attempt.
+    """The 95 % interval of the rate of success; None when there is no attempt. Both ends are fractions.
 
-    Exact: for every rate, it contains the rate at least 95 % of the time. Clopper and Pearson, "The Use of Confidence
-    or Fiducial Limits" (1934).
+    The interval is exact: whatever the true rate is, the interval contains it with a probability of at least 95 %.
+    Clopper and Pearson, "The Use of Confidence or Fiducial Limits" (1934).
     """
     good, n, tail = attempts.successes, attempts.attempts, (1 - CONFIDENCE) / 2
     if not n:
@@ -114,7 +116,7 @@ def rate_interval(attempts: Attempts) -> tuple[float, float] | None:
 
 
 def rate_text(attempts: Attempts) -> str:
-    """`4/5 succeeded, a rate of 28% to 99% (95 %)`; empty without an attempt."""
+    """`4/5 succeeded, a rate of 28% to 99% (95 %)`; empty when there is no attempt."""
     interval = rate_interval(attempts)
     if interval is None:
         return ""
@@ -122,10 +124,10 @@ def rate_text(attempts: Attempts) -> str:
 
 
 def median_iteration(results: Sequence[Result]) -> int | None:
-    """The number of the succeeded iteration that has the median delivery time. For an even count it is the slower
-    of the middle two.
+    """The number of the iteration with the median delivery time, among the iterations that succeeded. For an even count
+    it is the slower of the two iterations in the middle.
 
-    Without any delivery time it is the first iteration that succeeded; None when no iteration succeeded.
+    When no delivery time is known, it is the first iteration that succeeded. None when no iteration succeeded.
     """
     succeeded = [result for result in results if result.outcome is Outcome.SUCCEEDED]
     measured = sorted(

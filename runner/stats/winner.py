@@ -1,4 +1,4 @@
-"""The best of several groups by the median, its margin, and whether the runner-up might be as good."""
+"""The group with the best median among several groups, its margin, and whether the margin is more than chance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +14,14 @@ Groups = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """The best median of `n` values, and the runner-up. A failed attempt counts as infinite time, or as no
-    goodput.
+    """The group with the best median, and the runner-up. A failed attempt counts as an infinite time, or as a goodput
+    of 0.
 
-    `margin`: the advantage of the winner's median as a fraction of the runner-up's median. It has a 95 % interval when
-    both groups have at least 4 values and no failure. It is None without a runner-up, or when most attempts of the
-    runner-up failed. `p`: Mann-Whitney between the two. `q`: p after the correction for all questions asked
-    together; None when there are too few values for any result.
+    `value`: the winner's median of `n` values. `margin`: the advantage of this median as a fraction of the runner-up's
+    median. It is None when there is no runner-up, or when most attempts of the runner-up failed. `low` and `high`: its
+    95 % interval. The interval exists when no attempt failed and there are enough values; 4 values in each group are
+    enough. `p`: the result of the Mann-Whitney test of the two groups. `q`: p after the correction for all questions of
+    the call; None when there are too few values for a significant result.
     """
 
     name: str
@@ -36,12 +37,12 @@ class Winner:
 
     @property
     def certain(self) -> bool:
-        """True when the samples distinguish winner and runner-up."""
+        """True when the difference between winner and runner-up is statistically significant."""
         return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
 
     @property
     def doubt(self) -> str:
-        """The reason why the result is not certain; empty when it is certain or has no runner-up."""
+        """The reason why the result is not certain; empty when the result is certain or there is no runner-up."""
         if self.second and self.margin is None:
             return "which failed in most attempts"
         if self.certain or self.margin is None:
@@ -53,11 +54,12 @@ class Winner:
 
 
 def winners(questions: Sequence[tuple[Groups, bool]]) -> list[Winner | None]:
-    """The best group of each question; None where no median counts. Each question says whether the lowest value
-    wins.
+    """The winner of each question; None when no group has a measured median. A question consists of the groups of
+    values, and of True when the lowest value wins or False when the highest value wins.
 
-    All rank tests that could give a result are corrected together (Benjamini-Hochberg). The same values choose the two
-    best groups and test them, so q is about the two best of many groups, not about two groups chosen beforehand.
+    All rank tests that can give a significant result are corrected together (Benjamini-Hochberg). The same values
+    select the two best groups and test them. So q is about the two best of many groups, not about two groups that were
+    chosen before the measurement.
     """
     results = [_winner(groups, lowest=lowest) for groups, lowest in questions]
     able = [
@@ -102,15 +104,15 @@ def _winner(groups: Groups, *, lowest: bool) -> Winner | None:
 
 
 def _counts(value: float) -> bool:
-    """True for a measured value, false for a value that stands for a failure."""
+    """True for a measured value, False for a value that represents a failure."""
     return 0 < value < inf
 
 
 def _interval(
     best: Sequence[float], other: Sequence[float], margin: float | None, *, lowest: bool
 ) -> tuple[float, float] | None:
-    """The interval of the margin: the exact interval of the rank test's shift of logarithms, widened to contain
-    the margin of the medians."""
+    """The 95 % interval of the margin. It is the exact interval of the shift of the logarithms (rank test), widened so
+    that it contains the margin of the medians."""
     if margin is None or not all(map(_counts, (*best, *other))):
         return None
     interval = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))
