@@ -12,9 +12,9 @@ from testcases.hits import Hit
 from testcases.links import CLIENT_LOSS_2_7
 
 CODES = {
-    "amplification-limit-exceeded": "The server sent more than three times what it had received.",
-    "chain-not-sent": "The server sent less of its certificates than the question needs.",
-    "limit-not-reached": "The server never came near the limit.",
+    "amplification-limit-exceeded": "The server sent more than three times the bytes that it had received.",
+    "chain-not-sent": "The server sent a shorter certificate chain than the case needs.",
+    "limit-not-reached": "The server never used up its amplification limit.",
 }
 
 _CHAIN = 7500  # bytes, as in the public runner
@@ -48,9 +48,9 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
         if sent.headroom > _DATAGRAM:
             finding = Finding(
                 code="limit-not-reached",
-                requirement="Before the client's address is validated, the server has more to send than the limit.",
+                requirement="Before the client's address is validated, the server has more data than it may send.",
                 expected=f"at most {_DATAGRAM} B left to the limit",
-                actual=f"connection {number}: never less than {sent.headroom} B; address proved by "
+                actual=f"connection {number}: always at least {sent.headroom} B left; address validated by "
                 f"{sent.validated_by or 'nothing'}",
                 role="server",
                 section="RFC 9000 §8.1",
@@ -82,8 +82,8 @@ CASE = Case(
     name="amplificationlimit",
     abbreviation="A",
     kind=Kind.TEST_CASE,
-    description="A server with a chain of 9 certificates waits for the client, whose packets 2 to 7 are lost; "
-    "5 KiB arrive.",
+    description="A server with a chain of 9 certificates keeps the amplification limit while the client's packets 2 to "
+    "7 are lost; then 5 KiB arrive.",
     wire_name="transfer",
     judges=(Role.SERVER,),
     link=CLIENT_LOSS_2_7,

@@ -155,7 +155,7 @@ class Case:
             name=f"{self.name}+{beside}",
             abbreviation=f"{self.abbreviation}+{beside}",
             declared=self.declared or self.name,
-            description=f"{self.description} Beside {beside}.",
+            description=f"{self.description} A second flow ({beside}) shares the link.",
             beside=beside,
             timeout=self.timeout if self.beside else _SHARED * self.timeout,
         )

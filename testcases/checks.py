@@ -36,7 +36,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
         names = ", ".join(case.evidence.extra_files[:5])
         yield Finding(
             code="files-extra",
-            requirement="Nothing but the requested files is in /downloads.",
+            requirement="The client saves only the requested files to /downloads.",
             expected="no other file",
             actual=f"{len(case.evidence.extra_files)} more: {names}",
             role="client",
@@ -239,7 +239,7 @@ def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
                 code="packet-number-reused",
                 requirement="An endpoint never uses a packet number twice in one packet number space.",
                 expected="a new number for every packet",
-                actual=f"connection {number}: two packets of the {first.vantage} with one number",
+                actual=f"connection {number}: two packets of the {first.vantage} with the same number",
                 role=first.vantage,
                 section="RFC 9000 §12.3",
             )
@@ -256,13 +256,13 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         read = any(close.sender == "server" and close.code in _CRYPTO_ERRORS for close in connection.closes)
         if hello is None or hello.arrived is False or read:
             continue
-        order = ", the later one first" if hello.out_of_order else ""
+        order = ", which arrived in another order" if hello.out_of_order else ""
         carried = format_count(hello.datagrams, "datagram")
         finding = Finding(
             code="client-hello-unanswered",
             requirement="A server answers a ClientHello that arrived completely, in any number of packets.",
             expected="an Initial packet of the server with its ServerHello",
-            actual=f"connection {number}: none, to {hello.bytes} B in {carried}{order}",
+            actual=f"connection {number}: no answer to {hello.bytes} B in {carried}{order}",
             role="server",
             section="RFC 9000 §7",
         )
@@ -280,7 +280,7 @@ def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
                 code="packet-without-frames",
                 requirement="The payload of a packet contains at least one frame.",
                 expected="no packet without a frame",
-                actual=f"connection {number}: such packets of the {places[0].vantage}",
+                actual=f"connection {number}: the {places[0].vantage} sent such packets",
                 role=places[0].vantage,
                 section="RFC 9000 §12.4",
             )

@@ -4,7 +4,7 @@ from testcases.loads import KB, download
 
 CASE = download(
     name="download-ipv6",
-    description="curl downloads one file over IPv6 and HTTP/1.1; what carries it over the satellite may be IPv4.",
+    description="curl downloads one file over IPv6 and HTTP/1.1; a tunnel over the satellite may use IPv4.",
     protocol="http/1.1",
     host="server6",
     sizes=(2_000 * KB,),

@@ -10,7 +10,7 @@ from testcases.base import Case, CaseEvidence, proven
 from testcases.links import MARKING
 
 CODES = {
-    "ce-not-reported": "Congestion marks arrived, and the ACKs did not count them.",
+    "ce-not-reported": "Congestion marks arrived, but the ACKs did not count them.",
     "ecn-counts-wrong": "ECN counts do not match the packets that arrived.",
 }
 
@@ -70,8 +70,8 @@ CASE = Case(
     name="ecn",
     abbreviation="E",
     kind=Kind.TEST_CASE,
-    description="A 100 KiB file arrives in marked packets, and both sides report the marks that they saw, CE of a busy "
-    "link among them.",
+    description="A 100 KiB file arrives in marked packets, and both endpoints report the received marks, including CE "
+    "of a busy link.",
     wire_name="ecn",
     link=MARKING,
     files=(100 * KIB,),

@@ -46,7 +46,7 @@ def missed(expected: str, actual: str) -> Finding:
     """The finding that the link's impairment did not affect the connection."""
     return Finding(
         code=MISSED,
-        requirement="The link does to this connection what the case is about.",
+        requirement="The link's impairment affects this connection.",
         expected=expected,
         actual=actual,
     )

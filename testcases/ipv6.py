@@ -19,8 +19,8 @@ def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
     if case.facts.ip_versions != frozenset({6}):
         finding = Finding(
             code="not-ipv6",
-            requirement="The client reaches server6, which has an IPv6 address only.",
-            expected="QUIC over IPv6 alone",
+            requirement="The client reaches server6, which has only an IPv6 address.",
+            expected="QUIC only over IPv6",
             actual=", ".join(f"IPv{version}" for version in sorted(case.facts.ip_versions)) or "no QUIC",
             role="client",
             section="endpoint contract, Network",

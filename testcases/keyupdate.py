@@ -21,7 +21,7 @@ def client_began(case: CaseEvidence) -> Iterator[Finding]:
             finding = Finding(
                 code="server-began-update",
                 requirement="The client begins a key update early, and the server follows.",
-                expected="packets of the client in a new key phase before the server's arrive",
+                expected="packets of the client in a new key phase before such packets of the server arrive",
                 actual="the server began each update, and the client followed",
                 role="client",
                 section="endpoint contract, Test case names",

@@ -96,7 +96,7 @@ CLIENT_LOSS_2_7 = _impaired(
 MARKING = _impaired(
     "ce",
     both=LinkImpairments(mark_packets=4),
-    source="public runner, ecn; CE where packets wait, so that it is counted",
+    source="public runner, ecn; the link sets CE when packets wait, so that endpoints must count it",
 )
 MTU_FALL = _impaired(
     "mtu-1280",
@@ -114,7 +114,7 @@ REORDER_CLIENT = _impaired(
     source="ours: parts of a ClientHello arrive in any order; the first connection loses the first part",
 )
 RETURN_LOSS_20 = _impaired(
-    "return-loss-20", return_=LinkImpairments(gilbert_elliott=(0.125, 0.5)), source="ours: ACKs alone are lost"
+    "return-loss-20", return_=LinkImpairments(gilbert_elliott=(0.125, 0.5)), source="ours: only ACKs are lost"
 )
 REBIND_PORT = _impaired(
     "rebind-port",

@@ -28,7 +28,7 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
         longest, where = max(sent, key=lambda item: item[0], default=(0, None))
         finding = Finding(
             code="packets-small",
-            requirement="The server discovers that the path carries more than 1280 B, and uses it.",
+            requirement="The server discovers that packets of more than 1280 B pass, and sends such packets.",
             expected=f"at least {_USED} packets of more than {_FALLEN} B",
             actual=f"{longer}; the longest has {longest} B",
             role="server",
@@ -50,7 +50,7 @@ def shrinks(case: CaseEvidence) -> Iterator[Finding]:
             finding = Finding(
                 code="black-hole-not-noticed",
                 requirement="A sender whose large packets are all lost returns to a size that passes.",
-                expected=f"packets of at most {_FALLEN} B after the fall, and a transfer that goes on",
+                expected=f"packets of at most {_FALLEN} B after the MTU fell, and a transfer that continues",
                 actual=f"packets of {longest} B{when}",
                 role="server",
                 section="RFC 8899 §4.3",
@@ -66,7 +66,7 @@ CASE = Case(
     name="mtublackhole",
     abbreviation="MB",
     kind=Kind.TEST_CASE,
-    description="A 10 MiB transfer goes on although packets of more than 1280 B vanish from 3 s on.",
+    description="A 10 MiB transfer continues although packets of more than 1280 B are lost from 3 s on.",
     wire_name="transfer",
     judges=(Role.SERVER,),
     link=MTU_FALL,

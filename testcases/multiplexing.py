@@ -9,8 +9,8 @@ from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
 CODES = {
-    "streams-not-refilled": "The server never raised the limit of streams.",
-    "stream-limit-not-met": "The first limit of streams covered all files.",
+    "streams-not-refilled": "The server never raised the stream limit.",
+    "stream-limit-not-met": "The server's first stream limit covered all files.",
 }
 
 _MOST_AT_FIRST = 1000  # highest first limit that the public runner allows
@@ -70,7 +70,7 @@ CASE = Case(
     name="multiplexing",
     abbreviation="M",
     kind=Kind.TEST_CASE,
-    description="1999 files of 32 B arrive over one connection, whose stream limit is raised on the way.",
+    description="1999 files of 32 B arrive over one connection, whose stream limit the server raises.",
     wire_name="transfer",
     link=DEFAULT,
     files=(32,) * _FILES,

@@ -4,7 +4,7 @@ from testcases.loads import page
 
 CASE = page(
     name="page",
-    description="Chromium loads the reference page, 75 objects, over HTTP/1.1 in the clear, cache empty.",
+    description="Chromium loads the reference page of 75 objects over HTTP/1.1 without TLS, with an empty cache.",
     protocol="http/1.1",
     encrypted=False,
 )

@@ -4,7 +4,7 @@ from testcases.loads import page
 
 CASE = page(
     name="page-origins",
-    description="Chromium loads the reference page, 75 objects of 12 origins, over HTTP/1.1 and TLS, cache empty.",
+    description="Chromium loads the reference page of 75 objects from 12 origins over HTTP/1.1 and TLS, cache empty.",
     protocol="http/1.1",
     origins=12,
 )

@@ -48,8 +48,8 @@ CASE = Case(
     name="postquantum",
     abbreviation="PQ",
     kind=Kind.TEST_CASE,
-    description=f"{_CONNECTIONS} connections, each with 1 KiB, whose ClientHello takes two datagrams; "
-    "they arrive in any order.",
+    description=f"{_CONNECTIONS} connections, each with 1 KiB; each ClientHello takes two datagrams, which arrive in "
+    "any order.",
     wire_name="multiconnect",
     link=REORDER_CLIENT,
     files=(1 * KIB,) * _CONNECTIONS,

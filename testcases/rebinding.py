@@ -49,7 +49,7 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
         finding = Finding(
             code="path-challenge-unanswered",
             requirement="An endpoint answers a PATH_CHALLENGE with a PATH_RESPONSE that repeats its data.",
-            expected=f"PATH_RESPONSE for one of {count} on {where}",
+            expected=f"PATH_RESPONSE to one of {count} PATH_CHALLENGE on {where}",
             actual=f"none{closed}",
             role="client",
             section="RFC 9000 §8.2.2",

@@ -36,7 +36,7 @@ def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
                 "retry-tag-wrong",
                 "server",
                 "RFC 9001 §5.8",
-                "The Retry Integrity Tag fits the client's first destination connection ID.",
+                "The Retry Integrity Tag matches the client's first destination connection ID.",
                 retry,
             ),
             (
@@ -68,7 +68,7 @@ CASE = Case(
     name="retry",
     abbreviation="S",
     kind=Kind.TEST_CASE,
-    description="The server asks for a proof of address by Retry, the client gives it, and a 10 KiB file arrives.",
+    description="The server validates the client's address by Retry, and a 10 KiB file arrives.",
     wire_name="retry",
     link=DEFAULT,
     files=(10 * KIB,),

@@ -23,7 +23,7 @@ def upgraded(case: CaseEvidence) -> Iterator[Finding]:
         if (connection.original_version, connection.version) != (_V1, _V2):
             finding = Finding(
                 code="not-upgraded",
-                requirement="The client offers version 2 in a version 1 Initial, and the server takes it up.",
+                requirement="The client offers version 2 in a version 1 Initial packet, and the server changes to it.",
                 expected=f"0x{_V1:08x} → 0x{_V2:08x}",
                 actual=f"{_version(connection.original_version)} → {_version(connection.version)}",
                 section="RFC 9368 §2.3",

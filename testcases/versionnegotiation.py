@@ -19,7 +19,7 @@ CODES = {
     "no-version-negotiation": "The server did not answer an unknown version with Version Negotiation.",
     "offered-version-listed": "Version Negotiation lists the version that the client offered.",
     "version-1-not-listed": "Version Negotiation does not list version 1.",
-    "version-not-listed": "The client went on with a version that was not listed.",
+    "version-not-listed": "The client continued with a version that was not listed.",
     "no-unknown-version": "The client did not offer an unknown version.",
 }
 
@@ -128,8 +128,8 @@ CASE = Case(
     name="versionnegotiation",
     abbreviation="V",
     kind=Kind.TEST_CASE,
-    description="The client offers an unknown version, and the server says which ones it has. A client that goes on "
-    "gets 1 KiB.",
+    description="The client offers an unknown version, and the server answers with the list of its versions. A client "
+    "that continues gets a 1 KiB file.",
     wire_name="versionnegotiation",
     link=DEFAULT,
     files=(1 * KIB,),

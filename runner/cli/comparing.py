@@ -77,7 +77,7 @@ def compare_(
         return
     if after is None:
         if json_file or markdown_file or topics or least:
-            raise UsageError("compare: --despite, --least, --json and --markdown take two runs: name the second one.")
+            raise UsageError("compare: --despite, --least, --json and --markdown need two runs: name the second run.")
         out.print(report.vias_renderable(*compare_vias(RenewedRun.of(RunFolder.open(run_path(before), skipped)))))
         return
     folders = [RenewedRun.of(RunFolder.open(run_path(name), skipped)) for name in (before, after)]
@@ -111,7 +111,7 @@ def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
         if metric == "ttlb":
             yield (
                 f"{case}: between these {len(between.runs)} runs, delivery time deviates by "
-                f"{100 * between.deviation:.2g} % ({between.cells} cells). ./bentpipe compare counts this deviation."
+                f"{100 * between.deviation:.2g} % ({between.cells} cells). ./bentpipe compare uses this deviation."
             )
 
 

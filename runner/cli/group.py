@@ -18,7 +18,7 @@ COMMANDS = {
     "history": ("comparing", "Show each matrix cell over all runs: trend, change, rate of success."),
     "list": ("hosting", "List the stacks, middleboxes, cases and links."),
     "night": ("nights", "Run the matrix every night, as night.json describes (docs/nights.md)."),
-    "plan": ("running", "Show the jobs of a selection, with time, disk space and the volume on real links."),
+    "plan": ("running", "Show the jobs of a selection, with time, disk space and the data volume on real links."),
     "render": ("reading", "Draw the site from the results of runs."),
     "run": ("running", "Run the matrix."),
     "schema": ("reading", "Print the JSON Schema of a file format."),

@@ -64,7 +64,7 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 @clock_option
 @click.pass_obj
 def plan_(implementations: Path, /, **parsed: Any) -> None:
-    """Show the jobs of a selection, with time, disk space and the volume on real links."""
+    """Show the jobs of a selection, with time, disk space and the data volume on real links."""
     options, path = matrix_options(implementations, parsed), runs.run_path(None)
     choice = chosen(options, path)
     run = runs.new_run(
@@ -141,7 +141,7 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
 @click.option(
     "--reuse",
     metavar="NAME|DIR",
-    help="Take over the results of that run for cells whose images, case and link did not change.",
+    help="Reuse the results of that run for cells whose images, case and link did not change.",
 )
 @clock_option
 @cpu_model_option

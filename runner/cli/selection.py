@@ -103,7 +103,8 @@ def clock_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--clock",
         type=click.Choice(["real", "virtual", "auto"]),
         help="real: real time. virtual: each job runs in a small kernel whose clock jumps ahead while programs "
-        "wait. auto: virtual for cases that mostly wait, real for cases that the CPU can limit. [the run's, else real]",
+        "wait. auto: virtual for cases that mostly wait, real for cases that the CPU can limit. "
+        "[existing run's or real]",
     )(command)
 
 
@@ -112,8 +113,8 @@ def cpu_model_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--cpu-model",
         type=click.Choice(["none", "calibrated", "measured"]),
-        help="In virtual time: CPU work takes no time (none), the time that the calibration of this host found "
-        "(calibrated), or no time but is measured (measured). [the run's, else none]",
+        help="In virtual time, CPU work takes no time (none), takes the time that the calibration of this host found "
+        "(calibrated), or takes no time but is measured (measured). [existing run's or none]",
     )(command)
 
 

@@ -183,7 +183,7 @@ def test_cells_of_a_wide_matrix_hold_what_they_say(site: Path, tab: Tab, fragmen
     page = tab.open(site / "wide/index.html", fragment)
     page.wait_for_function("document.querySelectorAll('.wide .cells .spark').length === 5")
     assert page.locator(".wide .cells tbody td[data-client]").count() == 7
-    assert page.locator(".wide .cells .cell-notes > span").all_inner_texts() == ["server: IW not 10", "two modes"]
+    assert page.locator(".wide .cells .cell-notes > span").all_inner_texts() == ["server: IW is not 10", "two modes"]
     assert page.evaluate(_OUTSIDE, [".wide .cells tbody td[data-client]", "*"]) == []
     assert page.evaluate(_COVERED, ".cells td b, .cells .second, .cells .tried, .cells .cell-notes, .cells a > i") == []
 

@@ -116,7 +116,10 @@ def test_the_page_says_numbers_n_and_formulas(tmp_path: Path, iterations: int) -
     render([folder], tmp_path / "site")
     page = (tmp_path / "site" / "r" / "index.html").read_text()
     section = page[page.index('id="deciding"') : page.index('id="stacks"')]
-    assert f"n = {6 * iterations}\u00a0iterations of 6\u00a0cells: 3\u00a0servers × 2\u00a0clients." in section
+    assert (
+        f"The shares come from {6 * iterations}\u00a0iterations in 6\u00a0cells: 3\u00a0servers × 2\u00a0clients."
+        in section
+    )
     assert "are too few" in section
     assert "<b>100<small>%</small></b>" in section
     assert "Henderson" in section

@@ -70,7 +70,7 @@ def test_what_a_spoiled_job_showed_says_nothing_of_the_middlebox(tmp_path: Path)
     leaking = next(one for one in folder.results().values() if one.via == "openvpn" and one.crossing is not None)
     sights = tuple(replace(one, visible=True) for one in leaking.crossing.sights)  # type: ignore[union-attr]
     shown = replace(leaking, crossing=replace(leaking.crossing, sights=sights))  # type: ignore[type-var]
-    for outcome, sees in ((Outcome.ERROR, "○ nothing"), (Outcome.FAILED, "● 2 of 2 things")):
+    for outcome, sees in ((Outcome.ERROR, "○ nothing"), (Outcome.FAILED, "● 2 of 2 kinds of data")):
         folder.save_result(replace(shown, outcome=outcome))
         render([folder], tmp_path / "site")
         last = _rows((tmp_path / "site/run/vias.html").read_text(), "downloads")[-1]
@@ -112,7 +112,7 @@ def test_a_sweep_of_losses_is_one_link_and_in_order(tmp_path: Path) -> None:
 
 def test_the_eavesdropper_stands_beside_the_numbers(page: str) -> None:
     last = next(row for row in _rows(page, "downloads") if row[0] == "an eavesdropper sees")
-    assert last[2:5] == ["● 2 of 2 things", "○ nothing", "● 2 of 2 things"]
+    assert last[2:5] == ["● 2 of 2 kinds of data", "○ nothing", "● 2 of 2 kinds of data"]
     assert ["openvpn", "in the clear", "○ hidden", "○ hidden", "12"] in _rows(page, "eavesdropper")
 
 
