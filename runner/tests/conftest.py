@@ -1,4 +1,4 @@
-"""Recorded jobs of real pairs, to be judged, played again, or broken."""
+"""Fixtures with recorded jobs of real pairs, which tests judge, play again, or break."""
 
 import shutil
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hypothesis import settings
 from runner.config.catalog import Catalog, load_catalog
 from runner.model.artifacts import Artifacts
 
-settings.register_profile("bentpipe", deadline=None)  # a time limit per example would fail on a busy host
+settings.register_profile("bentpipe", deadline=None)  # with a time limit per example, tests would fail on a busy host
 settings.load_profile("bentpipe")
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -23,7 +23,7 @@ def catalog() -> Catalog:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Callable[[str], Artifacts]:
-    """A function from `<server>_<client>/<case>` to a copy of that recording, which a test may break."""
+    """A function that copies the recording `<server>_<client>/<case>`. A test may break the copy."""
 
     def copy(name: str) -> Artifacts:
         folder = tmp_path / name.replace("/", "-")

@@ -19,7 +19,7 @@ def directed(
     return_: LinkParameters | None = None,
     impairments: PathImpairments | None = None,
 ) -> CaseRecord:
-    """The case over a link of one segment with other directions."""
+    """The case over a link of one segment with these directions and impairments."""
     first = record.link.satellite
     ways = forward or first.forward, return_ or first.return_, impairments or first.impairments
     return replace(record, link=LinkRecord.single(record.link.name, *ways))
@@ -33,7 +33,7 @@ def select(
     cases: tuple[str, ...] = (),
     iterations: int | None = None,
 ) -> Selection:
-    """Names resolved, each case over its own link."""
+    """A selection of these names, with each case over its own link."""
     return Selection(
         servers=catalog.select_implementations(servers, Role.SERVER),
         clients=catalog.select_implementations(clients, Role.CLIENT),
@@ -43,7 +43,8 @@ def select(
 
 
 def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, ...]) -> dict[str, CaseRecord]:
-    """Cases over the first link, or without cases the measurement of each link. `catalog` has these measurements."""
+    """The records of the cases over the first link; without cases, of the measurement of each link. `catalog` has
+    these measurements."""
     real = {link.name: link for link in links}
     requested = [
         Question(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)

@@ -21,7 +21,8 @@ from runner.tests.records import select
 
 
 def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
-    """A run of one pair whose jobs are all recorded: a measurement on the lossy link, with the recorded size."""
+    """A run of one pair. There is a recording for all its jobs: a measurement over the lossy link with the recorded
+    file size."""
     selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
     run = runs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))

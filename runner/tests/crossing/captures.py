@@ -1,4 +1,4 @@
-"""Captures made by hand, packet by packet, for tests of what is read from them."""
+"""Captures made by hand, packet by packet, for tests of the code that reads captures."""
 
 import ipaddress
 import struct
@@ -15,7 +15,7 @@ SYN, SYN_ACK, ACK = 0x02, 0x12, 0x10
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """One packet to write. `sequence` None: UDP."""
+    """One packet of a capture. `sequence`: None for UDP."""
 
     source: str
     destination: str
@@ -39,7 +39,7 @@ class Sent:
 
 
 def write_capture(path: Path, packets: Sequence[Sent], *, every: float = 0.1) -> Path:
-    """An Ethernet capture with nanoseconds, a packet `every` so many seconds."""
+    """Write an Ethernet capture with times in nanoseconds, and with a packet every `every` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
     for number, packet in enumerate(packets):
@@ -53,7 +53,7 @@ def write_capture(path: Path, packets: Sequence[Sent], *, every: float = 0.1) ->
 def connection(
     client: str, server: str, *, initials: tuple[int, int], request: bytes, response: bytes, port: int = 40000
 ) -> list[Sent]:
-    """A TCP connection as a capture anywhere between its ends has it."""
+    """The packets of a TCP connection that a capture between its ends has."""
     mine, theirs = initials
     there = partial(Sent, source=client, destination=server, ports=(port, 80))
     back = partial(Sent, source=server, destination=client, ports=(80, port))

@@ -1,4 +1,4 @@
-"""Recordings and rewritten captures, decoded, for the tests of the decoder."""
+"""Decodes recordings and rewritten captures for the tests of the decoder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +43,7 @@ def undecrypted(trace: Trace) -> list[str]:
 
 
 def contents(trace: Trace) -> list[tuple[Any, ...]]:
-    """The sent content, without row numbers, which depend on the rest of a capture."""
+    """The sent content without row numbers, because these depend on the rest of a capture."""
     names = ("time_ns", "sender", "stream_id", "offset", "length", "fin", "packet_number")
     return sorted(zip(*(trace.stream_frames[name].to_pylist() for name in names), strict=True))
 

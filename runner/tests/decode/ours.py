@@ -1,4 +1,4 @@
-"""The decoder's tables in the form in which the oracles speak: one dictionary per packet with its frames."""
+"""The decoder's tables in the form of the oracles: a dictionary for each packet with its frames."""
 
 from collections import defaultdict
 from typing import Any
@@ -7,7 +7,7 @@ from runner.decode import Trace
 
 _DEFAULT_ACK_DELAY_EXPONENT = 3
 _PACKET_FIELDS = ("index", "type", "version", "dcid", "scid", "packet_number", "key_phase", "length", "decrypted")
-# Frame type → the columns that the oracle names as well.
+# Frame type → the columns that the oracle also has.
 _COLUMNS: dict[int, tuple[str, ...]] = {
     0x00: ("length",),
     0x06: ("offset", "length"),
@@ -27,7 +27,7 @@ _COLUMNS: dict[int, tuple[str, ...]] = {
 
 
 def packets(trace: Trace) -> list[dict[str, Any]]:
-    """Every packet of a trace in order: its header's fields and `frames`, a list of tuples."""
+    """All packets of a trace in order, each with its header's fields and `frames`, a list of tuples."""
     streams = {(row["packet"], row["frame"]): row for row in trace.stream_frames.to_pylist()}
     acks = {(row["packet"], row["frame"]): row for row in trace.ack_frames.to_pylist()}
     times = trace.datagrams["time_ns"].to_pylist()

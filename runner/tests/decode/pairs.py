@@ -1,4 +1,5 @@
-"""Connections of aioquic with itself in memory, for what no recording has: many at once, rare frames, rare timing."""
+"""Connections of aioquic with itself in memory, for tests that no recording fits: many connections at the same time,
+rare frames, rare timing."""
 
 import datetime
 import io
@@ -34,7 +35,7 @@ def _certificate() -> tuple[Any, Any]:
 
 @dataclass
 class Pair:
-    """A client and a server that exchange datagrams without loss, every `STEP_S` seconds; all of them are kept."""
+    """A client and a server that exchange datagrams without loss, every `STEP_S` seconds. All datagrams are kept."""
 
     client_port: int = 50000
     client_options: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Pair:
         return self.exchange(6)
 
     def exchange(self, rounds: int = 2) -> "Pair":
-        """Carry datagrams in turns."""
+        """Carry datagrams between the endpoints in turns."""
         for _ in range(rounds):
             for data, _ in self.client.datagrams_to_send(now=self.now):
                 self.records.append(self._record(data, from_client=True))
@@ -92,7 +93,7 @@ class Pair:
                 end.handle_timer(now=self.now)
 
     def request(self, size: int) -> "Pair":
-        """A response of `size` bytes on a new stream."""
+        """Make the server send a response of `size` bytes on a new stream."""
         assert self.server is not None
         stream = self.client.get_next_available_stream_id()
         self.client.send_stream_data(stream, b"GET /file\r\n", end_stream=True)
@@ -116,7 +117,7 @@ def datagram(time_ns: int, payload: bytes, *, client_port: int, from_client: boo
 
 
 def protected(pair: Pair, *, from_client: bool, payload: bytes) -> Record:
-    """A 1-RTT packet with any frames, under the keys and the next packet number of one end of a pair."""
+    """A 1-RTT packet with any frames, with the keys and the next packet number of an endpoint of a pair."""
     end = pair.client if from_client else pair.server
     assert end is not None
     crypto = end._cryptos[Epoch.ONE_RTT]

@@ -1,7 +1,7 @@
-"""Make the recordings of this folder anew: `.venv/bin/python -m runner.tests.decode.record` (about a minute).
+"""Make the recordings of this folder again: `.venv/bin/python -m runner.tests.decode.record` (about a minute).
 
-Real pairs in real lanes with small files, kept with both endpoints' qlogs: the second oracle of the decoder. What the
-general recordings of runner/tests/recordings have already is not repeated here.
+Real pairs run in real lanes with small files. The recordings keep the qlogs of both endpoints, which are the second
+oracle of the decoder. They don't repeat the cases of the general recordings in runner/tests/recordings.
 """
 
 import gzip
@@ -22,7 +22,7 @@ from runner.units import KIB
 HERE = Path(__file__).parent / "recordings"
 STACKS = ("quic-go", "quinn", "aioquic")
 SIZES = {"transfer": 20 * KIB, "keyupdate": 20 * KIB, "v2": KIB, "versionnegotiation": KIB}
-# quic-go updates its keys of its own accord, after 100 packets.
+# quic-go updates its keys by itself, after 100 packets.
 OWN_KEY_UPDATE = 150 * KIB
 
 
@@ -39,7 +39,7 @@ def _keep(folder: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """Run the jobs one after the other and keep captures, key logs and qlogs."""
+    """Run the jobs one after another, and keep captures, key logs and qlogs."""
     catalog = load_catalog()
     base = catalog.cases["handshake"].record()
     cases = {

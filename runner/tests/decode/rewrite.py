@@ -1,4 +1,4 @@
-"""Real recordings in other clothes: other file formats, link layers and addresses, packets left out or changed."""
+"""Rewrites real recordings: with other file formats, link layers and addresses, or with packets left out or changed."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ _ETHERNET_HEADER = 14
 
 @dataclass(frozen=True)
 class Record:
-    """One captured frame. `wire_length` is longer than `frame` when it was snapped."""
+    """One captured frame. `wire_length` is larger than the length of `frame` when the capture cut the frame."""
 
     time_ns: int
     frame: bytes
@@ -35,7 +35,7 @@ class Record:
         return replace(self, frame=bytes(head) + payload)
 
     def with_client(self, client_port: int, server_port: int = 443) -> "Record":
-        """The same datagram from, or to, another client port: what a rebinding NAT makes of it."""
+        """The same datagram from, or to, another client port, as after a NAT rebinding."""
         frame = bytearray(self.frame)
         at = _ETHERNET_HEADER + (22 if self.from_client(server_port) is False else 20)
         struct.pack_into(">H", frame, at, client_port)
@@ -68,7 +68,7 @@ def write_pcap(
 
 @dataclass(frozen=True)
 class Interface:
-    """An interface of a pcapng file: its link type, how a frame looks on it, and its clock."""
+    """An interface of a pcapng file: its link type, the form of its frames, and its clock."""
 
     link_type: int
     dress: Callable[[Record], bytes]
@@ -124,7 +124,7 @@ def raw_ip(record: Record) -> bytes:
 
 
 def vlan(record: Record) -> bytes:
-    """Two tags, IEEE 802.1ad."""
+    """The frame with two VLAN tags (IEEE 802.1ad)."""
     return record.frame[:12] + bytes.fromhex("88a8000a81000014") + record.frame[12:]
 
 

@@ -1,4 +1,4 @@
-"""tshark's view of a capture, as plain tuples: the first oracle of the decoder."""
+"""The packets that tshark reads in a capture, as plain tuples. This is the first oracle of the decoder."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 _LONG_TYPES = {0: "initial", 1: "0rtt", 2: "handshake", 3: "retry"}
-# Frame type → the fields that make up its tuple, in the decoder's order: stream id, offset, length, value, payload.
+# Frame type → the fields of its tuple, in the decoder's order: stream id, offset, length, value, payload.
 _FIELDS: dict[int, tuple[str, ...]] = {
     0x00: ("quic.padding_length",),
     0x06: ("quic.crypto.offset", "quic.crypto.length"),
@@ -28,7 +28,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 
 
 def tshark(capture: Path, key_logs: Sequence[Path], scratch: Path) -> list[dict[str, Any]]:
-    """Every QUIC packet of a capture in order: its header's fields and `frames`, a list of tuples."""
+    """All QUIC packets of a capture in order, each with its header's fields and `frames`, a list of tuples."""
     if shutil.which("tshark") is None:
         raise AssertionError("tshark is missing, the decoder can't be compared: apt-get install tshark")
     merged = scratch / "merged.keys.log"
@@ -51,7 +51,7 @@ def tshark(capture: Path, key_logs: Sequence[Path], scratch: Path) -> list[dict[
 def _packets(pdml: bytes) -> Iterator[dict[str, Any]]:
     for datagram in ElementTree.fromstring(pdml).iter("packet"):
         if datagram.find("proto[@name='icmp']") is not None or datagram.find("proto[@name='icmpv6']") is not None:
-            continue  # an error message that quotes a packet
+            continue  # an ICMP error that quotes a packet
         (header,) = datagram.iterfind("proto[@name='frame']")
         seconds, fraction = _values(header)["frame.time_epoch"].split(".")
         index = 0
@@ -59,7 +59,7 @@ def _packets(pdml: bytes) -> Iterator[dict[str, Any]]:
             first = _values(quic)
             kind = _type(first) if "quic.header_form" in first else None
             if kind is None:
-                continue  # what follows the last packet of a datagram
+                continue  # bytes after the last packet of a datagram
             yield {
                 "time_ns": int(seconds) * 1_000_000_000 + int(fraction),
                 "index": index,
@@ -70,7 +70,7 @@ def _packets(pdml: bytes) -> Iterator[dict[str, Any]]:
                 "packet_number": int(first["quic.packet_number"]) if "quic.packet_number" in first else None,
                 "key_phase": int(first["quic.key_phase"]) if "quic.key_phase" in first else None,
                 "length": int(first["quic.packet_length"]),
-                # Without keys there is no packet number, with wrong ones there is a meaningless one.
+                # Without keys tshark gives no packet number; with wrong keys it gives a meaningless packet number.
                 "decrypted": "quic.decryption_failed" not in first
                 and ("quic.packet_number" in first or kind in ("retry", "version_negotiation")),
                 "frames": [_frame(each) for each in quic.iterfind("field[@name='quic.frame']")],

@@ -1,5 +1,5 @@
-"""Transfers with a known cause, packet by packet: a small sender, a link and a client, written down in the decoder's
-tables. What a trace is to be found guilty of is what was set here."""
+"""Transfers with a known cause. A small sender, a link and a client make each packet, in the decoder's tables. The
+detectors must find the cause that is set here."""
 
 import heapq
 import itertools
@@ -18,13 +18,13 @@ HEADER = 30  # bytes of a packet around its stream data
 IP_UDP = 28
 ACK_DELAY = 0.025
 ACK_FRAME = 12
-_FEW = 200  # bytes of a packet that is worth sending
+_FEW = 200  # bytes of the smallest packet that is sent
 FIN_ACK = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What is asked for. Sizes in bytes, times in seconds, the data rate in bit/s."""
+    """The settings of a transfer. Sizes in bytes, times in seconds, the data rate in bit/s."""
 
     size: int = 1_500_000
     data_rate: int = 8_000_000
@@ -76,7 +76,7 @@ class Cause:
 
 
 class Made:
-    """One transfer, made by running it."""
+    """One transfer, made by a run of sender, link and client."""
 
     def __init__(self, cause: Cause) -> None:
         self.cause = cause
@@ -138,7 +138,7 @@ class Made:
         return self._room >= (_FEW if cause.fills else cause.packet)
 
     def _send(self) -> None:
-        """As much as the windows and the pacer allow now."""
+        """Send as much as the windows and the pacer allow now."""
         cause = self.cause
         if cause.burst and self._unacked and not self._again and self._burst_done:
             return
@@ -161,7 +161,7 @@ class Made:
     _wake = 0.0
 
     def _send_one(self) -> bool:
-        """False: there is nothing to send."""
+        """Send one packet. Returns False when there is nothing to send."""
         cause = self.cause
         if self._again:
             offset, length = self._again.pop(0)
@@ -209,7 +209,7 @@ class Made:
 
     @property
     def _ack_bytes(self) -> int:
-        """Of the packet that is sent next."""
+        """Bytes of the ACK frame in the packet that is sent next."""
         return ACK_FRAME if self.cause.with_ack and self._number % self.cause.with_ack == 0 else 0
 
     def _link(self, packet: Packet) -> None:
@@ -225,7 +225,7 @@ class Made:
             self._at(arrival, lambda: self._receive(packet, arrival))
 
     def _probe(self, number: int) -> None:
-        """A probe timeout: what is not acknowledged by now is sent again."""
+        """A probe timeout: send the data of the packet again if the packet is not acknowledged by now."""
         if number in self._unacked and number > self._largest - 3:
             self._again.append(self._unacked.pop(number)[:2])
             self._send()
@@ -289,7 +289,7 @@ class Made:
         self._at(self._now + self.cause.slow, self._send)
 
     def explained(self) -> Explanation:
-        """What the diagnoses make of it."""
+        """The limits and diagnoses of the transfer."""
         cause = self.cause
         parameters = {"initial_max_data": cause.receive_window, "initial_max_stream_data_bidi_local": 1 << 40}
         row = connection(client_transport_parameters=json.dumps(parameters), alpn="hq-interop")

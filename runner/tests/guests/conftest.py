@@ -1,4 +1,4 @@
-"""Guests of this host's engine, in which an untrusted endpoint image runs as in lanes."""
+"""Fixtures with guests, in which the untrusted endpoint image of the lanes' tests runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ __all__ = ["ask", "engine", "stranger"]
 
 @pytest.fixture(scope="session")
 def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
-    """In the place of lanes: the tests of hostile images are the same."""
+    """Guests in the place of lanes, because both have the same tests of hostile images."""
     try:
         engine.images.get(IMAGE)
     except ImageNotFound:

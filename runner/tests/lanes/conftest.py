@@ -1,4 +1,4 @@
-"""Lanes of this host's engine, and an untrusted endpoint image."""
+"""Fixtures with lanes of this host's engine, and with an untrusted endpoint image."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ Ask = Callable[..., LaneJob]
 
 
 def containers_of(engine: docker.DockerClient, **labels: str) -> list[dict[str, Any]]:
-    """Containers with these labels, as the engine lists them; docker-py fails when one of them vanishes."""
+    """Containers with these labels, from the engine's own list. docker-py's list fails when a container vanishes."""
     filters = [f"bentpipe.{name}={value}" for name, value in labels.items()]
     containers: list[dict[str, Any]] = engine.api.containers(all=True, filters={"label": filters})
     return containers
@@ -42,7 +42,7 @@ def made_by(engine: docker.DockerClient, run: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def engine() -> docker.DockerClient:
-    """The engine with the images that a lane is made of."""
+    """The engine, with the images that a lane needs."""
     try:
         client = docker.from_env()
         for image in ("bentpipe/tools", SIMULATOR, "bentpipe/endpoint"):
@@ -54,7 +54,7 @@ def engine() -> docker.DockerClient:
 
 @pytest.fixture(scope="session")
 def stranger(engine: docker.DockerClient) -> str:
-    """The image whose behaviour is its TESTCASE."""
+    """The untrusted endpoint image. TESTCASE names its behaviour."""
     engine.images.build(path=str(Path(__file__).with_name("stranger")), tag=STRANGER, rm=True)
     return STRANGER
 
@@ -67,7 +67,7 @@ def lanes(engine: docker.DockerClient) -> Iterator[Lanes]:
 
 @pytest.fixture
 def ask(stranger: str, tmp_path: Path) -> Ask:
-    """Makes a job whose client and server are the untrusted image."""
+    """A function that makes a job in which client and server are the untrusted image."""
 
     def make(
         *,

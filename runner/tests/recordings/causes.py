@@ -1,8 +1,8 @@
-"""Make the recordings of set causes anew: `.venv/bin/python -m runner.tests.recordings.causes [NAME…]` (3 minutes).
+"""Make the recordings of known causes again: `.venv/bin/python -m runner.tests.recordings.causes [NAME…]` (3 minutes).
 
 They are the part `recorded` of the labelled set (runner/validation/causes.py): small transfers between two misbehaving
-endpoints, one cause each, in virtual time (runner/validation/labelled_virtual.py), so that nothing can disturb them.
-Kept are the tables of both sides and the truth about the link, in `causes/NAME`.
+endpoints, each with one cause. They run in virtual time (runner/validation/labelled_virtual.py), so other load on the
+host can't disturb them. `causes/NAME` keeps the tables of both sides and the truth about the link.
 """
 
 import shutil
@@ -20,12 +20,12 @@ HERE = Path(__file__).parent / "causes"
 
 
 def artifacts_of(transfer: Labelled) -> Artifacts:
-    """The files that are kept of it."""
+    """The files of a transfer that are kept."""
     return Artifacts(HERE / transfer.name)
 
 
 def main(*names: str) -> None:
-    """Make what was named, or all, and keep it."""
+    """Make the named recordings, or all recordings, and keep them."""
     chosen = tuple(item for item in recorded() if not names or item.name in names)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "recordings"

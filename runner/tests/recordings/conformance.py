@@ -1,4 +1,4 @@
-"""Good recordings of the cases whose link does something, and all bad ones, which bad.toml lists."""
+"""Good recordings of the cases whose link has impairments, and all bad recordings, which bad.toml lists."""
 
 import tomllib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from runner.tests.recordings.links import (
 from runner.tests.recordings.nouns import Bad, Good, sizes
 from runner.units import KIB
 
-# Recorded when the chain of 9 certificates had 4.4 kB.
+# When this was recorded, the chain of 9 certificates had 4.4 kB.
 SHORT_CHAIN = {"chain_bytes": 0}
 
 _LINKS = {
@@ -52,7 +52,7 @@ BAD = tuple(
     for name, entry in entries.items()
 )
 
-_LONGER = sizes(40 * KIB)  # so that there is a transfer yet when the path is validated
+_LONGER = sizes(40 * KIB)  # so that the transfer still runs when the path is validated
 
 GOOD = (
     Good(server="quinn", client="quic-go", case="blackhole", changes=OUTAGE),

@@ -1,10 +1,11 @@
-"""Links of the recordings that need an impairment: the case's own, but slower and sooner, for small files."""
+"""Links of the recordings that need an impairment: the link of the case, but slower and with earlier impairments, for
+small files."""
 
 from runner.model.impairments import LinkImpairments, MtuFall, Outage, PathImpairments, Rebinding
 from runner.tests.recordings.nouns import Changes
 from runner.units import KIB
 
-# Transfers that last as long as the impairment needs, in few packets.
+# At this data rate, transfers of few packets last as long as the impairment needs.
 _SLOW = 250_000  # bit/s
 
 

@@ -1,8 +1,8 @@
-"""Make the recordings of this folder anew: `.venv/bin/python -m runner.tests.recordings.make [NAME…]` (10 minutes).
+"""Make the recordings of this folder again: `.venv/bin/python -m runner.tests.recordings.make [NAME…]` (10 minutes).
 
-Real pairs in real lanes, with small files. A recording is good for the case that it was made for, and bad for others:
-what `retry` leaves must fail `handshake`, which forbids Retry. Those in `bad/` are of misbehaving endpoints
-(conformance.py). Needs the images of the stacks, and bentpipe/misbehaving.
+Real pairs run in real lanes, with small files. A recording is good for the case for which it was made, and bad for
+other cases: the recording of `retry` must fail `handshake`, which forbids Retry. The recordings in `bad/` are made with
+misbehaving endpoints (conformance.py). Needs the images of the stacks, and bentpipe/misbehaving.
 """
 
 import shutil
@@ -39,17 +39,17 @@ KEPT = (
     "client/output.log",
     "server/output.log",
 )
-# A bad recording is judged, no more: the client's key log and no output is enough.
+# The files that are kept of a bad recording. It is only judged, so it needs no output and only the client's key log.
 KEPT_BAD = ("evidence.json", "sim/left.pcap", "sim/right.pcap", "sim/truth.json", "client/keys.log")
 ATTEMPTS = 10
 MISBEHAVING = "misbehaving"
 STACKS = ("quic-go", "quinn", "aioquic", "ngtcp2", "quiche", "picoquic", MISBEHAVING)
-# One that can do what it is asked, and one whose window is compiled in.
+# The first variant applies its parameter; the second does not, because quic-go's window is compiled in.
 VARIANTS = (Variant.of("quinn", {"IW": "32"}), Variant.of("quic-go", {"IW": "10"}))
 
 
 def _sinners(bad: Bad) -> dict[str, Variant]:
-    """By role, the endpoints that are more than the plain misbehaving one."""
+    """Role → endpoint, for the roles whose endpoint is not the plain misbehaving stack."""
     requested = {"client": bad.client, "server": bad.server}
     return {
         role: Variant.of(MISBEHAVING, {f"{role.upper()}_PARAMS": f"sin={sin}"})
@@ -69,7 +69,7 @@ def _job(bad: Bad) -> Job:
 
 
 def _cases() -> dict[str, CaseRecord]:
-    """Name of the recording → what was run."""
+    """Name of the recording → record of its case."""
     declared = {name: case.record() for name, case in load_catalog().cases.items()}
     base = declared["handshake"]
 
@@ -99,7 +99,7 @@ def _cases() -> dict[str, CaseRecord]:
 
 
 def _conformance() -> dict[str, CaseRecord]:
-    """Those of conformance.py likewise, bad ones by their own names."""
+    """The same for the recordings of conformance.py. Bad recordings have their own names."""
     declared = {name: case.record() for name, case in load_catalog().cases.items()}
     made = {good.case: changed(declared[good.case], good.changes) for good in GOOD}
     return made | {bad.name: changed(declared[bad.case], bad.changes) for bad in BAD}
@@ -120,7 +120,7 @@ def _jobs() -> tuple[Job, ...]:
 
 
 def _run() -> Run:
-    """All jobs, with every variant that one of them needs."""
+    """A run with all jobs, and with every variant that a job needs."""
     catalog = load_catalog()
     own = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
     catalog = Catalog(implementations={**own, **catalog.implementations}, cases=catalog.cases)
@@ -141,7 +141,8 @@ def _run() -> Run:
 
 
 def main(*names: str) -> None:
-    """Run the jobs one after the other and keep what judges and plots need; those of the named cases, or all."""
+    """Run the jobs of the named recordings, or all jobs, one after another. Keep the files that judges and plots
+    need."""
     run = _run()
     bad = {one.name: HERE / one.path / "1" for one in BAD}
     with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
@@ -156,7 +157,7 @@ def main(*names: str) -> None:
 
 
 def _record(lanes: Emulated, run: Run, job: Job, scratch: Path) -> Path:
-    """The folder of an attempt that nothing disturbed, or else of the last one."""
+    """The folder of the first attempt that was not disturbed, or of the last attempt."""
     for attempt in range(1, ATTEMPTS + 1):
         folder = scratch / f"{'-'.join(job.path.parts)}-{attempt}"
         folder.mkdir()

@@ -1,8 +1,8 @@
-"""Recordings that test the checks: what each was made from, and what a bad one must be found guilty of.
+"""Recordings that test the checks: how each recording was made, and the code with which a bad recording must fail.
 
-A bad one is in `bad/NAME`: two misbehaving endpoints, which forgive each other (implementations/_misbehaving), so that
-the packets show the sin and nothing else goes wrong. Files are small and waits short: fields of the case's record are
-replaced.
+A bad recording is in `bad/NAME`. It was made with two misbehaving endpoints, which tolerate each other's sins
+(implementations/_misbehaving), so the packets show only the sin. Fields of the case's record are replaced, so that
+files are small and time-outs are short.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Good:
 
 @dataclass(frozen=True, kw_only=True)
 class Bad:
-    """A recording that must fail its case with `code` alone. `expected` and `actual` are regular expressions."""
+    """A recording that must fail its case with only `code`. `expected` and `actual` are regular expressions."""
 
     name: str
     case: str
@@ -43,9 +43,9 @@ class Bad:
     actual: str
     client: str = ""  # sins, as CLIENT_PARAMS and SERVER_PARAMS name them
     server: str = ""
-    client_stack: str = ""  # where it is a real one
+    client_stack: str = ""  # the client's stack, when it is not misbehaving
     server_stack: str = ""
-    also: frozenset[str] = frozenset()  # codes that this sin brings with it
+    also: frozenset[str] = frozenset()  # further codes that this sin causes
     changes: Changes = field(default_factory=dict)
 
     @property
@@ -55,7 +55,8 @@ class Bad:
 
 
 def changed(record: CaseRecord, changes: Changes) -> CaseRecord:
-    """The record with other fields; `data_rate` and `impaired` are of both directions, `impaired_return` of one."""
+    """The record with changed fields. `data_rate` and `impaired` apply to both directions, `impaired_return` only to
+    the return direction."""
     fields = dict(changes)
     link: dict[str, Any] = {}
     if "data_rate" in fields:

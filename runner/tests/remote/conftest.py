@@ -1,4 +1,4 @@
-"""Remote hosts for the tests: namespaces with an SSH server and a Docker Engine of their own."""
+"""Fixtures with remote hosts, which are namespaces with their own SSH server and Docker Engine."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from runner.tests.remote.jobs import STACK
 
 @pytest.fixture(scope="session")
 def remote_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """One host, for all tests that leave it as they found it; images that were sent to it stay there."""
+    """A host that many tests share. They must leave it unchanged, except for the images that were sent to it."""
     if reason := lacking():
         pytest.skip(f"no remote host can be made: {reason}")
     host = Host(tmp_path_factory.mktemp("remote"), free_number())

@@ -1,7 +1,7 @@
-"""Hosts behind a link, made of network namespaces: each with an SSH server, users and a Docker Engine of its own.
+"""Hosts behind a link, made of network namespaces. Each has its own SSH server, users and Docker Engine.
 
-Nothing of this host changes: the SSH server is unpacked, not installed, and its users stand in files that only the
-namespace sees. Everything ends with `close`, whatever happened before.
+This host does not change: the SSH server is unpacked, not installed, and its users are in files that only the namespace
+sees. `close` always removes everything.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from docker.errors import DockerException
 
 from runner.model.real_link import RemoteHost
 
-PACKAGES = ("openssh-server", "libwrap0", "ethtool", "libmnl0")  # two tools and the libraries that they may lack
+PACKAGES = ("openssh-server", "libwrap0", "ethtool", "libmnl0")  # two tools, and libraries that may be missing
 CACHE = Path(tempfile.gettempdir()) / f"bentpipe-test-tools-{os.getuid()}"
 USER, UID, GID = "measure", 61234, 61235
 READY_SECONDS = 30.0
 
 
 def lacking() -> str:
-    """Why no host can be made here; empty when it can."""
+    """The reason why no host can be made on this machine; empty when a host can be made."""
     if os.geteuid() != 0:
         return "namespaces need root"
     if missing := [
@@ -53,7 +53,7 @@ def _libraries() -> dict[str, str]:
 
 
 def _unpack(*packages: str) -> None:
-    """Unpack packages into CACHE, as far as they can be had."""
+    """Unpack packages into CACHE, as far as they are available."""
     if not shutil.which("apt-get"):
         return
     CACHE.mkdir(mode=0o700, exist_ok=True)
@@ -63,7 +63,7 @@ def _unpack(*packages: str) -> None:
 
 
 def shifted_clock() -> Path | None:
-    """libfaketime, which sets the wall clock of one process; None where it can't be had."""
+    """The path of libfaketime, which sets the wall clock of a process; None when it is not available."""
     if not (outcome := sorted(CACHE.rglob("libfaketime.so.1"))):
         _unpack("libfaketime")
         outcome = sorted(CACHE.rglob("libfaketime.so.1"))
@@ -71,7 +71,8 @@ def shifted_clock() -> Path | None:
 
 
 def offloads_off(interface: str, *, inside: Sequence[str] = ()) -> None:
-    """Make `interface` send what a link would carry. `inside`: the words that enter its namespace."""
+    """Switch offloads of `interface` off, so that it sends packets as a link carries them. `inside`: the words of the
+    command that enters its namespace."""
     words = ("tx", "off", "tso", "off", "gso", "off", "gro", "off")
     run(*inside, _tool("ethtool"), "-K", interface, *words, **_libraries())
 
@@ -85,7 +86,8 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def free_number() -> int:
-    """A number for `Host` and `Satellite` whose addresses are free, also in another run of these tests."""
+    """A number for `Host` and `Satellite` whose addresses are free, even when these tests run twice at the same
+    time."""
     taken = run("ip", "-o", "address")
     return next(number for number in range(1 + os.getpid() % 100, 250) if f" 10.213.{number}." not in taken)
 
@@ -94,7 +96,7 @@ class Host:
     """One namespace. `number` (1 to 250) makes its addresses: 10.213.N.2, with this host at 10.213.N.1."""
 
     def __init__(self, folder: Path, number: int, *, disk: int = 0) -> None:
-        """`disk`: bytes of a disk of its own for Docker; 0: it shares this host's."""
+        """`disk`: bytes of the host's own disk for Docker; 0: it uses the disk of this machine."""
         self.name = f"bpt{os.getpid() % 100000}-{number}"
         self.folder = folder / f"host{number}"
         self.folder.mkdir(parents=True)
@@ -108,13 +110,14 @@ class Host:
         self._pid = 0
 
     def open(self, *, engine: bool = True) -> "Host":
-        """Namespace, management network, SSH server, and with `engine` a Docker Engine that answers."""
+        """Start the namespace, the management network and the SSH server. With `engine`, also start a Docker Engine and
+        wait until it answers."""
         run("ip", "netns", "add", self.name)
         ours = f"{self.name}m"
         run("ip", "link", "add", ours, "type", "veth", "peer", "name", "mgmt0", "netns", self.name)
         run("ip", "address", "add", f"{self.our_address}/30", "dev", ours)
         run("ip", "link", "set", ours, "up")
-        # As the README requires, so that captures show single datagrams.
+        # The README requires this, so that captures show single datagrams.
         offloads_off(ours)
         offloads_off("mgmt0", inside=("nsenter", f"--net=/run/netns/{self.name}"))
         for words in (f"address add {self.address}/30 dev mgmt0", "link set mgmt0 up", "link set lo up"):
@@ -127,7 +130,7 @@ class Host:
         )
         self._anchor = subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--mount", "--uts", "sh", "-c", script],
-            start_new_session=True,  # Ctrl-C must not end it: `close` finds the host's processes by its namespace
+            start_new_session=True,  # so that Ctrl-C doesn't end it; `close` finds the processes by the namespace
         )
         self._pid = self._anchor.pid
         _until((self.folder / "anchored").exists, "the namespace")
@@ -148,8 +151,8 @@ class Host:
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", self.folder / name)
 
     def authorize(self, key: str) -> None:
-        """Allow logins with this key alone."""
-        # In a place that the user can read, because sshd opens it with the user's rights.
+        """Allow logins with only this key."""
+        # The user must be able to read this file, because sshd opens it with the user's rights.
         Path(f"/proc/{self._pid}/root/run/authorized_keys").write_text((self.folder / f"{key}.pub").read_text())
 
     def remote(self, *, key: str = "key", host_key: str = "host_key", docker_socket: str = "") -> RemoteHost:
@@ -178,19 +181,20 @@ class Host:
         _until(lambda: b"Server listening" in log.read_bytes().rpartition(b"Received signal")[2], "sshd")
 
     def restart_ssh(self, *, away: float = 3.0, **how: str) -> None:
-        """End the SSH server and its connections, start it again after `away` seconds, as `how` says for start_ssh."""
+        """End the SSH server and its connections, and start it again after `away` seconds. `how`: the arguments of
+        start_ssh."""
         self.stop_ssh()
         time.sleep(away)
         self.start_ssh(**how)
 
     def restart_engine(self) -> None:
-        """Restart Docker there: 2 s without an engine."""
+        """Restart Docker on the host. There is no engine for 2 s."""
         self.stop_engine()
         time.sleep(2.0)
         self.start_engine()
 
     def reboot(self) -> None:
-        """Restart the host: 5 s without SSH and engine, and all containers ended."""
+        """Restart the host. There is no SSH server and no engine for 5 s, and all containers end."""
         self.stop_ssh()
         self.stop_engine()
         time.sleep(5.0)
@@ -198,7 +202,7 @@ class Host:
         self.start_ssh()
 
     def stop_ssh(self) -> None:
-        """End the SSH server and every connection of it, without a word to their other ends."""
+        """End the SSH server and all its connections, without a message to the peers."""
         self._end(self._sshd)
         for pid in self._processes("sshd"):
             with contextlib.suppress(ProcessLookupError):
@@ -227,7 +231,7 @@ class Host:
         _until(self._engine_answers, f"dockerd ({self.folder}/dockerd.log)")
 
     def stop_engine(self) -> None:
-        """End the Docker Engine as its service manager would: its containers end with it."""
+        """End the Docker Engine like its service manager does. Its containers end with it."""
         if self._dockerd is not None:
             self._dockerd.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -242,21 +246,22 @@ class Host:
         return True
 
     def engine(self) -> docker.DockerClient:
-        """A client beside the SSH server: what the tests themselves look with."""
+        """A client of the host's engine that doesn't use SSH. The tests inspect the host with it."""
         return docker.DockerClient(f"unix:///proc/{self._pid}/root/run/docker.sock", version="1.41", timeout=60)
 
     @property
     def anchor(self) -> int:
-        """The process whose namespaces are the host's."""
+        """The process that holds the host's namespaces."""
         return self._pid
 
     @property
     def socket(self) -> Path:
-        """The socket of its engine, at a path that is the same on both hosts."""
+        """The socket of the host's engine. Its path is the same inside the host and on this machine."""
         return self.folder / "docker.sock"
 
     def load(self, *images: str) -> None:
-        """Give its engine those images of this host, past SSH: sending them there is one test, not all of them."""
+        """Load images of this machine into the host's engine without SSH, because only one test is about sending
+        images."""
         local = docker.from_env()
         for image in images:
             if local.images.list(name=image):
@@ -264,22 +269,22 @@ class Host:
                     pass
 
     def states(self) -> list[tuple[str, str]]:
-        """Name and state of all containers there."""
+        """Name and state of all containers of the host."""
         containers = self.engine().containers.list(all=True, ignore_removed=True)
         return [(str(container.name), str(container.status)) for container in containers]
 
     def fill_disk(self) -> None:
-        """Take what is left of the host's own disk, at once: a transfer may end while zeros are written."""
-        more = ("fallocate", "-l", str(self._disk), str(self.data / "filling"))  # refused, it keeps what there was
+        """Fill the host's own disk at once. Writing zeros would take so long that a transfer could end before."""
+        more = ("fallocate", "-l", str(self._disk), str(self.data / "filling"))  # fails, but keeps all free space
         subprocess.run(["nsenter", "-t", str(self._pid), "--mount", *more], capture_output=True, check=False)
         assert os.statvfs(f"/proc/{self._pid}/root{self.data}").f_bavail == 0, "the disk is not full"
 
     def free_disk(self) -> None:
-        """Give it back."""
+        """Free the space that `fill_disk` took."""
         run("nsenter", "-t", str(self._pid), "--mount", "rm", f"{self.data}/filling")
 
     def containers(self) -> list[str]:
-        """Names of all containers there, running or not."""
+        """Names of all containers of the host, running or not."""
         return [str(container.name) for container in self.engine().containers.list(all=True, ignore_removed=True)]
 
     def _inside(self, command: list[str], output: IO[bytes], **environment: str) -> subprocess.Popen[bytes]:
@@ -294,7 +299,7 @@ class Host:
         )
 
     def _processes(self, name: str = "") -> list[int]:
-        """Process ids in this namespace of mounts, the anchor's own left out."""
+        """Ids of the processes in the host's mount namespace, without the anchor."""
         mine = Path(f"/proc/{self._pid}/ns/mnt").readlink() if self._pid else None
         collected = []
         for process in Path("/proc").glob("[0-9]*"):
@@ -315,8 +320,8 @@ class Host:
         with contextlib.suppress(DockerException, OSError, AssertionError):
             for container in self.engine().containers.list(all=True, ignore_removed=True):
                 container.remove(force=True, v=True)
-        self._end(self._dockerd)  # SIGTERM would take 10 s; nothing of it is kept
-        for _ in range(3):  # its shims and containerd outlive it
+        self._end(self._dockerd)  # not by SIGTERM, which would take 10 s; no file of the engine is kept
+        for _ in range(3):  # the shims and containerd outlive dockerd
             for pid in self._processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

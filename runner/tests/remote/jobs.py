@@ -1,4 +1,4 @@
-"""Jobs over the links of the tests, from the plan to the verdict."""
+"""Plans, runs and judges jobs over the links of the tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def link_to(host: Host, *, name: str = "roof", interface: str = "mgmt0", server:
 
 @dataclass(frozen=True)
 class Work:
-    """Real links that are open, with the run whose jobs they do."""
+    """Open real links, and the run whose jobs use them."""
 
     run: Run
     catalog: Catalog

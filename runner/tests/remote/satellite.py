@@ -1,4 +1,4 @@
-"""The simulator as the only way between a remote host and the server's: everything of a real link but the sky."""
+"""The simulator as the only path between a remote host and the server's host. In the tests it acts as a real link."""
 
 import contextlib
 import json
@@ -23,7 +23,8 @@ _READY_SECONDS = 10
 
 
 class Satellite:
-    """A link from `client` to `server`, None for this host. The client has 10.214.N.100, the server 10.215.N.100."""
+    """A link from `client` to `server`; None means this host. The client has the address 10.214.N.100, the server
+    10.215.N.100."""
 
     def __init__(self, client: Host | Nat, server: Host | None, number: int) -> None:
         self.client, self.server, self.number = client, server, number
@@ -73,7 +74,7 @@ class Satellite:
             run("nsenter", *inside, "ip", *command.split())
 
     def start(self, forward: LinkParameters, return_: LinkParameters, *, seed: int = 1) -> None:
-        """Start the simulator: packets pass from now on."""
+        """Start the simulator, so that packets pass."""
         assert self._holder is not None, "open() comes first"
         self._simulator = self._engine.containers.run(
             SIMULATOR,
@@ -89,7 +90,7 @@ class Satellite:
         run("nsenter", f"--net=/proc/{self._pid}/ns/net", "timeout", str(_READY_SECONDS), "bash", "-c", open_port)
 
     def stop(self) -> None:
-        """No packet passes any more."""
+        """Stop the simulator, so that no packet passes."""
         if self._simulator is not None:
             self._simulator.remove(force=True)
             self._simulator = None
@@ -100,7 +101,7 @@ class Satellite:
             if container is not None:
                 with contextlib.suppress(DockerException):
                     container.remove(force=True)
-        # Its other end goes some time after the holder: a next link of this name would find it.
+        # The other end of the wire vanishes some time after the holder; a next link of this name would still find it.
         end = self.server.name if self.server else ""
         name = INTERFACE if self.server else self._ours
         subprocess.run(["ip", *(("-n", end) if end else ()), "link", "del", name], capture_output=True, check=False)

@@ -1,4 +1,5 @@
-"""A remote host behind a satellite link as links.json knows it: for whole commands, in tests and benchmarks."""
+"""A remote host behind a satellite link that is described in links.json. Tests and benchmarks run whole commands over
+it."""
 
 import json
 import sys
@@ -29,7 +30,8 @@ def write_links(
     udp_port: int = CONTRACT_PORT,
     budget_per_day: int | None = None,
 ) -> Path:
-    """A links.json of one link, to `host`. With another `udp_port` the probe has the one after it."""
+    """Write a links.json with one link, to `host`. When `udp_port` is not the contract's port, the probe uses the port
+    after it."""
     remote = host.remote()
     entry = {
         "ssh": f"ssh://{remote.user}@{remote.address}",
@@ -80,7 +82,7 @@ def sky_over(
     disk: int = 0,
     udp_port: int = CONTRACT_PORT,
 ) -> Iterator[Sky]:
-    """Host and link while the context lasts. Raises SetupError when none can be made here."""
+    """A remote host and its link while the context lasts. Raises SetupError when this machine can't make them."""
     if reason := lacking():
         raise SetupError(f"No remote host can be made: {reason}.")
     host = Host(folder, free_number(), disk=disk)

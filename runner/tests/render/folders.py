@@ -1,4 +1,4 @@
-"""Run folders to draw: one judged from recordings of real pairs, and one built by hand for what is rare."""
+"""Run folders to draw: one with judged recordings of real pairs, and others made by hand with rare content."""
 
 import shutil
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from runner.tests.conftest import RECORDINGS
 from runner.units import KIB
 
 STACKS = ("quinn", "quic-go", "aioquic")
-# recording → the case that it is judged by; the last one fails
+# recording → the case by which it is judged; the last recording fails
 RECORDED = {
     **{
         f"{stack}_{stack}/{name}": case for stack in STACKS for name, case in (("lossy", "goodput"), ("handshake",) * 2)
@@ -62,7 +62,8 @@ def case(name: str, kind: Kind = Kind.MEASUREMENT, iterations: int = 1, **change
 
 
 def measured(goodput: float, *, ttlb: float | None = None, **more: float) -> Sample:
-    """The numbers of 1 MB over 20 Mbit/s; without `ttlb` as if goodput counted from the client's first packet."""
+    """The numbers of a transfer of 1 MB over 20 Mbit/s. Without `ttlb`, TTLB follows from goodput, as if goodput
+    counted from the client's first packet."""
     time = 8e6 / goodput if ttlb is None else ttlb
     outcome = Sample(
         file_size=1_000_000,
@@ -96,7 +97,7 @@ def run(name: str, cases: Mapping[str, CaseRecord], order: tuple[Job, ...], star
 
 
 def recorded_run(path: Path) -> RunFolder:
-    """A run whose jobs are recordings of real pairs, judged like any other."""
+    """A run whose jobs are recordings of real pairs, judged like any other job."""
     catalog = load_catalog()
     jobs = {
         Job(server=name.split("_")[0], client=name.split("_")[1].split("/")[0], case=case, iteration=1): name
@@ -119,7 +120,8 @@ def recorded_run(path: Path) -> RunFolder:
 
 
 def rare_run(path: Path) -> RunFolder:
-    """Cells that failed wholly and in part, were spoiled, unsupported or never run; names that need escaping."""
+    """A run with matrix cells that failed wholly or in part, were disturbed, unsupported or never run, and with names
+    that need escaping."""
     evil = "<b>&\"'"
     order = tuple(
         Job(server=server, client=client, case=name, iteration=iteration)
@@ -162,7 +164,8 @@ def rare_run(path: Path) -> RunFolder:
 
 
 def variants_run(path: Path) -> RunFolder:
-    """One stack and two variants as servers: one window applied, the other compiled in; recordings of real pairs."""
+    """A run of recordings with a stack and two variants as servers. One variant applied its window; in the other the
+    window is compiled in."""
     catalog = load_catalog()
     record = replace(catalog.cases["goodput"].record(), file_sizes=(100 * KIB,), iterations=1)
     names = {"quinn": "quinn_quinn/lossy", **{f"{name}": f"{name}_quic-go/window" for name in VARIANTS}}
@@ -176,13 +179,13 @@ def variants_run(path: Path) -> RunFolder:
         artifacts = folder.artifacts(job)
         shutil.copytree(RECORDINGS / name / "1", artifacts.folder)
         judged = analyse(job, artifacts, catalog.cases["goodput"], record)
-        # Recorded on a busy host, which spoils numbers and not what was applied.
+        # The recording was made on a busy host. This disturbs its numbers, but not the applied parameters.
         folder.save_result(replace(judged, outcome=Outcome.SUCCEEDED, findings=()))
     return folder
 
 
 def two_protocols_run(path: Path) -> RunFolder:
-    """One server, measured over HTTP/0.9 by one client and over HTTP/3 by two."""
+    """A run with one server, measured over HTTP/0.9 by one client and over HTTP/3 by two clients."""
     order = tuple(Job(server="s", client=client, case="sat", iteration=1) for client in ("old", "web", "browser"))
     folder = RunFolder.create(path, run(path.name, {"sat": case("sat")}, order))
     for job, efficiency, protocol in zip(order, (0.5, 0.2, 0.4), ("hq-interop", "h3", "h3"), strict=True):
@@ -197,7 +200,8 @@ def two_protocols_run(path: Path) -> RunFolder:
 
 
 def wide_run(path: Path) -> RunFolder:
-    """More clients than a page has room for at any width: a cell of every kind, those with numbers with a curve."""
+    """A run with more clients than fit on a page of any width. It has a cell of every kind; cells with numbers have a
+    curve."""
     catalog = load_catalog()
     clients = ("plain", "tried", "web", "asked", "split", "failed", "none")
     order = tuple(Job(server="s", client=one, case="sat", iteration=i) for one in clients for i in range(1, 9))
@@ -230,7 +234,7 @@ def vias_run(
     variants: tuple[str, ...] = (),
     losses: tuple[str, ...] = (),
 ) -> RunFolder:
-    """Three middleboxes with downloads, page loads and one case that not all of them carry."""
+    """A run with three middleboxes, with downloads, page loads, and a case that not all middleboxes can carry."""
     options = MatrixOptions(
         vias=VIAS,
         cases=("download", "page", "download-h3"),

@@ -1,4 +1,4 @@
-"""Facts of a recording from the qlogs of both endpoints: an oracle that shares no code with the trace."""
+"""An oracle that reads facts about a recording from the qlogs of both endpoints. It shares no code with the trace."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def _packets(events: list[dict[str, Any]], name: str) -> Iterator[tuple[str, int
 
 @dataclass
 class Oracle:
-    """Counts of the response data, byte by byte. Times in seconds on the clock of the host."""
+    """Counts of the response data, byte by byte. Times are in seconds by the host's clock."""
 
     sent: int = 0
     repeated: int = 0
@@ -56,7 +56,7 @@ def _response(frames: list[dict[str, Any]]) -> list[set[Byte]]:
 
 
 def read(folder: Path) -> Oracle:
-    """Follow every byte of the request streams from the server's qlog to the client's."""
+    """Follow every byte of the request streams from the server's qlog to the client's qlog."""
     client, server = _events(folder / "client.qlog.json.gz"), _events(folder / "server.qlog.json.gz")
     oracle = Oracle()
     last = max(number for kind, number, _, _ in _packets(client, "packet_received") if kind == "1RTT")

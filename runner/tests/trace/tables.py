@@ -1,4 +1,4 @@
-"""Small tables with known answers: packets written down one by one, in the decoder's schemas."""
+"""Small tables with known results. Each packet is given by hand, in the decoder's schemas."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Ack:
-    """An ACK frame; ranges as (first, last), highest first."""
+    """An ACK frame. Ranges are (first, last), the highest range first."""
 
     ranges: tuple[tuple[int, int], ...]
     delay_us: int = 0
@@ -45,7 +45,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Packet:
-    """One packet in a datagram of its own. `time` in seconds after EPOCH_NS."""
+    """A packet in its own datagram. `time` in seconds after EPOCH_NS."""
 
     time: float
     sender: int
@@ -59,7 +59,7 @@ class Packet:
 
 
 def connection(**known: Any) -> dict[str, Any]:
-    """A row of the connection table; what isn't given is null."""
+    """A row of the connection table. Columns that aren't given are null."""
     return {"client_random": b"random", "odcid": b"12345678", **known}
 
 
@@ -158,8 +158,8 @@ def empty() -> Trace:
 
 
 def moved(packets: list[Packet], delays: dict[tuple[int, int | None], float | None], default: float) -> list[Packet]:
-    """The same packets at the other vantage point, in order of arrival: server's later, client's later, lost ones
-    (delay None) left out. `delays` is by (sender, packet number)."""
+    """The same packets at the peer's vantage point, in order of arrival. Each packet is later by its delay; a packet
+    with the delay None is lost. `delays`: (sender, packet number) → delay in seconds; `default`: all other delays."""
     arrived = []
     for packet in packets:
         delay = delays.get((packet.sender, packet.number), default)

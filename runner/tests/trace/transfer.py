@@ -1,4 +1,4 @@
-"""A small transfer with a loss and a needless retransmission, whose numbers can be read off."""
+"""A small transfer with a loss and a needless retransmission, whose numbers can be checked by hand."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ FILE = 5000
 
 
 def _client_packets() -> list[tuple[float, Packet]]:
-    """(when it is sent, packet) of the client: handshake, request, ACKs."""
+    """The client's packets with their times of sending: handshake, request, ACKs."""
     return [
         (0.0, Packet(0, CLIENT, 0, (Frame("crypto"),), type="initial")),
         (0.2, Packet(0, CLIENT, 1, (Stream(0, 0, 12, fin=True),), length=60)),
@@ -37,8 +37,8 @@ def _client_packets() -> list[tuple[float, Packet]]:
 
 
 def _server_packets() -> list[tuple[float, Packet]]:
-    """5000 B, of which 1000 B are lost (packet 3) and sent again with other borders; 500 B are sent again
-    needlessly."""
+    """The server's packets with 5000 B. 1000 B are lost (packet 3) and sent again in other packets; 500 B are sent
+    again needlessly."""
     return [
         (0.1, Packet(0, SERVER, 0, (Frame("crypto"),), type="initial")),
         (0.1, Packet(0, SERVER, 0, (Frame("handshake_done"),), length=50)),

@@ -1,6 +1,7 @@
-"""A TLS 1.3 session made with Python's `ssl`, cut into TCP segments, captured on both sides of a link made by hand.
+"""A TLS 1.3 session that is made with Python's `ssl` and cut into TCP segments, with the captures on both sides of a
+link. The captures are made by hand.
 
-OpenSSL writes the records and the key log; nothing of the decoder takes part.
+OpenSSL writes the records and the key log; no code of the decoder is used.
 """
 
 import ssl
@@ -28,7 +29,7 @@ class Tls:
 
 
 def step(call: Callable[[], object]) -> bool:
-    """True when it is complete without more bytes from the peer."""
+    """True when the call is complete without more bytes from the peer."""
     try:
         call()
     except ssl.SSLWantReadError:
@@ -37,12 +38,12 @@ def step(call: Callable[[], object]) -> bool:
 
 
 def http2_frame(kind: int, payload: bytes, *, stream: int = 1, flags: int = 0) -> bytes:
-    """RFC 9113 §4.1."""
+    """An HTTP/2 frame (RFC 9113 §4.1)."""
     return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
 
 
 def talk(folder: Path, *, alpn: str, content: bytes) -> Tls:
-    """Handshake, a request, a response with `content`, close_notify. Writes `keys.log`."""
+    """Make a session: handshake, a request, a response with `content`, close_notify. Writes `keys.log`."""
     for name, data in certificates().files().items():
         (folder / name).write_bytes(data)
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -98,12 +99,12 @@ def _respond(server: ssl.SSLObject, alpn: str, content: bytes, begins: Callable[
     server.write(http2_frame(1, b"header", flags=4))
     for at in range(0, len(content), 8192):
         server.write(http2_frame(0, content[at : at + 8192]))
-    server.write(http2_frame(0, bytes((14, *bytes(14))), flags=1 | 8))  # padding alone: the first byte is its length
+    server.write(http2_frame(0, bytes((14, *bytes(14))), flags=1 | 8))  # only padding; the first byte is its length
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """One segment as it left. `offset` in the stream, None: a SYN. `arrives`: seconds later, None: lost."""
+    """One sent segment. `offset`: in the stream; None: a SYN. `arrives`: seconds until it arrives; None: lost."""
 
     at: float
     sender: int
@@ -124,10 +125,11 @@ class Wire:
     ) -> None:
         self.initials = initials
         self.port = port
-        self.window = window  # bytes that each side takes at any time
+        self.window = window  # bytes of each side's constant receive window
 
     def write(self, folder: Path, segments: Sequence[Sent], *, snap: int = 65535) -> tuple[Path, Path]:
-        """`left.pcap` at the client's side, `right.pcap` at the server's; each holds what passes there."""
+        """Write `left.pcap` at the client's side and `right.pcap` at the server's side, each with the segments that
+        pass there."""
         passing: tuple[list[tuple[float, Sent]], list[tuple[float, Sent]]] = ([], [])
         for segment in segments:
             passing[segment.sender].append((segment.at, segment))

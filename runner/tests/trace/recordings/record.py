@@ -1,9 +1,9 @@
-"""Record a transfer of aioquic over a link that delays and loses, with a capture at either side. Needs root.
+"""Record a transfer of aioquic over a link with delay and losses, with a capture at each side. Needs root.
 
     python -m runner.tests.trace.recordings.record lossy --size 12000 --streams 2 --loss 0.2 --seed 5 --delay 0.05
 
-Three network namespaces are joined by veth pairs; the middle one forwards frames in this process, so that the losses
-fall between the captures and follow the seed. Writes NAME/{client.pcap,server.pcap,keys.log,client.qlog.json.gz,
+Veth pairs connect three network namespaces. A process in the middle namespace forwards frames, so the losses happen
+between the captures and depend only on the seed. Writes NAME/{client.pcap,server.pcap,keys.log,client.qlog.json.gz,
 server.qlog.json.gz}. The qlogs are the oracle of `test_recordings`.
 """
 
@@ -73,7 +73,7 @@ def run_client(folder: Path, streams: int) -> None:
         async def main() -> None:
             async with connect(SERVER_ADDRESS, PORT, configuration=configuration) as client:
                 readers = []
-                for _ in range(streams):  # a stream gets its number when it is first written to
+                for _ in range(streams):  # a stream gets its number at the first write
                     reader, writer = await client.create_stream()
                     writer.write(b"GET /file\r\n")
                     writer.write_eof()
@@ -91,7 +91,8 @@ def _save_qlog(logger: QuicLogger | None, path: Path) -> None:
 
 
 def forward(loss: float, delay: float, seed: int) -> None:
-    """Bridge the two interfaces of the middle namespace, each frame `delay` seconds late; UDP is lost at random."""
+    """Bridge the two interfaces of the middle namespace. Each frame is delayed by `delay` seconds; UDP is lost at
+    random."""
     rng = random.Random(seed)
     sides = {}
     for here, there in (("c1", "s1"), ("s1", "c1")):
@@ -195,7 +196,7 @@ def record(name: str, *, size: int, streams: int, loss: float, delay: float, see
 
 
 def main() -> None:
-    """Parse the command line; the roles other than `record` are for its own child processes."""
+    """Parse the command line. All roles but `record` are for its child processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="of the recording")
     parser.add_argument("--size", type=int, default=24_000, help="bytes of each file")
