@@ -104,8 +104,8 @@ class BetweenRuns:
         degrees of freedom are by Satterthwaite, "An Approximate Distribution of Estimates of Variance Components"
         (1946)."""
         freedom, inside = len(self.runs) - 1, _inside(before, after)
-        # When the cell's iterations vary more than those of the earlier runs, its variation between runs is multiplied
-        # by the same factor.
+        # When the cell's iterations vary more than the iterations of the earlier runs, its variation between runs is
+        # multiplied by the same factor.
         more = max(1.0, inside / self.inside) if self.inside > 0 else 1.0
         parts = [(2 * self.common, freedom), (2 * self.special * more, freedom * max(1, self.cells - 1))]
         if self.cells == 1 or self.inside <= 0:

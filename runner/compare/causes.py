@@ -137,7 +137,7 @@ def _finding(results: Sequence[Result]) -> tuple[str, str, int | None]:
 
 
 def _diagnosis(old: Sequence[Result], new: Sequence[Result], *, gone: bool) -> tuple[str, str, int | None]:
-    """The diagnosis whose share of the transfers grew most; with `gone` the one whose share fell most."""
+    """The diagnosis whose share of the transfers grew most; with `gone`, the diagnosis whose share fell most."""
     shares = [_shares(results) for results in ((new, old) if gone else (old, new))]
     grown = {code: share - shares[0].get(code, 0.0) for code, share in shares[1].items()}
     code = max(grown, key=lambda name: (grown[name], name), default="")

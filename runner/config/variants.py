@@ -30,8 +30,9 @@ class Asked:
 
     @classmethod
     def parse(cls, texts: Iterable[str], catalog: Catalog, selection: Selection) -> "Asked":
-        """Parse the values of `--variant`. When a stack and a middlebox have the same name, the name means the one that
-        is selected. Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks.
+        """Parse the values of `--variant`. When a stack and a middlebox have the same name, the variant is made of the
+        stack or middlebox that is selected. Raises UsageError when both are selected, and for a parameter that a stack
+        or middlebox lacks.
         """
         stacks: dict[Variant, None] = {}
         boxes: dict[str, Middlebox] = {}

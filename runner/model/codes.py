@@ -1,7 +1,7 @@
 """The codes of findings and errors: the meaning of each code, its matter, and its consequences.
 
 A code is declared once. `result.json` and `evidence.json` contain codes with sentences. The sentences may change; the
-codes stay the same. A code that only one case or one detector uses has no consequences, so it is declared there: in
+codes stay the same. The code of a single case or of a detector has no consequences. So it is not declared here, but in
 `CODES` of the case's module in `testcases`, or in `PATTERNS` of the detector's module in `runner/diagnose`. Rules of
 the RFCs have their own ids (`runner/judge/rules`).
 """

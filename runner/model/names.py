@@ -6,8 +6,8 @@ LARGEST_ITERATION = 1_000_000
 
 
 def name_problem(name: str) -> str | None:
-    """The reason why `name` can't be the name of a folder; None when it can. A valid name has no path to another folder
-    and no control characters."""
+    """The reason why `name` can't be the name of a folder; None when `name` is valid. A valid name can't lead to
+    another folder, and it has no control characters."""
     if not name:
         return "it is empty"
     if len(name.encode(errors="replace")) > LONGEST_NAME:

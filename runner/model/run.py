@@ -27,7 +27,7 @@ class ClientKind(StrEnum):
     """The kind of client that a case needs."""
 
     STACK = "stack"  # an endpoint that follows the contract (docs/contract.md)
-    DOWNLOADER = "downloader"  # curl, which is told the protocol and records its own times
+    DOWNLOADER = "downloader"  # curl, which gets the protocol as an option and records its own times
     BROWSER = "browser"  # Chromium, which loads the reference page
 
     @property

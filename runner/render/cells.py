@@ -47,7 +47,7 @@ class Cell:
     @cached_property
     def label(self) -> str:
         """The protocol when it differs from the case's protocol, else empty. A cell with a label is not comparable with
-        cells without one."""
+        cells that have no label."""
         return "" if self.protocol in ("", self.case.protocol) else self.protocol
 
     @cached_property

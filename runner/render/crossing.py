@@ -63,7 +63,7 @@ class Row:
 
     result: Result
     sign: str
-    numbers: tuple[str, ...]  # one per column
+    numbers: tuple[str, ...]  # one number for each column
     crossed: tuple[str, ...]  # sentences about how the traffic crossed the satellite link
     visible: tuple[str, ...]  # names of the private data that an eavesdropper sees
     broken: tuple[Invariant, ...]

@@ -66,7 +66,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One measurement over one protocol. `shares` is None when the table is too small for them."""
+    """One measurement over one protocol. `shares` is None when the table of cells is too small to compute shares."""
 
     case: CaseRecord
     label: str
@@ -78,7 +78,7 @@ class Decision:
 
     @property
     def why_not(self) -> str:
-        """The reasons why stacks have no rank, by role; empty when all stacks have one."""
+        """The reasons why stacks have no rank, by role; empty when all stacks have a rank."""
         roles = []
         for role, places in (("servers", self.servers), ("clients", self.clients)):
             if reasons := sorted({place.why_not for place in places if place.why_not}):

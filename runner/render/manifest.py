@@ -29,7 +29,8 @@ class Manifest:
 
     @classmethod
     def load(cls, site: Path, program: str) -> "Manifest":
-        """The manifest of `site`; an empty one when there is none, or when another version of the program drew it."""
+        """The manifest of `site`; an empty manifest when `site` has none, or when another version of the program drew
+        the site."""
         try:
             document = json.loads((site / MARKER).read_text(encoding="utf-8"))
             manifest = cls(**document)

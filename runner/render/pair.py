@@ -42,7 +42,7 @@ class Row:
 
     result: Result
     sign: str
-    numbers: tuple[str, ...]  # one per ITERATION_COLUMNS
+    numbers: tuple[str, ...]  # one number for each of ITERATION_COLUMNS
     broken: tuple[Invariant, ...]
     unchecked: int  # invariants that could not be checked
     downloads: Sequence[Download]

@@ -144,7 +144,7 @@ def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]
 
 
 def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
-    """Charts of the delivery time of each pair in the previous run and in this one, one for each measurement."""
+    """For each measurement, a chart of the delivery time of each pair in the previous run and in this run."""
     before = view.before
     if before is None:
         return []
