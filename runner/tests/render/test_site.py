@@ -148,7 +148,7 @@ def test_cells_over_http3_say_so_and_have_means_of_their_own(tmp_path: Path) -> 
     assert "0.80 sh3 1.50 s" in text.replace(
         "\u202f", " "
     )  # the mean of the row: 0.8 over HTTP/0.9, (2 + 1) / 2 over HTTP/3
-    assert "Such a cell is not comparable with cells without the label" in text
+    assert "The numbers of such a cell can't be compared with those of cells without the label" in text
     assert "Over HTTP/3" in Page(tmp_path / "site/run/s_web/sat.html").text
     assert "Over HTTP/3" not in Page(tmp_path / "site/run/s_old/sat.html").text.split("Numbers")[0]
 
@@ -162,7 +162,7 @@ def test_variants_say_what_they_ask_and_what_was_not_applied(tmp_path: Path) -> 
     assert cells.count("server: IW is not 10") == 1
     assert "IW is not 32" not in html
     assert "asked IW=10, first flight 3" in html
-    assert "32\u00a0packets requested" in page.text
+    assert "32\u00a0packets (requested)" in page.text
     good, bad = (
         re.sub(r"\s+", " ", Page(tmp_path / f"site/run/{name}_c/goodput.html").text)
         for name in ("quinn+iw=32", "quic-go+iw=10")
@@ -173,7 +173,7 @@ def test_variants_say_what_they_ask_and_what_was_not_applied(tmp_path: Path) -> 
 
 
 def test_without_http3_the_page_does_not_speak_of_it(site: Path, pages: dict[Path, Page]) -> None:
-    assert "not comparable" not in pages[site / "recorded" / "index.html"].text
+    assert "numbers of such a cell can't be compared" not in pages[site / "recorded" / "index.html"].text
 
 
 def test_numbers_of_a_real_pair_are_those_of_its_result(
