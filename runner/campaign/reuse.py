@@ -12,6 +12,8 @@ from runner.model.result import Outcome, Result
 from runner.model.run import Run
 from runner.store import RunFolder
 
+_OF_THE_WHOLE_RUN = frozenset(("seed", "host", "clock"))  # conditions that `_unchanged` does not compare job by job
+
 
 def take_over(folder: RunFolder, source: RunFolder) -> int:
     """Copy results of `source` into `folder`, for jobs without a result whose images, case and link are unchanged.
@@ -19,7 +21,7 @@ def take_over(folder: RunFolder, source: RunFolder) -> int:
     Files are hard links where the file system allows it; `result.json` is a new file that names the run in which the
     job ran.
     """
-    if differences(source.run, folder.run):
+    if not _OF_THE_WHOLE_RUN.isdisjoint(differences(source.run, folder.run)):
         return 0
     done = folder.results()
     taken = list(_unchanged(folder.run, source, frozenset(done)))

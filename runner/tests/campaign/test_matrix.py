@@ -132,7 +132,7 @@ def test_an_image_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
 
 
 def _left(client: docker.DockerClient, run_name: str) -> list[str]:
-    containers = client.containers.list(all=True, filters={"label": f"bentpipe.run={run_name}"})
+    containers = client.containers.list(all=True, ignore_removed=True, filters={"label": f"bentpipe.run={run_name}"})
     return [container.name or "" for container in containers]
 
 

@@ -84,12 +84,22 @@ def test_nothing_is_taken_over_from_other_conditions(
     assert folder.results() == {}
 
 
-def test_a_case_with_another_time_out_runs_again(source: RunFolder, tmp_path: Path) -> None:
+def _with_another_case(tmp_path: Path, **changes: object) -> RunFolder:
     record = planned("night-2", {})
-    cases = {**record.cases, "hs": replace(record.cases["hs"], description="Another question.")}
-    folder = RunFolder.create(tmp_path / "night-2", replace(record, cases=cases))
+    cases = {**record.cases, "hs": replace(record.cases["hs"], **changes)}  # type: ignore[arg-type]
+    return RunFolder.create(tmp_path / "night-2", replace(record, cases=cases))
+
+
+def test_a_case_with_another_time_out_runs_again(source: RunFolder, tmp_path: Path) -> None:
+    folder = _with_another_case(tmp_path, timeout=71.0)
     take_over(folder, source)
     assert {job.case for job in folder.results()} == {"sat"}
+
+
+def test_a_case_with_another_description_does_not_run_again(source: RunFolder, tmp_path: Path) -> None:
+    folder = _with_another_case(tmp_path, description="Other words for people.")
+    take_over(folder, source)
+    assert {job.case for job in folder.results()} == {"hs", "sat"}
 
 
 def test_results_that_were_taken_over_are_no_samples_of_the_night(source: RunFolder, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerCl
 def test_a_house_that_is_killed_gets_a_successor(client: docker.DockerClient, tmp_path: Path) -> None:
     with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host:
         house = host._house
-        houses = [each for each in client.containers.list() if str(each.name).endswith("-house")]
+        houses = [each for each in client.containers.list(ignore_removed=True) if str(each.name).endswith("-house")]
         (container,) = (each for each in houses if RUN in str(each.labels))
         container.kill()
         with pytest.raises(LaneError) as caught:

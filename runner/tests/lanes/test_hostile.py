@@ -193,7 +193,9 @@ def test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory(lanes: Lanes,
 def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.DockerClient) -> None:
     lanes.run(ask())
     lanes_own = {"bentpipe.run": "tests"}.items()
-    made = [candidate for candidate in engine.containers.list() if lanes_own <= candidate.labels.items()]
+    made = [
+        candidate for candidate in engine.containers.list(ignore_removed=True) if lanes_own <= candidate.labels.items()
+    ]
     made = [
         candidate for candidate in made if candidate.labels.get("bentpipe.role") != "house"
     ]  # of guests, which share its memory

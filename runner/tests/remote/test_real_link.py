@@ -162,7 +162,7 @@ def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
         answering.terminate()
         answering.wait()
         satellite.close()
-        for item in remote_host.engine().containers.list():
+        for item in remote_host.engine().containers.list(ignore_removed=True):
             item.remove(force=True)
     assert isinstance(written, bytes)
     estimate = clock(parse(written.decode()))

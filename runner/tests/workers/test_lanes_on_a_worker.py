@@ -56,7 +56,7 @@ def joined(campaign: Processes, log: Path) -> Iterator[None]:
 
 
 def test_a_job_in_real_time_runs_in_a_lane_of_the_worker(tmp_path: Path) -> None:
-    before = {container.id for container in connect().containers.list(all=True)}
+    before = {container.id for container in connect().containers.list(all=True, ignore_removed=True)}
     with processes(tmp_path / "processes") as campaign:
         campaign.start("schedule")
         with joined(campaign, tmp_path / "worker.log"):
@@ -74,5 +74,5 @@ def test_a_job_in_real_time_runs_in_a_lane_of_the_worker(tmp_path: Path) -> None
     assert "lane" in evidence.stages_s
     assert result.host["worker"] == evidence.host["worker"]
     assert "takes part with 1 lane" in done.stdout
-    left = [one for one in connect().containers.list(all=True) if one.id not in before]
+    left = [one for one in connect().containers.list(all=True, ignore_removed=True) if one.id not in before]
     assert [one.name for one in left if one.labels.get("bentpipe.run") == "worker"] == []
