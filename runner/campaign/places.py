@@ -14,6 +14,7 @@ from runner.campaign.width import Width
 from runner.config.choice import Choice
 from runner.errors import UsageError
 from runner.guests.deployment import Guests
+from runner.guests.memory import require_memory
 from runner.guests.saved_images import SavedImages
 from runner.lanes.emulated import Emulated
 from runner.model.deployment import Deployment
@@ -42,7 +43,8 @@ class Place(ABC):
 
     @abstractmethod
     def width(self, lanes: str) -> Width:
-        """How many jobs run at the same time, for a value of `--lanes`. Raises UsageError."""
+        """How many jobs run at once, for a value of `--lanes`. Raises UsageError, and SetupError when this host lacks
+        memory for so many."""
 
     def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
         """Probe the images of `todo` here, before their jobs go to other hosts. Returns the reasons why images break
@@ -90,7 +92,9 @@ class GuestPlace(Place):
                 )
 
     def width(self, lanes: str) -> Width:
-        return clocks.width(lanes, clocks.VIRTUAL)
+        width = clocks.width(lanes, clocks.VIRTUAL)
+        require_memory(width.all)  # before the kernel of guests is built, which takes minutes
+        return width
 
     @contextmanager
     def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Width, out: Console) -> Iterator[Opened]:  # noqa: ARG002

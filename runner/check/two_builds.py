@@ -41,6 +41,7 @@ from runner.config.catalog import Catalog
 from runner.config.selection import Selection
 from runner.errors import BentpipeError, InterruptedRunError, LaneError, SetupError, UsageError
 from runner.files.safe_files import remove_tree
+from runner.guests.memory import require_memory
 from runner.images.image_facts import ImageFacts
 from runner.images.setup import Ready
 from runner.model.implementation import Implementation, Role
@@ -85,7 +86,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
 
     When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
-    clocks.width(options.lanes, options.clock)
+    width = clocks.width(options.lanes, options.clock)
     peers, cases = select_peers(options.catalog, options.peers), select_cases(options.catalog, options.cases)
     for case in cases:
         record = options.catalog.cases[case].record()
@@ -98,6 +99,8 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
 
     def ready(clock: str) -> Ready:
         try:
+            if clock != clocks.REAL:
+                require_memory(width.all)  # before the guests' kernel is built, which takes minutes
             return options.source.ready(stacks, clock, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
         except SetupError as error:
             if clock != clocks.REAL:

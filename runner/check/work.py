@@ -30,6 +30,7 @@ from runner.config.catalog import Catalog, load_catalog
 from runner.config.selection import Selection
 from runner.engine import engine
 from runner.errors import InterruptedRunError, UsageError
+from runner.guests.memory import require_memory
 from runner.images.image_facts import ImageFacts, image_facts
 from runner.images.setup import prepare
 from runner.lanes.request import EndpointSpec
@@ -72,6 +73,8 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     if options.clock != clocks.REAL and options.commands:
         raise UsageError("--clock virtual: a local build runs in real time only. Name an image, or leave out --clock.")
     width = clocks.width(options.lanes, options.clock)
+    if options.clock != clocks.REAL:
+        require_memory(width.all)  # before the kernel of guests is built, which takes minutes
     peers = select_peers(catalog, options.peers)
     cases = select_cases(catalog, options.cases)
     image = options.image if options.image is not None else "local"

@@ -70,13 +70,16 @@ def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, 
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
 def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
     """Install what the tests need, then run the test suite."""
-    from runner.campaign.stacks import load_present  # noqa: PLC0415
+    from runner.campaign.stacks import as_stack, load_present  # noqa: PLC0415
     from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
 
     prepare_tests(assume_yes=yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)
-    names = [name for name in catalog.implementations if name not in catalog.absent] if everything else TEST_STACKS
-    prepare([catalog.implementations[name] for name in names], assume_yes=yes, extra_cas=None, console=err)
+    stacks = [catalog.implementations[name] for name in TEST_STACKS]
+    if everything:
+        stacks = [stack for name, stack in catalog.implementations.items() if name not in catalog.absent]
+        stacks += [as_stack(box) for box in catalog.middleboxes.values()]
+    prepare(stacks, assume_yes=yes, extra_cas=None, console=err, guests=everything)
     marks = () if everything else ("-m", "not slow")
     os.chdir(ROOT)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *marks, *arguments])

@@ -1,0 +1,59 @@
+"""Virtual time without Docker and without root: a whole run by a user who has neither, from saved images."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docker.errors import ImageNotFound
+
+from runner.config.catalog import ROOT
+from runner.engine.client import connect
+from runner.guests.house import IMAGE
+from runner.images.images import SIMULATOR
+from runner.model.result import Outcome
+from runner.store import RunFolder
+
+pytestmark = pytest.mark.docker
+
+IMAGES = (IMAGE, SIMULATOR, "bentpipe/quic-go")
+_NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of this source that belongs to the user `nobody`, with an archive of the images."""
+    client = connect()
+    try:
+        client.images.get(IMAGE)
+    except ImageNotFound:
+        pytest.skip(f"the image {IMAGE} is not built: `./bentpipe demo --clock virtual` builds it in minutes")
+    finally:
+        client.close()
+    folder = tmp_path_factory.mktemp("rootless") / "bentpipe"
+    ours = shutil.ignore_patterns(".git", ".venv", "logs", "site", "tests", "__pycache__", "target")
+    shutil.copytree(ROOT, folder, ignore=ours)
+    (folder / "logs").mkdir()
+    subprocess.run(["docker", "save", "-o", str(folder / "images.tar"), *IMAGES], check=True, timeout=120)
+    for path in folder.rglob("*"):
+        shutil.chown(path, _NOBODY, _NOBODY)
+    shutil.chown(folder, _NOBODY, _NOBODY)
+    for parent in folder.parents[:3]:
+        parent.chmod(0o755)
+    return folder
+
+
+def test_a_user_without_docker_and_root_runs_a_job(checkout: Path) -> None:
+    user = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--no-new-privs"]
+    options = ["--clock", "virtual", "--rootless", "images.tar", "--case", "handshake", "--run", "alone", "--seed", "3"]
+    stacks = ["--server", "quic-go", "--client", "quic-go"]
+    process = subprocess.run(
+        [*user, sys.executable, "-m", "runner", "run", *options, *stacks],
+        cwd=checkout, env={"HOME": str(checkout), "DOCKER_HOST": "unix:///nowhere", "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stdout + process.stderr
+    folder = RunFolder.open(checkout / "logs" / "alone")
+    assert folder.run.clock == "virtual"
+    assert [result.outcome for result in folder.results().values()] == [Outcome.SUCCEEDED]
