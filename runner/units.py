@@ -1,22 +1,7 @@
 """Parses numbers with units from the user, and formats them for people. All other code uses bit/s, bytes, seconds."""
 
-import re
-
-from runner.errors import UsageError
-
 KIB = 1024
 MIB = 1024 * 1024
-
-_DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)?$")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-
-
-def parse_duration(text: str) -> float:
-    """Parse a duration such as `90`, `90s`, `250 ms`, `2 min`, `1h` to seconds. Raises UsageError for other text."""
-    match = _DURATION.match(text.strip())
-    if match is None:
-        raise UsageError(f"'{text}' is not a duration: write a number with ms, s, min, h or d, such as 90s.")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def format_duration(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """Preconditions: the link's impairment affected this connection. Otherwise the job can't be judged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runner.model.result import IMPAIRED, DirectionTruth, Finding, LinkTruth
@@ -50,6 +50,3 @@ def missed(expected: str, actual: str) -> Finding:
         expected=expected,
         actual=actual,
     )
-
-
-Precondition = Callable[[CaseEvidence], Iterator[Finding]]

@@ -43,8 +43,8 @@ class Place(ABC):
 
     @abstractmethod
     def width(self, lanes: str) -> Width:
-        """How many jobs run at once, for a value of `--lanes`. Raises UsageError, and SetupError when this host lacks
-        memory for so many."""
+        """The number of jobs that run at the same time, for a value of `--lanes`. Raises UsageError, and SetupError
+        when this host has too little memory for them."""
 
     def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
         """Probe the images of `todo` here, before their jobs go to other hosts. Returns the reasons why images break

@@ -12,7 +12,6 @@ from runner.files.safe_files import read_regular
 from runner.units import format_duration
 
 NONE, CALIBRATED, MEASURED = "none", "calibrated", "measured"
-MODES = (NONE, CALIBRATED, MEASURED)
 """`measured`: CPU work is measured but takes no time; the calibration needs such runs."""
 
 CALIBRATE = ".venv/bin/python -m runner.validation.cpu_model"

@@ -62,13 +62,6 @@ def read_head(path: Path, *, size: int) -> bytes:
         return file.read(size)
 
 
-def read_tail(path: Path, *, size: int) -> bytes:
-    """The last `size` bytes of a regular file. Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-        return file.read(size)
-
-
 def foreign_entry(folder: Path) -> str | None:
     """The first entry in a job's folder that bentpipe never writes: a link, a pipe, a device, too many files, too deep
     folders. None when there is no such entry or no folder."""

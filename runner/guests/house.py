@@ -20,7 +20,6 @@ from runner.lanes.supervised import Bell
 IMAGE = "bentpipe/guest"
 _NOBODY = 1000  # user that runs guests when root has started bentpipe
 _SILENCE = 600.0  # seconds; a guest gives a sign of life every 20 s, which a busy host may delay
-_SHARED_MEMORY = "/dev/shm"  # guests without another folder have their memory here
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from runner.model.implementation import Role
 
 LINK_DOWN = "link"  # error code of a job whose link did not carry it; no stack is at fault
-BUDGET_SPENT = "link-budget"
 
 
 @dataclass(frozen=True, kw_only=True)

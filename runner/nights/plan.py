@@ -163,10 +163,6 @@ def load_night(path: Path = NIGHT) -> Night:
     )
 
 
-def _night_run(path: Path, run: _Run) -> NightRun:
-    return NightRun(name=run.name, arguments=_arguments(path, run), only_changed=run.only_changed)
-
-
 def _arguments(path: Path, run: _Run) -> tuple[str, ...]:
     try:
         arguments = shlex.split(run.options)

@@ -14,7 +14,8 @@ from runner.stats.paired import LEAST_PAIRS, least_paired_p, pseudomedian, signe
 Times = Mapping[str, Sequence[float]]
 """Seconds by name; infinite where an attempt failed."""
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
-"""By name: times of two jobs with the same iteration and hour, first the named group's, then the reference's."""
+"""By the name of a group: pairs of times of two jobs with the same iteration, close to each other in time. The first is
+the time of the named group, the second is that of the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from runner.config.catalog import ROOT
-from runner.engine.client import connect
+from runner.engine.engine import connect
 from runner.guests.house import IMAGE
 from runner.images.images import SIMULATOR
 from runner.model.result import Outcome
